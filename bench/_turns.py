@@ -23,7 +23,7 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
-from holdfast.store.base import Attempt, Begin, ByKey
+from holdfast.store.outcomes import Attempt, Begin, ByKey
 
 TENANT = Tenant("local")
 SAID_CHARS = 400

@@ -36,7 +36,7 @@ from speed.subjects import holdfast_on
 from store_postgres import SETTINGS
 
 from holdfast.ids import NodeId, SessionId
-from holdfast.store.base import Started
+from holdfast.store.outcomes import Started
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from tests.postgres import Server as Database

@@ -29,12 +29,12 @@ from statistics import quantiles
 from _cpu import cpu_s
 from msgspec import Struct
 
-from holdfast.store.base import SessionFilter
-from holdfast.store.home import Store
-from holdfast.store.matches import parse_query
+from holdfast.store.outcomes import SessionFilter
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.search.matches import parse_query
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.store import Store
 from tests.postgres import SAFE, Server, execute, give_away
 from tests.store.crowd import TENANT, crowd, fill_postgres, fill_sqlite, key_of, own_word
 

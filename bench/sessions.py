@@ -23,9 +23,9 @@ from holdfast.core.turns import events as ev
 from holdfast.ids import MessageId, SessionKey, Tenant
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.home import Store
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.store import Store
 
 SHORT, LONG = 10, 1000
 ROUNDS, TURNS = 7, 100

@@ -48,13 +48,13 @@ from apsw import Connection
 from msgspec import Struct, field
 
 from holdfast.ids import NodeId
-from holdfast.store.base import Committed, Started
 from holdfast.store.operations import nodes, turns
+from holdfast.store.outcomes import Committed, Started
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import ensure_log, open_writer
 from holdfast.store.sqlite.driver import DRIVER
-from holdfast.store.sqlite.migrate import load_migrations, migrate
-from holdfast.store.sqlite.writer import Bounds
+from holdfast.store.sqlite.engine.writer import Bounds
+from holdfast.store.sqlite.migration import load_migrations, migrate
 
 ROUNDS = 5
 

@@ -39,7 +39,7 @@ from _turns import TENANT, Session, Turn, mint
 from msgspec import Struct, field
 
 from holdfast.ids import NodeId, SessionId
-from holdfast.store.base import Committed, Started
+from holdfast.store.outcomes import Committed, Started
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.queries import Bound, Query, Row, compiled

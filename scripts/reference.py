@@ -22,7 +22,7 @@ from holdfast.server.agents import load_directory
 from holdfast.server.app import App
 from holdfast.server.openapi_errors import CODES
 from holdfast.server.routing import Routes
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.wire.headers import HEADERS
 
 HERE = Path(__file__).parents[1] / "docs" / "reference"

@@ -46,7 +46,7 @@ KNOWN = frozenset(
         "holdfast.loop",
         "holdfast.sessions",
         "holdfast.store",
-        "holdfast.store.base",
+        "holdfast.store.outcomes",
         "holdfast.store.sqlite",
     }
 )
@@ -58,9 +58,9 @@ KNOWN = frozenset(
         ("holdfast.core.turns.turn", "from holdfast.core.items import Item"),
         ("holdfast.core.turns.turn", "from holdfast import limits"),
         ("holdfast.wire.openai.chat.messages", "import holdfast.core.items"),
-        ("holdfast.store.sqlite.writer", "from holdfast.store.base import Store"),
-        ("holdfast.sessions.lanes", "from holdfast.store.base import Store"),
-        ("holdfast.sessions.lanes", "from holdfast.store import base"),
+        ("holdfast.store.sqlite.engine.writer", "from holdfast.store.outcomes import Store"),
+        ("holdfast.sessions.lanes", "from holdfast.store.outcomes import Store"),
+        ("holdfast.sessions.lanes", "from holdfast.store import outcomes"),
         ("holdfast.sessions.lanes", "from holdfast.core.ports import OpenTurn"),
         ("holdfast.loop.play", "from holdfast.agents import Agent"),
         ("holdfast.server.app", "from holdfast.store.sqlite import SqliteStore"),
@@ -75,7 +75,7 @@ def test_a_room_may_lean_on_those_below(importer: str, line: str) -> None:
     ("importer", "line"),
     [
         ("holdfast.core.turns.turn", "from holdfast.wire.openai.chat.messages import Chunk"),
-        ("holdfast.core.turns.turn", "from holdfast.store import base"),
+        ("holdfast.core.turns.turn", "from holdfast.store import outcomes"),
         ("holdfast.core.turns.turn", "from holdfast import Turn"),
         ("holdfast.ids", "import holdfast.core"),
         ("holdfast.wire.openai.chat.messages", "import holdfast.observe"),
@@ -243,7 +243,7 @@ def test_every_rule_is_on_trial_above_and_at_work() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["holdfast.cli", "holdfast", "holdfast.store.open", "holdfast.tools.mcp.loading"]
+    "name", ["holdfast.cli", "holdfast", "holdfast.store.store_url", "holdfast.tools.mcp.loading"]
 )
 def test_the_command_table_the_front_door_and_two_extras_alone_may_import_late(name: str) -> None:
     for late in ("def f():\n    import holdfast.server", "def __getattr__(name): ..."):

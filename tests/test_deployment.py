@@ -25,7 +25,7 @@ import yaml
 from holdfast import limits
 from holdfast.config import load_config
 from holdfast.server.agents import load_directory
-from holdfast.store.open import InFile, InPostgres, parse_url
+from holdfast.store.store_url import InFile, InPostgres, parse_url
 from tests import repository
 from tests.deployment import Stage, read_stages
 from tests.postgres import free_port

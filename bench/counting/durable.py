@@ -14,12 +14,12 @@ import uvloop
 from _turns import Session, mint
 
 from holdfast.ids import NodeId
-from holdfast.store.base import Committed, Started
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Committed, Started
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.store import Store
 
 
 async def opened(url: str | None, folder: str) -> Store:

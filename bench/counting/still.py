@@ -9,7 +9,7 @@ from __future__ import annotations
 from holdfast import limits
 from holdfast.core.ports import Play
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 
 _HOUR_S = 3_600.0
 

@@ -20,7 +20,7 @@ from _turns import Session, Turn, mint
 from bare import Bare
 
 from holdfast.ids import NodeId
-from holdfast.store.base import Started
+from holdfast.store.outcomes import Started
 from holdfast.store.sqlite import SqliteStore
 
 

@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from holdfast.sessions.embed import played as played
     from holdfast.sessions.sessions import Sessions as Sessions
     from holdfast.sessions.watch import Watch as Watch
-    from holdfast.store.base import Attempt as Attempt
-    from holdfast.store.home import Store as Store
-    from holdfast.store.open import open_store as open_store
+    from holdfast.store.outcomes import Attempt as Attempt
+    from holdfast.store.store import Store as Store
+    from holdfast.store.store_url import open_store as open_store
 
 HOMES = {
     "Ask": "holdfast.sessions.ask",
     "AssistantMessage": "holdfast.core.items",
     "AsyncClient": "holdfast.client.aio",
-    "Attempt": "holdfast.store.base",
+    "Attempt": "holdfast.store.outcomes",
     "Client": "holdfast.client.sync",
     "Ending": "holdfast.sessions.ask",
     "Hand": "holdfast.sessions.embed",
@@ -59,14 +59,14 @@ HOMES = {
     "SessionKey": "holdfast.ids",
     "Sessions": "holdfast.sessions.sessions",
     "Snapshot": "holdfast.core.history.conversation",
-    "Store": "holdfast.store.home",
+    "Store": "holdfast.store.store",
     "Tenant": "holdfast.ids",
     "TurnFailed": "holdfast.errors",
     "UserMessage": "holdfast.core.items",
     "Version": "holdfast.ids",
     "Watch": "holdfast.sessions.watch",
     "nobody_plays": "holdfast.sessions.embed",
-    "open_store": "holdfast.store.open",
+    "open_store": "holdfast.store.store_url",
     "plain_text": "holdfast.core.items",
     "played": "holdfast.sessions.embed",
     "text_of": "holdfast.core.items",

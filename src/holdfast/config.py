@@ -25,7 +25,7 @@ from holdfast.environment import COMMANDS, MARKS, PREFIX, variable
 from holdfast.errors import InvalidValue
 from holdfast.limits import background_turns_max, lease_ttl_s, turn_deadline_s, workers_max
 from holdfast.observe.events import LogFormat
-from holdfast.store.open import DEFAULT_URL, without_password
+from holdfast.store.store_url import DEFAULT_URL, without_password
 from holdfast.tools.sandbox.sandbox import Mode
 from holdfast.wire.headers import CONVERSATION_ID
 from holdfast.wire.problems import BusyStatus

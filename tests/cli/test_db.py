@@ -19,16 +19,16 @@ from holdfast import limits
 from holdfast.cli.showing import size
 from holdfast.core.history import checks
 from holdfast.errors import StorePoisoned
-from holdfast.store import audit
-from holdfast.store.migrations import Migration
 from holdfast.store.operations import inspection
-from holdfast.store.sqlite import SqliteStore, migrate, store
+from holdfast.store.sql.migrations import Migration
+from holdfast.store.sqlite import SqliteStore, migration, store
 from holdfast.store.sqlite import inspection as file_inspection
+from holdfast.store.verification import session_audit
 from holdfast.testing.clock import NOON_MS
 from tests.cli.conftest import SOURCES, Run, damage
 
 Spawn = Callable[..., subprocess.CompletedProcess[str]]
-STEP = migrate.newest_step()
+STEP = migration.newest_step()
 LOOKING = [("verify",), ("stats",), ("prune",), ("backup", "copy.db"), ("export",)]
 
 # ── without a database ───────────────────────────────────────────────────────────────────────
@@ -81,7 +81,7 @@ def test_migrate_makes_a_database_once(run: Run, elsewhere: Path) -> None:
 def test_migrate_says_from_where_to_where(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run("db", "migrate")
     more = Migration(number=STEP + 1, name="more", sql="create table more (x)")
-    monkeypatch.setattr(store, "load_migrations", lambda: (*migrate.load_migrations(), more))
+    monkeypatch.setattr(store, "load_migrations", lambda: (*migration.load_migrations(), more))
     told = run("db", "migrate")
     assert told.output == f"holdfast.db: migrated from step {STEP} to step {STEP + 1}\n"
 
@@ -124,7 +124,7 @@ def test_every_code_has_its_place_in_the_reference() -> None:
     page = (SOURCES.parent / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     listed = [
         code
-        for module in (checks, audit, inspection, file_inspection)
+        for module in (checks, session_audit, inspection, file_inspection)
         for code in re.findall(r"^  ([a-z_]+)  ", module.__doc__ or "", re.MULTILINE)
     ]
     assert len(listed) > 30

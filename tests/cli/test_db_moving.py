@@ -16,7 +16,7 @@ import pytest
 from holdfast.core.history.conversation import SettingsChanged
 from holdfast.core.items import Permissions, SessionSettings
 from holdfast.ids import Minter, SessionKey, Tenant
-from holdfast.store import base
+from holdfast.store import outcomes
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.store import wall_clock_ms
 from tests.cli.conftest import SOURCES, Run, damage
@@ -150,8 +150,8 @@ def test_a_copy_that_broke_off_is_made_again(
     restore, calls = SqliteStore.restore, list[str]()
 
     async def dying(
-        self: SqliteStore, tenant: Tenant, dump: base.SessionDump
-    ) -> base.RestoreOutcome:
+        self: SqliteStore, tenant: Tenant, dump: outcomes.SessionDump
+    ) -> outcomes.RestoreOutcome:
         calls.append(dump.session.id)
         if len(calls) == 3:
             raise KeyboardInterrupt

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from holdfast.store.postgres.address import parse_address
-from holdfast.store.postgres.migrate import load_migrations
+from holdfast.store.postgres.migration import load_migrations
 from holdfast.store.postgres.store import PostgresStore
 from tests.cli.conftest import Run
 from tests.postgres import execute, shared_database

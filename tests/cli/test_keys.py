@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.ids import KeyId
-from holdfast.store.access import parse_key
+from holdfast.store.api_keys import parse_key
 from holdfast.store.sqlite import SqliteStore
 from tests.cli.conftest import Run
 

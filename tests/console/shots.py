@@ -21,7 +21,7 @@ from holdfast.core.turns.deltas import Delta
 from holdfast.core.turns.events import Usage
 from holdfast.ids import Tenant
 from holdfast.models.base import ModelFailed, Prompt
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.tools.base import ToolOutput, ToolRun, ToolSpec
 from tests.console.browser import Scheme, Window, launch, window

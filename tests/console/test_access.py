@@ -9,7 +9,7 @@ from playwright.async_api import Browser, expect
 
 from holdfast.ids import Tenant
 from holdfast.models.base import ModelFailed
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.console.browser import Scheme, window, within
 from tests.server.stubs import HeldTool, agent, serving

@@ -12,7 +12,7 @@ from playwright.async_api import Browser, expect
 from holdfast.core.policy import Policy
 from holdfast.models.base import ModelFailed
 from holdfast.server.listening import listen
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.console.browser import window, within
 from tests.e2e.world import world

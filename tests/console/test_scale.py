@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
-from holdfast.store.home import Store
-from holdfast.store.open import open_store
+from holdfast.store.store import Store
+from holdfast.store.store_url import open_store
 from holdfast.testing import ScriptedModel
 from tests.console.browser import Window, window
 from tests.server.stubs import agent, serving

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.store.home import Store
-from holdfast.store.verify import Finding, verify
+from holdfast.store.store import Store
+from holdfast.store.verification.verification import Finding, verify
 
 
 async def audit(store: Store) -> list[str]:

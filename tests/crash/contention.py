@@ -14,9 +14,9 @@ from msgspec import Struct
 from holdfast.core.turns.events import Interrupted
 from holdfast.core.turns.journal import encode_records, numbered
 from holdfast.errors import Superseded
-from holdfast.store.base import Started
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Started
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.store import Store
 from tests.crash.audit import audit
 from tests.crash.serving import ACME, LONG_MS, TTL_MS, Bell, Held, Plan, Server, plans_in
 from tests.crash.worker import new_minter

@@ -15,9 +15,9 @@ from msgspec import Struct
 from holdfast.core.history.conversation import Titled
 from holdfast.ids import Minter, SessionId, SessionKey, Version
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.jobs import Job
-from holdfast.store.sqlite.writer import Bounds
+from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.jobs import Job
+from holdfast.store.sqlite.engine.writer import Bounds
 from tests.crash.audit import audit
 from tests.crash.power import Image, Recorder, Recording, digest_of, images, put
 from tests.crash.serving import ACME, Plan, Poll, Server

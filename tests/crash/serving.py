@@ -50,7 +50,7 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
-from holdfast.store.base import (
+from holdfast.store.outcomes import (
     Attempt,
     Begin,
     Busy,
@@ -67,7 +67,7 @@ from holdfast.store.base import (
     TakeoverOutcome,
     Unfinished,
 )
-from holdfast.store.home import Store
+from holdfast.store.store import Store
 
 ACME = Tenant("acme")
 TTL_MS = 15_000

@@ -12,11 +12,11 @@ from typing import Protocol
 import pytest
 
 from holdfast.ids import Minter
-from holdfast.store.home import Store
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.store import Store
 from holdfast.testing import Crash, CrashingStore, ManualClock
 from holdfast.testing.crashing import Moment
 from tests.crash.audit import audit

@@ -14,9 +14,9 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import SessionId, SessionKey
-from holdfast.store.base import HolderAlive, Taken
+from holdfast.store.outcomes import HolderAlive, Taken
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.engine.engine import Engine
 from tests.crash.audit import audit
 from tests.crash.kills import AT_ONCE_S
 from tests.crash.serving import ACME, Plan, Server, plans_in

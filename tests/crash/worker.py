@@ -25,10 +25,10 @@ from apsw import Connection
 
 from holdfast.errors import StorageFull, StoreError, StorePoisoned, Superseded
 from holdfast.ids import Minter, SessionId
-from holdfast.store.base import CommitOutcome, Moved, Started
-from holdfast.store.home import Store
+from holdfast.store.outcomes import CommitOutcome, Moved, Started
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.store import Store
 from tests.crash.audit import audit
 from tests.crash.serving import LONG_MS, Held, Plan, Poll, Server, plans_by_version
 

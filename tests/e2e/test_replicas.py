@@ -17,8 +17,8 @@ import pytest
 
 from holdfast.ids import TurnId
 from holdfast.server.auth import LOCAL
-from holdfast.store.open import open_existing
 from holdfast.store.rows import TurnRow
+from holdfast.store.store_url import open_existing
 from tests.e2e.conftest import REPLICAS, SEVERAL
 from tests.e2e.world import World, until
 

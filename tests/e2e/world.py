@@ -32,7 +32,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from holdfast.ids import TurnId
 from holdfast.models.base import ModelFailed
 from holdfast.server.auth import LOCAL
-from holdfast.store.open import open_existing
+from holdfast.store.store_url import open_existing
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, refuses, says
 from holdfast.testing.upstream import Request
 from tests.e2e.balancer import Balancer

@@ -36,9 +36,9 @@ from holdfast.ids import IdempotencyKey, SessionKey, Tenant
 from holdfast.loop.play import Player
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import Attempt
+from holdfast.store.outcomes import Attempt
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.verify import Finding, verify
+from holdfast.store.verification.verification import Finding, verify
 from holdfast.testing import says
 from holdfast.tools.base import ToolOutput, ToolRun, ToolSpec
 from tests.loop.stage import Tools, by_place

@@ -18,11 +18,11 @@ from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.loop.play import Player
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import SummaryMoved
-from holdfast.store.home import Store
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.outcomes import SummaryMoved
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.verify import Finding, verify
+from holdfast.store.store import Store
+from holdfast.store.verification.verification import Finding, verify
 from tests.loop.test_compaction import Small, butler
 
 ACME = Tenant("acme")

@@ -17,7 +17,7 @@ from holdfast.ids import SessionKey, Tenant
 from holdfast.loop.play import Player
 from holdfast.sessions.ask import Ask, Ending
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import fails, says
 from holdfast.tools.memory import MemoryToolset
 from holdfast.tools.think import INSTRUCTION, ThinkToolset

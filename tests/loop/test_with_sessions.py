@@ -15,8 +15,8 @@ from holdfast.ids import IdempotencyKey, SessionKey, Tenant
 from holdfast.loop.play import Player
 from holdfast.sessions.ask import Ask, Ending
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import Attempt
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.outcomes import Attempt
 from holdfast.testing import fails, says
 from holdfast.tools.base import ToolOutput, ToolRun
 from tests.loop.stage import Deed, agent, scripted, words

@@ -16,9 +16,9 @@ from holdfast.core.items import Image, Interruption, Item, ToolResult, UserMessa
 from holdfast.ids import SessionKey, Tenant
 from holdfast.peers.converting import convert
 from holdfast.peers.reading import NotTheirs
-from holdfast.store.imports import take_in
-from holdfast.store.memory import MemoryStore
-from holdfast.store.verify import Finding, verify
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.transfer.imports import take_in
+from holdfast.store.verification.verification import Finding, verify
 from holdfast.testing import ManualClock
 from tests.peers import files
 

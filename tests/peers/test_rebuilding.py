@@ -9,7 +9,7 @@ from holdfast.core.items import Text
 from holdfast.ids import Tenant
 from holdfast.peers.foreign import Asked, Came, Entry, Foreign, Spoke, Summed, Told, Wanted
 from holdfast.peers.rebuilding import rebuild
-from holdfast.store.audit import audit
+from holdfast.store.verification.session_audit import audit
 
 CALLS = ("a", "b", "c")
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import limits
-from holdfast.store.home import Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.store import Store
 from tests.postgres import shared_database
 
 

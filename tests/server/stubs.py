@@ -34,8 +34,8 @@ from holdfast.server.quotas import Quotas
 from holdfast.server.run import HttpServer
 from holdfast.sessions.ask import AgentChoice, Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.home import Store
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.store import Store
 from holdfast.tools.base import Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.wire.problems import BusyStatus
 from tests.server.conforming import demand_described

@@ -26,7 +26,7 @@ from holdfast.server.agents import load_directory
 from holdfast.server.models import Models
 from holdfast.server.problems import problem_of
 from holdfast.sessions.ask import Ask
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from tests.agents.web import serving as web_serving
 from tests.server.stubs import Serving, serving
 from tests.server.test_auth import bearer, put_key

@@ -15,7 +15,7 @@ from holdfast.server.auth import LOCAL
 from holdfast.server.bodies import Bodies
 from holdfast.server.exchange import ClientGone, Exchange, Message
 from holdfast.server.transfer import send_session
-from holdfast.store import lines
+from holdfast.store.transfer import export_lines
 from holdfast.testing import ScriptedModel
 from tests.server.stubs import Serving, agent, serving
 
@@ -114,7 +114,7 @@ async def test_a_session_goes_from_one_server_to_another() -> None:
         more = await there.chat("And on", to="trip")
     assert file.headers["content-type"] == "application/jsonl"
     assert file.headers["content-disposition"] == f'attachment; filename="{mine["id"]}.jsonl"'
-    assert file.body.startswith(lines.HEADER)
+    assert file.body.startswith(export_lines.HEADER)
     assert taken.json == {
         "imported": [mine["id"]],
         "there_already": [],

@@ -16,7 +16,7 @@ from holdfast import limits
 from holdfast.agents.base import Agent
 from holdfast.core.items import Permissions
 from holdfast.ids import CallId, ResultId, TurnId
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import ScriptedModel, says
 from tests.core.builders import new_minter
 from tests.server.stubs import Answer, HeldTool, Serving, StubTools, agent, serving

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.store.home import Store
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.store import Store
 from holdfast.testing import ScriptedModel, says
 from tests.server.stubs import HeldTool, agent, serving, until
 from tests.server.test_busy import Asked

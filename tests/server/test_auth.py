@@ -12,10 +12,10 @@ from holdfast.errors import InvalidValue
 from holdfast.ids import KeyId, Tenant, mint
 from holdfast.server.auth import Door, may, open_door
 from holdfast.server.exchange import Exchange, Message
-from holdfast.store.access import ShownKey, new_key, parse_key
-from holdfast.store.home import Store
-from holdfast.store.memory import MemoryStore
+from holdfast.store.api_keys import ShownKey, new_key, parse_key
+from holdfast.store.memory_store import MemoryStore
 from holdfast.store.rows import ApiKeyRow
+from holdfast.store.store import Store
 from holdfast.testing import ScriptedModel
 from holdfast.wire.problems import Refused
 from tests.server.stubs import agent, serving

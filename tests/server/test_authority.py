@@ -26,7 +26,7 @@ from holdfast.core.items import Permissions, SessionSettings, plain_text
 from holdfast.core.turns.events import StateSet
 from holdfast.ids import SessionId
 from holdfast.server.auth import LOCAL
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Script, ScriptedModel, says
 from holdfast.tools.base import Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.filesystem import FilesystemToolset

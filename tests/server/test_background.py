@@ -10,7 +10,7 @@ import pytest
 from holdfast import limits
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import Tenant
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.server.stubs import Answer, Serving, agent, another, serving, until
 from tests.server.test_auth import bearer, put_key

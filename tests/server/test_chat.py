@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.turns.events import Usage
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import ScriptedModel, says
 from tests.server.stubs import agent, serving
 

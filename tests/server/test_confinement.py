@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.ids import Tenant
 from holdfast.server.confinement import require_for_tenants
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.tools.sandbox.sandbox import Mode, Sandbox
 from tests.server.test_auth import put_key
 

@@ -14,8 +14,8 @@ import pytest
 from holdfast import limits
 from holdfast.core.items import plain_text
 from holdfast.models.base import ModelFailed
-from holdfast.store.home import Store
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.store import Store
 from holdfast.testing import Gate, ManualClock, ScriptedModel, fails, says
 from holdfast.testing.scripted import Script
 from holdfast.tools.base import ToolOutput, ToolRun

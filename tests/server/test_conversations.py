@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.base import Begin, BeginOutcome
-from holdfast.store.memory import MemoryStore
-from holdfast.store.verify import Finding, verify
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.outcomes import Begin, BeginOutcome
+from holdfast.store.verification.verification import Finding, verify
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.server.stubs import Answer, HeldTool, Serving, agent, serving
 

@@ -17,7 +17,7 @@ from holdfast.ids import SessionId, Tenant, TurnId, mint
 from holdfast.models.base import ModelFailed
 from holdfast.server.problems import after_begin, problem_of, problem_of_ending, shutting_down
 from holdfast.sessions.ask import Ending
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.store.rows import TurnRow
 from holdfast.testing import Gate, ScriptedModel, fails, says
 from tests.server.stubs import HeldTool, StubDirectory, agent, serving

@@ -11,7 +11,7 @@ from holdfast.core.history.conversation import Patch, SettingsChanged, SettingsM
 from holdfast.core.items import Permissions, SessionSettings
 from holdfast.ids import SessionId
 from holdfast.server.auth import LOCAL
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import ScriptedModel, says
 from tests.server.stubs import Answer, HeldTool, Serving, StubTools, agent, serving
 

@@ -22,9 +22,9 @@ import pytest
 
 from holdfast.ids import Tenant, TurnId
 from holdfast.server.routing import Route
-from holdfast.store.home import Store
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.store.rows import TurnRow
+from holdfast.store.store import Store
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.core.builders import new_minter
 from tests.server.stubs import Answer, HeldTool, Serving, chat_body, serving, until

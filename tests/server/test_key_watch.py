@@ -17,8 +17,8 @@ from holdfast.ids import KeyId
 from holdfast.observe.supervisor import Backoff, TaskSupervisor
 from holdfast.server.exchange import Exchange
 from holdfast.server.key_watch import KeyWatch
-from holdfast.store.access import ShownKey
-from holdfast.store.memory import MemoryStore
+from holdfast.store.api_keys import ShownKey
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.wire.problems import Problem
 from tests.server.stubs import Serving, agent, chat_body, serving, until

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast.core.turns.events import Usage
 from holdfast.ids import Tenant
 from holdfast.models.openai import OpenAIModel
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import FakeUpstream, Gate, ScriptedModel, fails, says
 from tests.observe.test_events import Log, log
 from tests.server.stubs import Answer, Serving, agent, another, serving, until

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.models.demo import DemoModel
 from holdfast.server.agents import load_directory
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from tests.server.stubs import serving
 from tests.server.test_agents import ALONE
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import limits
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.server.stubs import Answer, Serving, agent, serving, until
 

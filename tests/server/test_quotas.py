@@ -13,7 +13,7 @@ from holdfast.config import Quota, load_config
 from holdfast.ids import Tenant
 from holdfast.server.accounts import Bucket, OwnAccounts
 from holdfast.server.quotas import Quotas, draw
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel
 from tests.server.stubs import Serving, agent, serving, until
 from tests.server.test_auth import Clock, bearer, put_key

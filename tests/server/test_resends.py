@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.store.home import Store
+from holdfast.store.store import Store
 from holdfast.testing import Gate, ScriptedModel, fails, says
 from tests.server.stubs import Answer, Serving, agent, serving, until
 

@@ -18,7 +18,7 @@ from holdfast.config import load_config
 from holdfast.models.base import Model
 from holdfast.server.agents import load_directory
 from holdfast.server.run import files_of
-from holdfast.store.open import open_store
+from holdfast.store.store_url import open_store
 from holdfast.testing import ScriptedModel, says
 from holdfast.tools.base import Json
 from holdfast.tools.filesystem import FilesystemToolset

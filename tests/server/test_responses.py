@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.turns.events import Usage
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.testing.scripted import Script, fails
 from tests.server.stubs import HeldTool, Serving, agent, another, serving, until

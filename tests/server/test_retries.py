@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from holdfast.ids import SessionId, Tenant
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.store.rows import TurnRow
 from holdfast.testing import Gate, ScriptedModel, fails, says
 from tests.server.stubs import Serving, agent, chat_body, serving, until

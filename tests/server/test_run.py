@@ -17,8 +17,8 @@ from holdfast.server import run
 from holdfast.server.agents import load_directory
 from holdfast.server.listening import listen
 from holdfast.server.station import Alone, Ready
-from holdfast.store.home import Store
-from holdfast.store.open import open_store
+from holdfast.store.store import Store
+from holdfast.store.store_url import open_store
 from holdfast.testing import ScriptedModel
 from tests.server.stubs import agent, serving
 

@@ -17,7 +17,7 @@ from holdfast.core.history.reconciliation import Thought
 from holdfast.core.items import Opaque, Reasoning
 from holdfast.ids import ReasoningId, Tenant
 from holdfast.server.seals import MARK, UNSEALED, Seals, new_seal_key
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import ScriptedModel
 from holdfast.wire.openai.responses.items import read_input, sealed_reasoning

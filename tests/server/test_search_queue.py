@@ -10,8 +10,8 @@ import pytest
 from holdfast import limits
 from holdfast.ids import Tenant
 from holdfast.server.search_queue import SearchQueue
-from holdfast.store.base import Query, Results
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.outcomes import Query, Results
 from holdfast.testing import ScriptedModel
 from holdfast.wire.problems import Refused
 from tests.server.stubs import agent, serving, until

@@ -18,7 +18,7 @@ from holdfast.config import Quota
 from holdfast.ids import Tenant
 from holdfast.server.guards import Guard
 from holdfast.server.quotas import Quotas
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.testing.scripted import fails
 from tests.server.stubs import HeldTool, Serving, agent, another, serving, until

@@ -8,7 +8,7 @@ from holdfast import limits
 from holdfast.ids import TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.lease import Lease
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import ManualClock
 from tests.simulation.clients import TENANT
 from tests.simulation.stage import Gate, Stage, act_out

@@ -16,7 +16,7 @@ from holdfast.ids import CallId, MessageId, SessionKey, Tenant
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.lanes import Lane
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 
 
 class Over(asyncio.Future[Any]):

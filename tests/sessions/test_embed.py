@@ -18,8 +18,8 @@ from holdfast.sessions.ask import Ask
 from holdfast.sessions.embed import Hand, nobody_plays, played
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
-from holdfast.store.memory import MemoryStore
-from holdfast.store.verify import Finding, verify
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.verification.verification import Finding, verify
 from tests.simulation.stage import words
 
 LOCAL = Tenant("local")

@@ -13,7 +13,7 @@ from holdfast.core.policy import Policy
 from holdfast.errors import KeyReused, SessionGone, StoreUnavailable
 from holdfast.ids import IdempotencyKey
 from holdfast.sessions.ask import Ending
-from holdfast.store.base import SignalOutcome
+from holdfast.store.outcomes import SignalOutcome
 from tests.simulation.clients import TENANT
 from tests.simulation.stage import Asking, Hand, Stage, on_stage
 from tests.simulation.world import Node

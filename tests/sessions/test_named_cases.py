@@ -19,7 +19,7 @@ from holdfast.ids import SessionKey
 from holdfast.sessions.ask import Ending, OnBusy
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.transaction import LiveTurn
-from holdfast.store.base import Begin
+from holdfast.store.outcomes import Begin
 from holdfast.store.rows import SignalRow
 from tests.simulation.clients import TENANT, as_client_sees
 from tests.simulation.simulation import Home

@@ -17,8 +17,8 @@ from holdfast.errors import IllegalEvent, Superseded
 from holdfast.ids import CallId, MessageId, SessionId, Tenant, TurnId
 from holdfast.sessions.feed import Feed
 from holdfast.sessions.recorder import Recorder
-from holdfast.store.base import Fence
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.outcomes import Fence
 from tests.core.builders import after, answered, asked, asking, mint
 
 ONE, OTHER, CALL = mint(MessageId), mint(MessageId), mint(CallId)

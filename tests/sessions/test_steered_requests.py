@@ -21,7 +21,7 @@ from holdfast.sessions.steered_requests import (
     is_retried,
     signed,
 )
-from holdfast.store.base import Attempt
+from holdfast.store.outcomes import Attempt
 from tests.simulation.clients import TENANT
 from tests.simulation.simulation import Home
 from tests.simulation.stage import Gate, Hand, Stage, act_out, on_stage, said

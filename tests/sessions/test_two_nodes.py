@@ -21,10 +21,10 @@ from holdfast.ids import SessionKey
 from holdfast.sessions.ambient import Ambient, steady_ms
 from holdfast.sessions.ask import Ending
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.home import Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.store import Store
 from tests.postgres import shared_database
 from tests.simulation.stage import Asking, Gate, Hand, Stage, said
 

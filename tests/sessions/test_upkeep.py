@@ -10,8 +10,8 @@ from holdfast import limits
 from holdfast.errors import StoreUnavailable
 from holdfast.observe.supervisor import Backoff, TaskSupervisor
 from holdfast.sessions.upkeep import Upkeep
-from holdfast.store.base import Indexed, Pruned
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.outcomes import Indexed, Pruned
 
 
 class Worked(MemoryStore):

@@ -72,7 +72,7 @@ from holdfast.core.turns.events import (
     ToolStarted,
 )
 from holdfast.ids import CallId, ItemId, SessionId, SessionKey, TurnId
-from holdfast.store.audit import audit
+from holdfast.store.verification.session_audit import audit
 from tests.simulation.history import Act, FoundSession, FoundTurn, Recording, Send, Told
 from tests.simulation.world import EPOCH_MS
 

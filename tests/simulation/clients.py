@@ -34,7 +34,7 @@ from holdfast.ids import IdempotencyKey, SessionId, SessionKey, Tenant, TurnId, 
 from holdfast.sessions.ask import Ask, Ending, OnBusy
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.watch import Watch
-from holdfast.store.base import Annotated, Attempt
+from holdfast.store.outcomes import Annotated, Attempt
 from tests.simulation.faults import Odd
 from tests.simulation.history import Act, Outcome, Send, Shown, Told, Watched
 from tests.simulation.world import ConnectionLost, Node, World

@@ -27,8 +27,8 @@ import msgspec
 
 from holdfast.core.codec import Value
 from holdfast.errors import StoreFault, StoreUnavailable
-from holdfast.store.base import Hinting
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Hinting
+from holdfast.store.store import Store
 from tests.simulation.loop import Place, Places
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from holdfast.core.items import ToolCall, ToolResult, item_decoder
 from holdfast.core.turns.journal import Record, decode_records, fold
 from holdfast.ids import SessionId, Tenant
-from holdfast.store.home import Store
 from holdfast.store.rows import TurnRow
+from holdfast.store.store import Store
 from tests.simulation.history import FoundSession, FoundTurn, Shown
 
 

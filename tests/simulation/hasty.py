@@ -20,7 +20,7 @@ from holdfast.core.policy import resolve_policy
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.ids import SessionKey
 from holdfast.sessions.ask import Ask, OnBusy
-from holdfast.store.base import Attempt
+from holdfast.store.outcomes import Attempt
 from tests.simulation.clients import TENANT, Exchange, as_client_sees
 from tests.simulation.history import Act, Send
 from tests.simulation.world import ConnectionLost, Node, World

@@ -22,7 +22,7 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
-from holdfast.store.base import SessionDump
+from holdfast.store.outcomes import SessionDump
 from holdfast.store.rows import TurnRow
 
 Outcome: TypeAlias = Literal["ended", "refused", "unavailable", "left"]

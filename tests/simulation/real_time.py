@@ -16,9 +16,9 @@ from collections import deque
 from random import Random
 from typing import Literal
 
-from holdfast.store.home import Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.store import Store
 from tests.postgres import shared_database
 from tests.simulation.history import Recording
 from tests.simulation.loop import Place, Places, Stuck, here, run

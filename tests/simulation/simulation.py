@@ -25,11 +25,11 @@ from holdfast.errors import StoreError
 from holdfast.ids import SessionKey
 from holdfast.observe.supervisor import DEFAULT
 from holdfast.sessions.ask import OnBusy
-from holdfast.store.home import Store
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.engine import Engine
-from holdfast.store.verify import Finding, verify
+from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.store import Store
+from holdfast.store.verification.verification import Finding, verify
 from tests.simulation.clients import DEADLINES_S, TENANT, Client, Habits, Request
 from tests.simulation.faults import VERY_SLOW_S, Freeze, Weather, is_odd
 from tests.simulation.finding import find_all

@@ -41,7 +41,7 @@ from holdfast.core.turns.effects import AskModel, RunCall, wanted
 from holdfast.ids import CallId, IdempotencyKey, MessageId, SessionId, SessionKey, Version
 from holdfast.sessions.ask import Ask, Ending, OnBusy
 from holdfast.sessions.watch import Watch
-from holdfast.store.base import Attempt
+from holdfast.store.outcomes import Attempt
 from holdfast.store.rows import TurnRow
 from tests.simulation.clients import TENANT
 from tests.simulation.faults import CALM

@@ -17,8 +17,8 @@ from holdfast.errors import StoreError
 from holdfast.ids import Minter, NodeId, SessionId, TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import Pruned, Queued, Signalled, Started, Taken
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Pruned, Queued, Signalled, Started, Taken
+from holdfast.store.store import Store
 from tests.simulation.faults import FaultyStore, Freeze, Odd, Sky, Weather
 from tests.simulation.history import Act, Effect, Played, Queueing, Send, Takeover, Watched
 from tests.simulation.loop import Places

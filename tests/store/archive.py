@@ -26,13 +26,13 @@ import msgspec
 from holdfast.core.history.log import Log
 from holdfast.ids import IdempotencyKey, Minter, Tenant, Version
 from holdfast.ids import Name as Named
-from holdfast.store.base import Attempt, SessionDump
-from holdfast.store.home import Store
-from holdfast.store.matches import parse_query
+from holdfast.store.outcomes import Attempt, SessionDump
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.rows import ItemRow, JournalRow
+from holdfast.store.search.matches import parse_query
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.postgres import Server, execute
 from tests.store.builders import TTL_MS

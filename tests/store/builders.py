@@ -45,7 +45,7 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
-from holdfast.store.base import (
+from holdfast.store.outcomes import (
     Anonymous,
     Attempt,
     Begin,
@@ -63,8 +63,8 @@ from holdfast.store.base import (
     Taken,
     Target,
 )
-from holdfast.store.home import Store
 from holdfast.store.rows import NodeRow, TurnRow
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 
 ACME = Tenant("acme")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.ids import Minter
-from holdfast.store.home import Store
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 from tests.store.homes import HOMES, WAYS, Damage, Home

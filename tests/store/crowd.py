@@ -23,17 +23,17 @@ from holdfast.core.codec import encode
 from holdfast.core.history import chain
 from holdfast.core.items import AssistantMessage, UserMessage, plain_text
 from holdfast.ids import MessageId, Minter, SessionId, SessionKey, Tenant, TurnId, Version
-from holdfast.store.base import Restored, SessionDump
 from holdfast.store.first_words import opening_of
 from holdfast.store.operations.arrivals import restore
+from holdfast.store.outcomes import Restored, SessionDump
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.compiler import stored
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.rows import ItemRow, KeyRow, SessionRow, TurnRow
+from holdfast.store.sql.tables import KEYS, SESSIONS, TURNS, R, Table
 from holdfast.store.sqlite.connection import ensure_log, open_writer
 from holdfast.store.sqlite.driver import DRIVER
-from holdfast.store.sqlite.migrate import load_migrations, migrate
-from holdfast.store.tables import KEYS, SESSIONS, TURNS, R, Table
+from holdfast.store.sqlite.migration import load_migrations, migrate
 
 TENANT = Tenant("local")
 FIRST_MS = 1_750_000_000_000

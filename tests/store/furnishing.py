@@ -46,11 +46,11 @@ from holdfast.ids import (
     Tenant,
     Version,
 )
-from holdfast.store.base import Attempt, Signalled, Taken
-from holdfast.store.exports import Exported, LeftOut, export
-from holdfast.store.home import Store
-from holdfast.store.imports import take_in
+from holdfast.store.outcomes import Attempt, Signalled, Taken
 from holdfast.store.rows import ApiKeyRow, GrantRow, SealKeyRow
+from holdfast.store.store import Store
+from holdfast.store.transfer.exports import Exported, LeftOut, export
+from holdfast.store.transfer.imports import take_in
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, SOURCE, TTL_MS, Player, Playing, in_use
 

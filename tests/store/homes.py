@@ -11,12 +11,12 @@ from typing import Protocol
 from apsw import Connection
 
 from holdfast.ids import SessionId, Tenant, TurnId
-from holdfast.store.home import Store
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.store.postgres.address import Address, parse_address
 from holdfast.store.postgres.queries import Bound, compiled
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.pgbouncer import shared_port, through
 from tests.postgres import shared_database, wipe

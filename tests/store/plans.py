@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from holdfast.ids import Minter
 from holdfast.store import operations
-from holdfast.store.dialects import QUESTIONS, Dialect, text_of
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.store.operations.inspection import OWNERS
 from holdfast.store.postgres.compiler import Asked, asked_for
+from holdfast.store.sql.dialects import QUESTIONS, Dialect, text_of
+from holdfast.store.sql.tables import HORIZON, TABLES
 from holdfast.store.steps import Facts, Finder, Operation, Start, Writing, by_key, look_of
-from holdfast.store.tables import HORIZON, TABLES
 from holdfast.testing import ManualClock
 from tests.store.furnishing import furnish_fully
 

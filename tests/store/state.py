@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Snapshot
 from holdfast.ids import IdempotencyKey, NodeId, SessionId, Tenant, TurnId, Version
-from holdfast.store.base import Orphan, SessionDump, SessionFilter, SessionInfo
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Orphan, SessionDump, SessionFilter, SessionInfo
 from holdfast.store.rows import (
     IdempotencyRow,
     JournalRow,
@@ -22,6 +21,7 @@ from holdfast.store.rows import (
     SignalRow,
     TurnRow,
 )
+from holdfast.store.store import Store
 
 _PAGE = 100
 _NOBODY = NodeId("node_" + "0" * 26)

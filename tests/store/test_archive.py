@@ -15,18 +15,18 @@ import pytest
 
 from holdfast.core.turns.journal import decode_records, fold
 from holdfast.ids import IdempotencyKey, Minter, NodeId
-from holdfast.store.base import Joined, Orphan, Replay, Started, Taken, Unfinished
-from holdfast.store.home import Store
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.outcomes import Joined, Orphan, Replay, Started, Taken, Unfinished
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.rows import IdempotencyRow
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.postgres import connected, shared_database
 from tests.store import archive
 from tests.store.builders import ACME, TTL_MS, Player, Playing
-from tests.store.test_verify import findings
+from tests.store.verification.test_verification import findings
 
 LATEST = archive.entries()[-1]
 Rows = dict[str, list[tuple[Any, ...]]]

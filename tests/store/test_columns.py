@@ -16,11 +16,11 @@ import pytest
 from msgspec import Struct
 
 from holdfast.ids import Minter
-from holdfast.store.findings import Finding
-from holdfast.store.home import Store
+from holdfast.store.sql.tables import CHUNK_WORDS, TABLES, Holds, Table
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.tables import CHUNK_WORDS, TABLES, Holds, Table
-from holdfast.store.verify import verify
+from holdfast.store.store import Store
+from holdfast.store.verification.findings import Finding
+from holdfast.store.verification.verification import verify
 from holdfast.testing import ManualClock
 from tests.postgres import connected, shared_database
 from tests.store.furnishing import furnish_fully

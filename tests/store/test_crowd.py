@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.home import Store
-from holdfast.store.matches import parse_query
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.search.matches import parse_query
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.store import Store
 from tests.crash.audit import audit
 from tests.postgres import shared_database
 from tests.store.crowd import TENANT, crowd, fill_postgres, fill_sqlite, key_of, own_word

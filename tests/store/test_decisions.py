@@ -9,16 +9,6 @@ from holdfast.core.history.conversation import Notes, Segment, Snapshot
 from holdfast.core.history.log import Log
 from holdfast.errors import StoreError
 from holdfast.ids import IdempotencyKey, NodeId, SessionId, Tenant, TurnId, Version
-from holdfast.store.assemble import mark_of
-from holdfast.store.base import (
-    Attempt,
-    HolderAlive,
-    NotEligible,
-    NothingOpen,
-    Replay,
-    Taken,
-    Unfinished,
-)
 from holdfast.store.decisions import (
     Claim,
     ForkPoint,
@@ -37,6 +27,15 @@ from holdfast.store.decisions import (
     renewed,
     stretches,
 )
+from holdfast.store.outcomes import (
+    Attempt,
+    HolderAlive,
+    NotEligible,
+    NothingOpen,
+    Replay,
+    Taken,
+    Unfinished,
+)
 from holdfast.store.rows import (
     IdempotencyRow,
     NodeRow,
@@ -46,6 +45,7 @@ from holdfast.store.rows import (
     TurnRow,
     TurnState,
 )
+from holdfast.store.snapshots import mark_of
 from tests.core.builders import mint, said
 
 ACME = Tenant("acme")

@@ -11,12 +11,12 @@ from holdfast.core.history.conversation import Titled
 from holdfast.errors import InvalidValue
 from holdfast.ids import Minter
 from holdfast.store import heads
-from holdfast.store.home import Store
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 from tests.store.furnishing import remove
-from tests.store.test_verify import findings
+from tests.store.verification.test_verification import findings
 
 
 async def written(store: Store) -> list[heads.Head]:

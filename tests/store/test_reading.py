@@ -8,17 +8,17 @@ import pytest
 
 from holdfast import limits
 from holdfast.ids import Minter, SessionId
-from holdfast.store.assemble import Later
-from holdfast.store.base import EVERYTHING, Results
-from holdfast.store.effort import Effort
-from holdfast.store.matches import parse_query
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.store.operations.reads import BODIES_OF, snapshot
 from holdfast.store.operations.search import MESSAGES, search
 from holdfast.store.operations.sessions import remove
+from holdfast.store.outcomes import EVERYTHING, Results
 from holdfast.store.pages import start
+from holdfast.store.search.effort import Effort
+from holdfast.store.search.matches import parse_query
+from holdfast.store.snapshots import Later
+from holdfast.store.sql.tables import ITEMS
 from holdfast.store.steps import Asking, Delete, Finding, Operation, write
-from holdfast.store.tables import ITEMS
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 

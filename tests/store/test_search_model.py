@@ -13,10 +13,10 @@ from holdfast import limits
 from holdfast.core.history.conversation import Snapshot, Titled, Visibility, seen_by_people
 from holdfast.core.items import AssistantMessage, Text, UserMessage
 from holdfast.ids import Minter, SessionId, Version
-from holdfast.store.base import Query
-from holdfast.store.home import Store
-from holdfast.store.matches import parse_query
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.outcomes import Query
+from holdfast.store.search.matches import parse_query
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 

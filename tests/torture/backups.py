@@ -21,8 +21,8 @@ from msgspec import Struct
 
 from holdfast.errors import SessionMissing
 from holdfast.ids import Tenant, TurnId
-from holdfast.store.open import open_store
-from holdfast.store.verify import Finding, verify
+from holdfast.store.store_url import open_store
+from holdfast.store.verification.verification import Finding, verify
 from tests.postgres import Server as Database
 from tests.torture.campaign import Figures, Progress, Run
 from tests.torture.postgres import on_disk

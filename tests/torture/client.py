@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast.errors import StoreUnavailable, Superseded
 from holdfast.ids import SessionId, SessionKey, Version
-from holdfast.store.base import Taken
+from holdfast.store.outcomes import Taken
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from tests.crash.audit import audit

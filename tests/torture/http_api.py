@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.models.base import Prompt
-from holdfast.store.open import open_store
+from holdfast.store.store_url import open_store
 from holdfast.testing import ScriptedModel, says
 from holdfast.testing.scripted import Script
 from tests.server.stubs import HeldTool, Serving, serving

@@ -32,8 +32,8 @@ from aiohttp import web
 from msgspec import Struct
 
 from holdfast import limits
-from holdfast.store.open import open_store
-from holdfast.store.verify import Finding, verify
+from holdfast.store.store_url import open_store
+from holdfast.store.verification.verification import Finding, verify
 from tests.torture import damaged
 from tests.torture.campaign import Campaign, Figures, Progress, Run, play_all
 from tests.torture.serving import HOLDFAST, Served, say, serving

@@ -15,11 +15,11 @@ from holdfast.cli.db_moving import copy, export, import_command
 from holdfast.cli.options import json_option, store_option
 from holdfast.errors import StoreError
 from holdfast.store import heads
-from holdfast.store.base import Pruned, StoreStats
-from holdfast.store.home import Store
-from holdfast.store.open import existing_file, migrate_store, open_existing, shown
+from holdfast.store.outcomes import Pruned, StoreStats
 from holdfast.store.sqlite.backup import back_up
-from holdfast.store.verify import Finding, Progress, verify
+from holdfast.store.store import Store
+from holdfast.store.store_url import existing_file, migrate_store, open_existing, shown
+from holdfast.store.verification.verification import Finding, Progress, verify
 
 FOUND = 1
 """The exit code of a `verify` that found something."""

@@ -15,14 +15,14 @@ from holdfast.cli import output, showing
 from holdfast.cli.finding import find_session, find_tenant
 from holdfast.cli.options import store_option, tenant_option
 from holdfast.ids import SessionId, SessionKey, Tenant
-from holdfast.store.copies import Copied, NotCopied
-from holdfast.store.copies import copy as copy_store
-from holdfast.store.exports import Exported, LeftOut
-from holdfast.store.exports import export as export_sessions
-from holdfast.store.home import Store
-from holdfast.store.imports import OnConflict, take_in
-from holdfast.store.open import open_existing
-from holdfast.store.verify import Finding, Progress, verify
+from holdfast.store.store import Store
+from holdfast.store.store_url import open_existing
+from holdfast.store.transfer.copies import Copied, NotCopied
+from holdfast.store.transfer.copies import copy as copy_store
+from holdfast.store.transfer.exports import Exported, LeftOut
+from holdfast.store.transfer.exports import export as export_sessions
+from holdfast.store.transfer.imports import OnConflict, take_in
+from holdfast.store.verification.verification import Finding, Progress, verify
 
 FOUND = 1
 """The exit code of a copy with something broken in it."""

@@ -38,13 +38,13 @@ from holdfast.ids import Minter, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.shown import match_shown, session_shown, turn_shown
 from holdfast.server.transfer import take_sessions
 from holdfast.sessions.queue import last_words
-from holdfast.store.base import SessionFilter, TooLate
-from holdfast.store.exports import Exported, LeftOut
-from holdfast.store.exports import export as export_session
-from holdfast.store.home import Store
-from holdfast.store.matches import parse_query
-from holdfast.store.open import open_existing
+from holdfast.store.outcomes import SessionFilter, TooLate
 from holdfast.store.rows import TurnRow
+from holdfast.store.search.matches import parse_query
+from holdfast.store.store import Store
+from holdfast.store.store_url import open_existing
+from holdfast.store.transfer.exports import Exported, LeftOut
+from holdfast.store.transfer.exports import export as export_session
 from holdfast.wire.api import objects as api
 
 T = TypeVar("T")

@@ -23,8 +23,8 @@ from holdfast.config import load_config
 from holdfast.core.codec import Value, encode
 from holdfast.errors import StoreError, StoreUnusable
 from holdfast.models.servers import SERVERS, Server
-from holdfast.store.open import InFile, InMemory, InPostgres, examine_store, parse_url
-from holdfast.store.sqlite.gates import check_library
+from holdfast.store.sqlite.location_checks import check_library
+from holdfast.store.store_url import InFile, InMemory, InPostgres, examine_store, parse_url
 from holdfast.tools.sandbox.backend import find_backend
 
 FOUND = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors import InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant
-from holdfast.store.home import Store
+from holdfast.store.store import Store
 
 LOCAL = Tenant("local")
 """Whose sessions are on a server without API keys."""

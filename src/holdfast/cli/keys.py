@@ -19,10 +19,10 @@ from holdfast.cli.options import json_option, store_option, tenant_option
 from holdfast.errors import InvalidValue
 from holdfast.ids import KeyId, Minter, Tenant
 from holdfast.server.seals import new_seal_key
-from holdfast.store.access import SECRET_BYTES, ShownKey, new_key, parse_key
-from holdfast.store.home import Store
-from holdfast.store.open import open_existing
+from holdfast.store.api_keys import SECRET_BYTES, ShownKey, new_key, parse_key
 from holdfast.store.rows import ApiKeyRow, SealKeyRow
+from holdfast.store.store import Store
+from holdfast.store.store_url import open_existing
 
 SCOPES = ("chat", "read", "admin", "metrics")
 PAGE = 500

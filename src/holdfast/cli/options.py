@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from holdfast.core.codec import Value
 from holdfast.environment import API_KEY, SERVER, variable
-from holdfast.store.open import DEFAULT_URL
+from holdfast.store.store_url import DEFAULT_URL
 
 F = TypeVar("F", bound=Callable[..., object])
 

@@ -10,7 +10,7 @@ from holdfast.cli.options import Where
 from holdfast.client.sync import Client
 from holdfast.core.codec import Value
 from holdfast.errors import InvalidValue
-from holdfast.store.open import without_password
+from holdfast.store.store_url import without_password
 
 
 class Reached(Value):

@@ -22,7 +22,7 @@ from holdfast.server.run import files_of
 from holdfast.server.run import serve as serve_until_stopped
 from holdfast.server.station import Alone, Ready, Station
 from holdfast.server.workers import Supervisor
-from holdfast.store.open import without_password
+from holdfast.store.store_url import without_password
 from holdfast.tools.sandbox.sandbox import Sandbox
 
 GARBAGE = (10_000, 10, 10)

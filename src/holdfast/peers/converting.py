@@ -11,7 +11,7 @@ from holdfast.ids import Tenant
 from holdfast.peers import docker_agent, goose, openai_agents
 from holdfast.peers.foreign import Foreign
 from holdfast.peers.rebuilding import rebuild
-from holdfast.store import lines
+from holdfast.store.transfer import export_lines
 
 Read: TypeAlias = Callable[[Path], Iterator[Foreign]]
 
@@ -45,10 +45,10 @@ def convert(peer: str, path: Path) -> Iterator[Converted]:
         if rebuilt is None:
             yield Converted(name=foreign.id, repairs=foreign.left_out)
             continue
-        last = lines.to_line(lines.Last(sessions=1))
+        last = export_lines.to_line(export_lines.Last(sessions=1))
         yield Converted(
             name=foreign.id,
-            exported=b"".join((lines.HEADER, *lines.block_of(rebuilt.dump), last)),
+            exported=b"".join((export_lines.HEADER, *export_lines.block_of(rebuilt.dump), last)),
             turns=len(rebuilt.dump.turns),
             repairs=rebuilt.repairs,
         )

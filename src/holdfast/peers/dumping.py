@@ -12,10 +12,10 @@ from holdfast.core.turns.turn import Turn, committed_items
 from holdfast.errors import InvalidId
 from holdfast.ids import SessionId, SessionKey, Tenant, Version
 from holdfast.peers.foreign import Foreign
-from holdfast.store.base import SessionDump
 from holdfast.store.first_words import opening_of
+from holdfast.store.outcomes import SessionDump
 from holdfast.store.rows import AnnotationRow, ItemRow, KeyRow, SessionRow, TurnRow
-from holdfast.store.transfer import path_of
+from holdfast.store.transfer.import_checks import path_of
 
 
 class Played(Value):

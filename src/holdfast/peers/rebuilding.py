@@ -44,8 +44,8 @@ from holdfast.ids import (
 )
 from holdfast.peers.dumping import Played, dump_of
 from holdfast.peers.foreign import Asked, Came, Entry, Foreign, Spoke, Summed, Told
-from holdfast.store.base import SessionDump
-from holdfast.store.transfer import digest_of
+from holdfast.store.outcomes import SessionDump
+from holdfast.store.transfer.import_checks import digest_of
 
 LEFT_OPEN: EndedBy = "crash"
 """How a turn ended that somebody else left without an end. Nobody knows more."""

@@ -15,8 +15,8 @@ from holdfast.server.problems import WayOn, problem_of_ending
 from holdfast.sessions.ask import Ending
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.watch import Watch, journaled
-from holdfast.store.home import Store
 from holdfast.store.rows import TurnRow
+from holdfast.store.store import Store
 from holdfast.wire.headers import (
     CONVERSATION_BASE,
     CONVERSATION_CREATED,

@@ -40,9 +40,9 @@ from holdfast.server.shown import match_shown, session_shown, turn_shown
 from holdfast.server.transfer import send_session, take_sessions
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import Attempt, Query, SessionFilter, SessionInfo
-from holdfast.store.matches import parse_query
+from holdfast.store.outcomes import Attempt, Query, SessionFilter, SessionInfo
 from holdfast.store.rows import TurnRow
+from holdfast.store.search.matches import parse_query
 from holdfast.wire.api import objects as api
 from holdfast.wire.body_parser import read_body
 from holdfast.wire.headers import ETAG, TURN_ID, read_naming

@@ -24,7 +24,7 @@ from holdfast.server.grants import Grants
 from holdfast.server.routing import Call
 from holdfast.sessions.ask import Admission, Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import Attempt
+from holdfast.store.outcomes import Attempt
 from holdfast.wire.api.objects import Decisions, WaitingCall
 from holdfast.wire.headers import read_naming
 from holdfast.wire.problems import bad_request

@@ -10,7 +10,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 from holdfast.server.routing import Call
-from holdfast.store.base import Attempt
+from holdfast.store.outcomes import Attempt
 from holdfast.wire.headers import HEADERS, Naming
 
 SHAPING = tuple(each.name for each in HEADERS if each.shapes_answer)

@@ -22,9 +22,9 @@ from holdfast.errors import InvalidValue
 from holdfast.ids import KeyId, Tenant
 from holdfast.server.exchange import Exchange
 from holdfast.server.routing import Caller, Scope
-from holdfast.store.access import parse_key
-from holdfast.store.home import Store
+from holdfast.store.api_keys import parse_key
 from holdfast.store.rows import ApiKeyRow
+from holdfast.store.store import Store
 from holdfast.wire.problems import Problem, Refused
 
 LOCAL = Tenant("local")

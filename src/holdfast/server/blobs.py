@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.ids import SessionId, Tenant
-from holdfast.store.home import Store
+from holdfast.store.store import Store
 from holdfast.wire.openai.chat.messages import blobs_in, with_blobs
 
 

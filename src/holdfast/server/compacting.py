@@ -19,7 +19,7 @@ from holdfast.server.playing import code_of
 from holdfast.server.problems import CAUSES, REFUSED_BY_UPSTREAM
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import SummaryMoved
+from holdfast.store.outcomes import SummaryMoved
 from holdfast.wire.api.objects import Compacted, Usage
 from holdfast.wire.problems import Problem, Refused, bad_request
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.store.home import Store
+from holdfast.store.store import Store
 from holdfast.tools.sandbox.sandbox import Sandbox
 
 _PAGE = 100

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast.errors import InvalidId, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant
-from holdfast.store.base import SessionInfo
-from holdfast.store.home import Store
+from holdfast.store.outcomes import SessionInfo
+from holdfast.store.store import Store
 from holdfast.wire.problems import bad_request
 
 

@@ -20,9 +20,9 @@ from holdfast.observe.events import audit
 from holdfast.server.auth import insufficient, may
 from holdfast.server.parameters import LIMIT, Parameter
 from holdfast.server.routing import Answer, Call, Caller, Route
-from holdfast.store.base import GrantFilter
-from holdfast.store.home import Store
+from holdfast.store.outcomes import GrantFilter
 from holdfast.store.rows import GrantRow
+from holdfast.store.store import Store
 from holdfast.wire.api import objects as api
 from holdfast.wire.openai.pages import read_limit
 from holdfast.wire.problems import Problem, Refused, bad_request

@@ -22,9 +22,9 @@ from holdfast.server.parameters import Limit, Parameter
 from holdfast.server.routing import Answer, Body, Call, Route
 from holdfast.server.shown import turn_shown
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import SessionInfo
+from holdfast.store.outcomes import SessionInfo
 from holdfast.store.rows import TurnRow
-from holdfast.store.verify import check_session
+from holdfast.store.verification.verification import check_session
 from holdfast.wire.api import overview as shown
 from holdfast.wire.body_parser import read_body
 from holdfast.wire.openai.pages import read_page

@@ -24,8 +24,8 @@ from holdfast.sessions.ask import Ending
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
-from holdfast.store.home import Store
 from holdfast.store.rows import TurnRow
+from holdfast.store.store import Store
 from holdfast.wire.openai.responses.answer import (
     Echo,
     ResponseEnd,

@@ -40,8 +40,8 @@ from holdfast.server.quotas import Quotas
 from holdfast.server.station import Ready, Station
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.memory import MemoryStore
-from holdfast.store.open import InFile, InMemory, InPostgres, open_store, parse_url
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.store_url import InFile, InMemory, InPostgres, open_store, parse_url
 from holdfast.tools.reserved import Names, Reserved
 from holdfast.tools.sandbox.sandbox import Sandbox
 

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from holdfast import limits
 from holdfast.ids import KeyId, Minter, Tenant
 from holdfast.server import aes_siv
-from holdfast.store.home import Store
 from holdfast.store.rows import SealKeyRow
+from holdfast.store.store import Store
 from holdfast.wire.seal import Kind, Seal
 
 MARK = "hfs1_"

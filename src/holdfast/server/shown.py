@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.store.base import Match, SessionInfo
+from holdfast.store.outcomes import Match, SessionInfo
 from holdfast.store.rows import TurnRow
 from holdfast.wire.api import objects as api
 

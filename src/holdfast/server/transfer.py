@@ -7,9 +7,9 @@ from io import BytesIO
 
 from holdfast.ids import SessionId, Tenant
 from holdfast.server.exchange import Exchange
-from holdfast.store.exports import Exported, LeftOut, export
-from holdfast.store.home import Store
-from holdfast.store.imports import OnConflict, take_in
+from holdfast.store.store import Store
+from holdfast.store.transfer.exports import Exported, LeftOut, export
+from holdfast.store.transfer.imports import OnConflict, take_in
 from holdfast.wire.api.objects import Dropped, Imported, Skipped
 from holdfast.wire.headers import DISPOSITION
 from holdfast.wire.problems import bad_request

@@ -52,7 +52,7 @@ from holdfast.sessions.steered_requests import SteeredRequests
 from holdfast.sessions.steering import Heard, Steering
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.sessions.watch import Watch
-from holdfast.store.base import (
+from holdfast.store.outcomes import (
     Begin,
     BeginOutcome,
     Busy,
@@ -70,7 +70,7 @@ from holdfast.store.base import (
     Started,
     Unfinished,
 )
-from holdfast.store.home import Store
+from holdfast.store.store import Store
 from holdfast.wire.problems import Refused
 
 QUEUE_RETRY_AFTER_S = 10.0

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.observe.events import event
-from holdfast.store.base import Orphan, Waiting
+from holdfast.store.outcomes import Orphan, Waiting
 
 AWAY_MAX = 3
 """How often the store may be out of reach before a sweep gives up: each time may take a timeout."""

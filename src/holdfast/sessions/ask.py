@@ -14,7 +14,7 @@ from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.core.turns.unfinished_turns import Spent
 from holdfast.ids import CallId, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.limits import lane_wait_s, turn_deadline_s
-from holdfast.store.base import Attempt
+from holdfast.store.outcomes import Attempt
 from holdfast.store.rows import TurnRow
 
 OnBusy: TypeAlias = Literal["wait", "reject", "interrupt", "steer"]

@@ -16,8 +16,8 @@ from holdfast.errors import CannotContinue, SessionMissing
 from holdfast.ids import SessionId, Tenant, TurnId, Version
 from holdfast.sessions.ask import Ask, Continuation
 from holdfast.sessions.watch import journaled
-from holdfast.store.base import Attempt, Unfinished
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Attempt, Unfinished
+from holdfast.store.store import Store
 
 
 async def retried_by(ask: Ask, found: Unfinished, turn_id: TurnId, store: Store) -> Ask:

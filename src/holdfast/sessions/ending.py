@@ -25,9 +25,9 @@ from holdfast.ids import Minter
 from holdfast.sessions.ask import Ending
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.recorder import Recorder
-from holdfast.store.base import Fence, Settlement, Unconsumed
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Fence, Settlement, Unconsumed
 from holdfast.store.rows import SignalRow
+from holdfast.store.store import Store
 
 
 class Settled(Value):

@@ -22,7 +22,7 @@ from holdfast.ids import NodeId
 from holdfast.observe.supervisor import Backoff
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.persistence import told_again
-from holdfast.store.home import Store
+from holdfast.store.store import Store
 
 PATIENCE_SHARE = 1 / 3
 """Of a lease, for one renewal: then there is time for another one before it ends."""

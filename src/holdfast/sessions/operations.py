@@ -22,9 +22,9 @@ from holdfast.sessions.owner import Owner
 from holdfast.sessions.queue import Queue
 from holdfast.sessions.recovery import Recovery
 from holdfast.sessions.watch import find_ending
-from holdfast.store.base import AnnotateOutcome, TooLate
-from holdfast.store.home import Store
+from holdfast.store.outcomes import AnnotateOutcome, TooLate
 from holdfast.store.rows import SessionRow
+from holdfast.store.store import Store
 
 
 class StillRunning(Value):

@@ -23,9 +23,9 @@ from holdfast.sessions.lease import Lease
 from holdfast.sessions.noting import note_end
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.sessions.watch import journaled
-from holdfast.store.base import Fence, Hinting
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Fence, Hinting
 from holdfast.store.rows import SignalRow
+from holdfast.store.store import Store
 
 ENDED_BYTES = 16 * 1024
 """What a turn that is over weighs besides its events."""

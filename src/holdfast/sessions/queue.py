@@ -27,9 +27,9 @@ from holdfast.sessions.apart import Apart
 from holdfast.sessions.noting import note_withdrawal
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.retry import retried
-from holdfast.store.base import Moved, NotLive, Opening, Settlement, Started, Waiting
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Moved, NotLive, Opening, Settlement, Started, Waiting
 from holdfast.store.rows import TurnRow
+from holdfast.store.store import Store
 
 NOT_OPENED = "turn.not_opened"
 """Told of a turn that could not be opened, and is left to the next sweep."""

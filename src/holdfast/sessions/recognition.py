@@ -9,8 +9,8 @@ from holdfast.ids import TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.steered_requests import SteeredRequests
-from holdfast.store.base import Attempt, Joined, Known, Replay, Target, Unfinished
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Attempt, Joined, Known, Replay, Target, Unfinished
+from holdfast.store.store import Store
 
 
 class Recognition:

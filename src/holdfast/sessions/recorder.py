@@ -25,8 +25,8 @@ from holdfast.core.turns.turn import Turn, advance, advance_all, demand_growable
 from holdfast.errors import without_frames
 from holdfast.sessions.feed import Feed
 from holdfast.sessions.persistence import persistently
-from holdfast.store.base import Fence
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Fence
+from holdfast.store.store import Store
 
 
 class Recorder:

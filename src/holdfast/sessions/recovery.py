@@ -41,9 +41,9 @@ from holdfast.sessions.owner import Owner, wait_for_hint
 from holdfast.sessions.queue import NOT_OPENED, Queue
 from holdfast.sessions.retry import retried
 from holdfast.sessions.transaction import LiveTurn
-from holdfast.store.base import Orphan, Taken, Waiting
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Orphan, Taken, Waiting
 from holdfast.store.rows import JournalRow, TurnRow
+from holdfast.store.store import Store
 
 ORPHANS_MAX = 100
 """How many a sweep looks at. Those that are left are found by the next one."""

@@ -40,8 +40,8 @@ from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Ask, Choose, Continuation, as_asked
 from holdfast.sessions.cache import SnapshotCache
-from holdfast.store.base import Anonymous, ById, ByKey, Target
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Anonymous, ById, ByKey, Target
+from holdfast.store.store import Store
 
 
 class Seen(Value):

@@ -15,8 +15,8 @@ from holdfast.core.turns.retries import retrying
 from holdfast.ids import TurnId
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.watch import journaled
-from holdfast.store.base import Fence
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Fence
+from holdfast.store.store import Store
 
 
 def retried(store: Store, fence: Fence, of: TurnId | None, play: Play) -> Play:

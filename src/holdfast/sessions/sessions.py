@@ -39,8 +39,8 @@ from holdfast.sessions.recovery import Recovery
 from holdfast.sessions.stateless import Loose, Stateless
 from holdfast.sessions.upkeep import Upkeep
 from holdfast.sessions.watch import Watch
-from holdfast.store.base import Attempt
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Attempt
+from holdfast.store.store import Store
 
 
 class Load(Value):

@@ -32,9 +32,9 @@ from holdfast.sessions.noting import note_end, note_stateless
 from holdfast.sessions.resolve import request_of
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.sessions.watch import Watch
-from holdfast.store.base import ANY_GRANT, Committed, Fence, GrantFilter, Settlement
-from holdfast.store.home import Store
+from holdfast.store.outcomes import ANY_GRANT, Committed, Fence, GrantFilter, Settlement
 from holdfast.store.rows import GrantRow, MemoryRow, TurnRow
+from holdfast.store.store import Store
 
 
 class Loose(Struct, frozen=True):

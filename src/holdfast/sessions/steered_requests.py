@@ -18,7 +18,7 @@ from holdfast import limits
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import Opaque, StoredItem, UserMessage
 from holdfast.ids import TurnId
-from holdfast.store.base import Attempt
+from holdfast.store.outcomes import Attempt
 
 OWNER = "holdfast.steered"
 RECEIPTS_MAX = 4096

@@ -26,7 +26,7 @@ from holdfast.sessions.resolve import Resolver, Seen, request_after
 from holdfast.sessions.steered_requests import is_retried, signed
 from holdfast.sessions.transaction import steering_messages, steering_payload
 from holdfast.sessions.watch import Watch, persistent_ending
-from holdfast.store.base import (
+from holdfast.store.outcomes import (
     Gone,
     Joined,
     Mismatch,
@@ -36,8 +36,8 @@ from holdfast.store.base import (
     TooLate,
     Unfinished,
 )
-from holdfast.store.home import Store
 from holdfast.store.rows import SignalRow
+from holdfast.store.store import Store
 
 
 class Heard(Value):

@@ -42,9 +42,9 @@ from holdfast.sessions.feed import Feed
 from holdfast.sessions.lease import Lease
 from holdfast.sessions.persistence import persistently, told_again
 from holdfast.sessions.recorder import Recorder
-from holdfast.store.base import Fence, GrantFilter
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Fence, GrantFilter
 from holdfast.store.rows import SignalRow
+from holdfast.store.store import Store
 
 log = logging.getLogger("holdfast.sessions")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast import limits
-from holdfast.store.home import Store
+from holdfast.store.store import Store
 
 
 class Upkeep:

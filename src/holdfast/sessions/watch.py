@@ -23,8 +23,8 @@ from holdfast.sessions.feed import Take
 from holdfast.sessions.lease import Lease
 from holdfast.sessions.persistence import persistently, told_again
 from holdfast.sessions.transaction import LiveTurn, Lost
-from holdfast.store.home import Store
 from holdfast.store.rows import TurnRow
+from holdfast.store.store import Store
 
 
 class Watch:

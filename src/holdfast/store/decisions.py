@@ -19,7 +19,8 @@ from holdfast.core.turns.events import TurnRequest
 from holdfast.core.turns.unfinished_turns import links_after
 from holdfast.errors import StoreError, Superseded
 from holdfast.ids import NodeId, SessionId, SessionKey, TurnId, Version
-from holdfast.store.base import (
+from holdfast.store.expiry import Horizon, looked
+from holdfast.store.outcomes import (
     Anonymous,
     Attempt,
     Begin,
@@ -58,7 +59,6 @@ from holdfast.store.base import (
     Unconsumed,
     Unfinished,
 )
-from holdfast.store.horizon import Horizon, looked
 from holdfast.store.rows import IdempotencyRow, KeyRow, NodeRow, SessionRow, SignalRow, TurnRow
 
 # ── nodes ────────────────────────────────────────────────────────────────────────────────────

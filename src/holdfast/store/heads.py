@@ -23,9 +23,9 @@ from holdfast.core.codec import Decoder, Value, encode
 from holdfast.core.history.checks import Violation
 from holdfast.errors import InvalidValue
 from holdfast.ids import SessionId, Tenant, Version
-from holdfast.store.findings import Finding
-from holdfast.store.home import Store
 from holdfast.store.rows import AnnotationRow
+from holdfast.store.store import Store
+from holdfast.store.verification.findings import Finding
 
 HEADER = b'{"type":"holdfast","format":"heads","version":[1,0]}\n'
 PAGE = 500

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.core.codec import Decoder, Value, encode
 from holdfast.errors import InvalidCursor
 from holdfast.ids import SessionId, SessionKey
-from holdfast.store.base import Match, Page, Results, SessionFilter, SessionInfo
+from holdfast.store.outcomes import Match, Page, Results, SessionFilter, SessionInfo
 from holdfast.store.rows import SessionRow
 
 Place: TypeAlias = tuple[int, str]

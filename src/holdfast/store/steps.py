@@ -32,7 +32,7 @@ from msgspec import Struct
 from holdfast.core.codec import Value
 from holdfast.ids import NodeId
 from holdfast.store.rows import SessionRow, Tombstone
-from holdfast.store.tables import NODES, R, Table
+from holdfast.store.sql.tables import NODES, R, Table
 
 F = TypeVar("F", bound="Facts")
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine
 from inspect import iscoroutinefunction
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from holdfast.store.home import Store
+from holdfast.store.store import Store
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -19,8 +19,8 @@ from holdfast.core.history.conversation import (
 from holdfast.core.items import SessionSettings, Summary
 from holdfast.errors import InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import ItemId, MessageId, Minter, NoteId, SessionId
-from holdfast.store.base import Annotated, AnnotateOutcome, SummaryMoved
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Annotated, AnnotateOutcome, SummaryMoved
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 from tests.store.contract.words import changes_nothing

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import limits
 from holdfast.ids import IdempotencyKey, Minter, SessionId, SessionKey
-from holdfast.store.base import (
+from holdfast.store.outcomes import (
     Attempt,
     BeginOutcome,
     ById,
@@ -22,8 +22,8 @@ from holdfast.store.base import (
     Started,
     Target,
 )
-from holdfast.store.home import Store
 from holdfast.store.rows import IdempotencyRow
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player, in_use
 from tests.store.contract.words import changes_nothing

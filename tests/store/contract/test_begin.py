@@ -11,7 +11,7 @@ from holdfast.core.history import chain
 from holdfast.core.turns.events import Began
 from holdfast.core.turns.journal import decode_records, encode_records, numbered
 from holdfast.ids import Minter, NodeId, SessionId, SessionKey, Version
-from holdfast.store.base import (
+from holdfast.store.outcomes import (
     Begin,
     BeginOutcome,
     Busy,
@@ -24,8 +24,8 @@ from holdfast.store.base import (
     Replay,
     Started,
 )
-from holdfast.store.home import Store
 from holdfast.store.rows import KeyRow, SessionRow, TurnRow
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, TTL_MS, Player
 from tests.store.contract.words import OtherPlayer, changes_nothing

@@ -10,7 +10,7 @@ import pytest
 from holdfast import limits
 from holdfast.core.items import EndedBy
 from holdfast.ids import IdempotencyKey, Minter, SessionId, SessionKey, TurnId, Version
-from holdfast.store.base import (
+from holdfast.store.outcomes import (
     Attempt,
     BeginOutcome,
     Busy,
@@ -24,7 +24,7 @@ from holdfast.store.base import (
     Started,
     Unfinished,
 )
-from holdfast.store.home import Store
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player, Playing
 from tests.store.contract.words import changes_nothing

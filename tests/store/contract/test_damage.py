@@ -6,13 +6,13 @@ import pytest
 
 from holdfast.errors import SessionDamaged
 from holdfast.ids import SessionId
-from holdfast.store.copies import Copied, NotCopied, copy
-from holdfast.store.exports import Exported, LeftOut, export
-from holdfast.store.findings import Finding
-from holdfast.store.home import Store
-from holdfast.store.matches import parse_query
-from holdfast.store.memory import MemoryStore
-from holdfast.store.verify import verify
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.search.matches import parse_query
+from holdfast.store.store import Store
+from holdfast.store.transfer.copies import Copied, NotCopied, copy
+from holdfast.store.transfer.exports import Exported, LeftOut, export
+from holdfast.store.verification.findings import Finding
+from holdfast.store.verification.verification import verify
 from tests.store.builders import ACME, Player
 from tests.store.homes import Damage
 

@@ -19,9 +19,9 @@ from holdfast.core.items import SessionSettings, Summary
 from holdfast.core.turns import events as ev
 from holdfast.errors import SessionGone, SessionMissing
 from holdfast.ids import Minter, NoteId, SessionId, Version
-from holdfast.store.base import Annotated
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Annotated
 from holdfast.store.rows import SessionRow
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 from tests.store.contract.words import changes_nothing

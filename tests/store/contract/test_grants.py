@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from holdfast.ids import CallId, GrantId, KeyId, Minter, Tenant
-from holdfast.store.base import GrantFilter
-from holdfast.store.copies import copy
-from holdfast.store.home import Store
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.outcomes import GrantFilter
 from holdfast.store.rows import GrantRow
+from holdfast.store.store import Store
+from holdfast.store.transfer.copies import copy
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 

@@ -10,8 +10,8 @@ from holdfast.core.history import chain
 from holdfast.core.history.conversation import Titled
 from holdfast.errors import SessionMissing
 from holdfast.ids import Minter, SessionId, SessionKey, Version
-from holdfast.store.home import Store
 from holdfast.store.rows import KeyRow, SessionRow
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 from tests.store.contract.words import changes_nothing

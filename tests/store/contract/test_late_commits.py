@@ -8,8 +8,8 @@ from holdfast.core.items import Text, UserMessage
 from holdfast.core.turns import events as ev
 from holdfast.errors import StoreError, Superseded
 from holdfast.ids import MessageId
-from holdfast.store.base import Committed, Signalled, Taken, Unconsumed
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Committed, Signalled, Taken, Unconsumed
+from holdfast.store.store import Store
 from tests.store.builders import ACME, Player
 from tests.store.contract.words import changes_nothing
 

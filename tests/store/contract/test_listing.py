@@ -11,9 +11,9 @@ from holdfast.core.history.conversation import SettingsChanged
 from holdfast.core.items import SessionSettings
 from holdfast.errors import InvalidCursor
 from holdfast.ids import Minter, SessionId, SessionKey, Tenant, Version
-from holdfast.store.base import EVERYTHING, SessionFilter, SessionInfo
-from holdfast.store.home import Store
 from holdfast.store.operations import lists
+from holdfast.store.outcomes import EVERYTHING, SessionFilter, SessionInfo
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 

@@ -21,11 +21,19 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
-from holdfast.store.base import Attempt, Gone, Refused, Replay, Restored, SessionDump, SessionFilter
-from holdfast.store.copies import copy
-from holdfast.store.home import Store
+from holdfast.store.outcomes import (
+    Attempt,
+    Gone,
+    Refused,
+    Replay,
+    Restored,
+    SessionDump,
+    SessionFilter,
+)
 from holdfast.store.rows import IdempotencyRow, JournalRow, MemoryRow
-from holdfast.store.verify import Finding, verify
+from holdfast.store.store import Store
+from holdfast.store.transfer.copies import copy
+from holdfast.store.verification.verification import Finding, verify
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 from tests.store.contract.test_grants import granted

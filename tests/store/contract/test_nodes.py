@@ -8,7 +8,7 @@ import pytest
 from holdfast import limits
 from holdfast.errors import StoreClosed, Superseded
 from holdfast.ids import Minter, NodeId, SessionId
-from holdfast.store.base import (
+from holdfast.store.outcomes import (
     Fence,
     HolderAlive,
     NotEligible,
@@ -17,8 +17,8 @@ from holdfast.store.base import (
     Taken,
     TakeoverOutcome,
 )
-from holdfast.store.home import Store
 from holdfast.store.rows import SignalKind
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, TTL_MS, Player, Playing
 from tests.store.contract.words import OtherPlayer, changes_nothing

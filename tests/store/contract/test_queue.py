@@ -12,7 +12,7 @@ from holdfast import limits
 from holdfast.core.history.conversation import Titled
 from holdfast.errors import SessionMissing
 from holdfast.ids import IdempotencyKey, Minter, SessionId, SessionKey, TurnId, Version
-from holdfast.store.base import (
+from holdfast.store.outcomes import (
     Attempt,
     Busy,
     ByKey,
@@ -30,9 +30,9 @@ from holdfast.store.base import (
     TooLate,
     Waiting,
 )
-from holdfast.store.home import Store
 from holdfast.store.rows import IdempotencyRow, TurnRow
-from holdfast.store.verify import Finding, verify
+from holdfast.store.store import Store
+from holdfast.store.verification.verification import Finding, verify
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player, Playing, in_use
 from tests.store.contract.words import changes_nothing

@@ -17,8 +17,8 @@ from holdfast.core.items import Summary
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import decode_records, fold
 from holdfast.ids import Minter, NoteId, SessionId, TurnId, Version
-from holdfast.store.base import Annotated, Started
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Annotated, Started
+from holdfast.store.store import Store
 from tests.store.builders import ACME, Player
 from tests.store.homes import Damage
 

@@ -10,7 +10,7 @@ from holdfast.core.items import SessionSettings
 from holdfast.core.turns import events as ev
 from holdfast.errors import SessionGone, SessionMissing, Superseded
 from holdfast.ids import IdempotencyKey, Minter, SessionId, SessionKey, Version
-from holdfast.store.home import Store
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 from tests.store.contract.words import changes_nothing

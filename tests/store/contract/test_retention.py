@@ -9,9 +9,9 @@ from holdfast.core.history.conversation import Titled
 from holdfast.core.items import Blob, Image, UserMessage
 from holdfast.core.turns import events as ev
 from holdfast.ids import IdempotencyKey, MessageId, Minter, NodeId, SessionId, Version
-from holdfast.store.base import Attempt, Gone, NotEligible, Replay, Started
-from holdfast.store.home import Store
-from holdfast.store.transfer import digest_of
+from holdfast.store.outcomes import Attempt, Gone, NotEligible, Replay, Started
+from holdfast.store.store import Store
+from holdfast.store.transfer.import_checks import digest_of
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player, in_use
 from tests.store.contract.words import changes_nothing

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.ids import KeyId, Minter
-from holdfast.store.copies import copy
-from holdfast.store.home import Store
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.store.rows import SealKeyRow
+from holdfast.store.store import Store
+from holdfast.store.transfer.copies import copy
 from tests.store.builders import Player
 
 

@@ -22,14 +22,14 @@ from holdfast.ids import (
     Tenant,
     Version,
 )
-from holdfast.store import matches
-from holdfast.store.base import EVERYTHING, Match, Piece, SessionFilter
-from holdfast.store.home import Store
-from holdfast.store.matches import parse_query
 from holdfast.store.operations import lists
 from holdfast.store.operations import search as searches
+from holdfast.store.outcomes import EVERYTHING, Match, Piece, SessionFilter
+from holdfast.store.search import matches
+from holdfast.store.search.matches import parse_query
+from holdfast.store.search.words import Folded
 from holdfast.store.steps import Operation, Pausing
-from holdfast.store.words import Folded
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 from tests.store.contract.words import changes_nothing

@@ -11,9 +11,9 @@ from holdfast.core.items import UserMessage
 from holdfast.core.turns import events as ev
 from holdfast.errors import SessionMissing
 from holdfast.ids import Minter, TurnId
-from holdfast.store.base import Committed, Signalled, ToldMore, TooLate, Unconsumed
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Committed, Signalled, ToldMore, TooLate, Unconsumed
 from holdfast.store.rows import SignalKind, SignalRow
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player, Playing
 from tests.store.contract.words import OtherPlayer, changes_nothing

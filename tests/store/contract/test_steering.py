@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import limits
 from holdfast.ids import IdempotencyKey
-from holdfast.store.base import (
+from holdfast.store.outcomes import (
     Attempt,
     Gone,
     Joined,
@@ -22,8 +22,8 @@ from holdfast.store.base import (
     TooLate,
     Unconsumed,
 )
-from holdfast.store.home import Store
 from holdfast.store.rows import IdempotencyRow, IdempotencyState
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player, Playing
 from tests.store.contract.test_signals import hear

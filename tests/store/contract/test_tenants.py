@@ -14,10 +14,10 @@ from holdfast.core.history.conversation import Titled
 from holdfast.core.turns import events as ev
 from holdfast.errors import SessionMissing, Superseded
 from holdfast.ids import IdempotencyKey, Minter, SessionId, SessionKey, Tenant, TurnId, Version
-from holdfast.store.base import Attempt, ById, ByKey, Fence, Missing, NothingOpen, Page, Started
-from holdfast.store.home import Store
-from holdfast.store.matches import parse_query
-from holdfast.store.transfer import digest_of
+from holdfast.store.outcomes import Attempt, ById, ByKey, Fence, Missing, NothingOpen, Page, Started
+from holdfast.store.search.matches import parse_query
+from holdfast.store.store import Store
+from holdfast.store.transfer.import_checks import digest_of
 from tests.store.builders import ACME, Player, Playing
 from tests.store.contract.test_grants import granted
 from tests.store.state import contents

@@ -12,10 +12,10 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import decode_records, fold
 from holdfast.errors import StoreError, Superseded
 from holdfast.ids import IdempotencyKey, SessionId, Version
-from holdfast.store.assemble import mark_of
-from holdfast.store.base import Committed, Fence, Started, Taken
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Committed, Fence, Started, Taken
 from holdfast.store.rows import JournalRow
+from holdfast.store.snapshots import mark_of
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, SOURCE, Player, Playing
 from tests.store.contract.words import changes_nothing

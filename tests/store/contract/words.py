@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 from holdfast.ids import NodeId
-from holdfast.store.home import Store
+from holdfast.store.store import Store
 from tests.store.builders import Player
 from tests.store.state import contents
 

@@ -10,10 +10,10 @@ from holdfast.core.codec import Value
 from holdfast.core.history.checks import StoredTurn, Violation, check_history
 from holdfast.core.history.conversation import Snapshot
 from holdfast.ids import IdempotencyKey, SessionId, SessionKey, Tenant, TurnId, Version
-from holdfast.store.assemble import mark_of
-from holdfast.store.base import EVERYTHING, SessionDump, SessionFilter
-from holdfast.store.home import Store
+from holdfast.store.outcomes import EVERYTHING, SessionDump, SessionFilter
 from holdfast.store.rows import NodeRow, SessionRow, TurnRow
+from holdfast.store.snapshots import mark_of
+from holdfast.store.store import Store
 from tests.store.model.homes import Homes
 from tests.store.model.model import Model
 from tests.store.model.things import Session, told

@@ -12,15 +12,15 @@ from apsw import Connection
 
 from holdfast.errors import HoldfastError
 from holdfast.ids import NodeId
-from holdfast.store.home import Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sql.tables import NODES
 from holdfast.store.sqlite.driver import DRIVER
-from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.migrate import load_migrations, migrate
+from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.migration import load_migrations, migrate
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.steps import get
-from holdfast.store.tables import NODES
+from holdfast.store.store import Store
 from holdfast.testing.clock import ManualClock
 from tests.postgres import LATER_MS, shared_database, wipe
 from tests.scratch import scratch_folder

@@ -38,7 +38,7 @@ from holdfast.core.turns.events import Began, Event, Steered, StepStarted, TurnR
 from holdfast.core.turns.journal import decode_records, encode_records, numbered
 from holdfast.errors import Superseded
 from holdfast.ids import Minter, NodeId, SessionId, Tenant, TurnId, Version
-from holdfast.store.base import (
+from holdfast.store.outcomes import (
     Anonymous,
     Attempt,
     Begin,
@@ -51,8 +51,8 @@ from holdfast.store.base import (
     TooLate,
     Unconsumed,
 )
-from holdfast.store.home import Store
 from holdfast.store.rows import JournalRow, SignalRow, TurnRow
+from holdfast.store.store import Store
 from tests.store.model.content import Words, commit_of
 from tests.store.model.homes import SQLITE, Homes, open_homes
 

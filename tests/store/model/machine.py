@@ -47,8 +47,8 @@ from holdfast.ids import (
     Version,
     mint,
 )
-from holdfast.store import base
-from holdfast.store.base import (
+from holdfast.store import outcomes
+from holdfast.store.outcomes import (
     Anonymous,
     Attempt,
     Begin,
@@ -426,11 +426,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.holding())
     @rule(data=data, settlement=st.sampled_from(("done", "failed")))
-    def end(self, data: Data, settlement: base.Settlement) -> None:
+    def end(self, data: Data, settlement: outcomes.Settlement) -> None:
         fence, _ = pick(data, self.holding())
         self.end_as(data, fence, settlement)
 
-    def end_as(self, data: Data, fence: Fence, settlement: base.Settlement) -> None:
+    def end_as(self, data: Data, fence: Fence, settlement: outcomes.Settlement) -> None:
         n = self.next_n(fence)
         held = self.is_known(fence) and self.is_held(fence)
         self.write(

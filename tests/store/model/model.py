@@ -21,7 +21,7 @@ from holdfast import limits
 from holdfast.core.history.conversation import Annotation, Patch, Snapshot
 from holdfast.errors import SessionGone, SessionMissing
 from holdfast.ids import IdempotencyKey, ItemId, SessionId, SessionKey, Tenant
-from holdfast.store import base
+from holdfast.store import outcomes
 from holdfast.store.rows import IdempotencyRow, SessionRow
 from tests.store.model.queue import Queue
 from tests.store.model.things import Entry, Rows, Session, told
@@ -47,17 +47,17 @@ class Model(Queue):
         patches: Sequence[tuple[ItemId | None, Patch]],
         *,
         summary_rev: int | None = None,
-    ) -> base.AnnotateOutcome:
+    ) -> outcomes.AnnotateOutcome:
         session = self.live(tenant, session_id)
         notes = session.head.notes
         if summary_rev not in (None, notes.summary_rev):
-            return base.SummaryMoved(summary_rev=notes.summary_rev)
+            return outcomes.SummaryMoved(summary_rev=notes.summary_rev)
         made = tuple(
             Annotation(rev=rev, patch=patch, item=item, at_ms=self.now_ms)
             for rev, (item, patch) in enumerate(patches, start=notes.rev + 1)
         )
         session.story += (Entry(session_id, each) for each in made)
-        return base.Annotated(annotations=made)
+        return outcomes.Annotated(annotations=made)
 
     def fork(
         self, tenant: Tenant, session_id: SessionId, *, version: int, fresh: SessionId
@@ -120,7 +120,7 @@ class Model(Queue):
         claim = self.of[tenant].claims.get(key)
         return claim.row if claim else None
 
-    def sessions(self, tenant: Tenant, where: base.SessionFilter) -> list[SessionId]:
+    def sessions(self, tenant: Tenant, where: outcomes.SessionFilter) -> list[SessionId]:
         """What a list shows, over all its pages."""
         shown = [
             session

@@ -9,7 +9,7 @@ from holdfast.core.turns.events import Began, TurnRequest
 from holdfast.core.turns.journal import encode_records, numbered
 from holdfast.errors import SessionMissing
 from holdfast.ids import Tenant, TurnId
-from holdfast.store import base
+from holdfast.store import outcomes
 from holdfast.store.rows import TurnRow
 from tests.store.model.things import Session, Turn
 from tests.store.model.turns import Turns, join, replay
@@ -18,7 +18,7 @@ from tests.store.model.turns import Turns, join, replay
 class Queue(Turns):
     """The part of the model that a turn meets which has to wait."""
 
-    def enqueue(self, ask: base.Begin, *, behind: bool = False) -> base.EnqueueOutcome:
+    def enqueue(self, ask: outcomes.Begin, *, behind: bool = False) -> outcomes.EnqueueOutcome:
         again = self.of[ask.tenant].turns.get(ask.request.turn_id)
         if again is not None:
             if again.state == "queued":
@@ -30,14 +30,14 @@ class Queue(Turns):
         session = self.meant(ask.tenant, ask.target)
         if session is None:
             absent = self.absent(ask)
-            assert absent is None or isinstance(absent, base.Gone | base.Missing)
-            return absent or base.Free()
+            assert absent is None or isinstance(absent, outcomes.Gone | outcomes.Missing)
+            return absent or outcomes.Free()
         if session.deleted:
-            return base.Gone(session_id=session.id, why="deleted")
+            return outcomes.Gone(session_id=session.id, why="deleted")
         if session.id != ask.expected:
-            return base.Moved(session_id=session.id, head=session.head.version)
+            return outcomes.Moved(session_id=session.id, head=session.head.version)
         if not (session.open or session.queue or behind):
-            return base.Free()
+            return outcomes.Free()
         failed = self.claim(ask.tenant, ask.attempt)
         turn = Turn(
             ask=ask,
@@ -66,7 +66,7 @@ class Queue(Turns):
         first = numbered((Began(request=request),), first=0, at_ms=self.now_ms)
         turn.wrote(0, encode_records(first), token=token)
 
-    def queued(self, *, limit: int) -> tuple[base.Waiting, ...]:
+    def queued(self, *, limit: int) -> tuple[outcomes.Waiting, ...]:
         waiting = [
             turn
             for rows in self.of.values()
@@ -75,7 +75,7 @@ class Queue(Turns):
         ]
         waiting.sort(key=lambda turn: (turn.began_ms, turn.id))
         return tuple(
-            base.Waiting(
+            outcomes.Waiting(
                 tenant=turn.session.tenant,
                 session_id=turn.session.id,
                 turn_id=turn.id,
@@ -84,23 +84,23 @@ class Queue(Turns):
             for turn in waiting[:limit]
         )
 
-    def open_queued(self, ask: base.Opening) -> base.OpenOutcome:
+    def open_queued(self, ask: outcomes.Opening) -> outcomes.OpenOutcome:
         rows, request = self.of[ask.tenant], ask.request
         session, turn = rows.sessions.get(ask.session_id), rows.turns.get(request.turn_id)
         if session is None or turn is None or turn.session is not session:
-            return base.NotNext()
+            return outcomes.NotNext()
         holder = session.open
         if holder is not None and not (holder is turn and turn.nonce == ask.nonce):
             alive = self.is_held(holder, asking=ask.node)
-            return base.Busy(session_id=session.id, turn_id=holder.id, holder_alive=alive)
+            return outcomes.Busy(session_id=session.id, turn_id=holder.id, holder_alive=alive)
         if holder is None:
             if session.queue[:1] != [turn]:
-                return base.NotNext()
+                return outcomes.NotNext()
             head = session.head
             if (head.version, head.notes.rev) != (request.base, request.base_rev):
-                return base.Moved(session_id=session.id, head=head.version)
+                return outcomes.Moved(session_id=session.id, head=head.version)
             if not self.is_live(ask.node):
-                return base.NotLive()
+                return outcomes.NotLive()
             session.open = session.queue.pop(0)
             session.token += 1
             turn.ask = msgspec.structs.replace(turn.ask, request=request)
@@ -108,7 +108,7 @@ class Queue(Turns):
             turn.token, turn.nonce, turn.node = session.token, ask.nonce, ask.node
             turn.journal.clear()
             self._write_request(turn, request, token=turn.token)
-        return base.Started(fence=turn.fence, created=False, retry_of=turn.retry_of)
+        return outcomes.Started(fence=turn.fence, created=False, retry_of=turn.retry_of)
 
     def withdraw(
         self,
@@ -118,7 +118,7 @@ class Queue(Turns):
         ended_by: EndedBy,
         detail: str,
         records: bytes,
-        settlement: base.Settlement,
+        settlement: outcomes.Settlement,
     ) -> TurnRow:
         turn = self.of[tenant].turns.get(turn_id)
         if turn is None:
@@ -130,5 +130,5 @@ class Queue(Turns):
         return turn.row
 
 
-def _queued(turn: Turn) -> base.Queued:
-    return base.Queued(turn_id=turn.id, session_id=turn.session.id)
+def _queued(turn: Turn) -> outcomes.Queued:
+    return outcomes.Queued(turn_id=turn.id, session_id=turn.session.id)

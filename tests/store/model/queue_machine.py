@@ -9,7 +9,7 @@ from hypothesis.stateful import precondition, rule
 from holdfast.core.turns.events import Ended
 from holdfast.core.turns.journal import encode_records, numbered
 from holdfast.ids import Version
-from holdfast.store.base import ById, Opening, Started
+from holdfast.store.outcomes import ById, Opening, Started
 from tests.store.model import checks
 from tests.store.model.machine import (
     RECENT,

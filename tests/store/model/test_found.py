@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.ids import SessionId, SessionKey
-from holdfast.store.base import Gone, Started
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Gone, Started
+from holdfast.store.store import Store
 from tests.store.builders import Player
 
 

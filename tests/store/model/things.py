@@ -11,7 +11,7 @@ from holdfast.core.history.conversation import Annotation, Commit, Snapshot
 from holdfast.core.items import EndedBy, SessionSettings, UserMessage, text_of
 from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import IdempotencyKey, NodeId, SessionId, SessionKey, Tenant, TurnId, Version
-from holdfast.store import base
+from holdfast.store import outcomes
 from holdfast.store.rows import (
     IdempotencyRow,
     IdempotencyState,
@@ -120,8 +120,8 @@ def _first_words(story: Sequence[Entry]) -> Iterator[str]:
 class Turn:
     """A turn, with everything that was said to it and in it."""
 
-    ask: base.Begin
-    known: base.Attempt
+    ask: outcomes.Begin
+    known: outcomes.Attempt
     """What it is recognised by: its own request, or that of the turn which it continues."""
     session: Session
     created: bool
@@ -163,8 +163,8 @@ class Turn:
         return self.request.turn_id
 
     @property
-    def fence(self) -> base.Fence:
-        return base.Fence(
+    def fence(self) -> outcomes.Fence:
+        return outcomes.Fence(
             tenant=self.session.tenant,
             session_id=self.session.id,
             turn_id=self.id,

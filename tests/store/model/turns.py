@@ -14,7 +14,7 @@ from holdfast.core.turns.events import Began, MemoryAdded, MemoryDeleted, TurnRe
 from holdfast.core.turns.journal import encode_records, numbered
 from holdfast.errors import SessionMissing, StoreError, Superseded
 from holdfast.ids import NodeId, SessionId, SessionKey, Tenant, TurnId
-from holdfast.store import base
+from holdfast.store import outcomes
 from holdfast.store.rows import (
     KeyRow,
     MemoryRow,
@@ -90,23 +90,23 @@ class Turns:
     # begin
 
     def find_attempt(
-        self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
-    ) -> base.Known | None:
+        self, tenant: Tenant, attempt: outcomes.Attempt, target: outcomes.Target | None = None
+    ) -> outcomes.Known | None:
         session = self.meant(tenant, target) if target else None
-        named = session if isinstance(target, base.ByKey) else None
+        named = session if isinstance(target, outcomes.ByKey) else None
         return self.claimed(tenant, attempt, named=named) or self.recognised(attempt, session)
 
     def claimed(
-        self, tenant: Tenant, attempt: base.Attempt, *, named: Session | None = None
-    ) -> base.Known | None:
+        self, tenant: Tenant, attempt: outcomes.Attempt, *, named: Session | None = None
+    ) -> outcomes.Known | None:
         claim = self.claim(tenant, attempt)
         if claim is None:
             return None
         turn = claim.turn
         if claim.request_hash != attempt.request_hash:
-            return base.Mismatch(turn_id=turn.id)
+            return outcomes.Mismatch(turn_id=turn.id)
         if turn.session.deleted:
-            return base.Gone(session_id=turn.session.id, why="deleted")
+            return outcomes.Gone(session_id=turn.session.id, why="deleted")
         if claim.state == "running":
             return join(turn, steer=claim.steer)
         if claim.state == "failed":
@@ -115,14 +115,14 @@ class Turns:
             return replay(turn)
         return self.goes_on(turn) or replay(turn)
 
-    def goes_on(self, turn: Turn) -> base.Unfinished | None:
+    def goes_on(self, turn: Turn) -> outcomes.Unfinished | None:
         """Whether a retry may continue this turn: it is its session's head, and some retries are left."""
         session = turn.session
         left, version = session.retries_left, session.head.version
         at_head = turn.commit is not None and turn.commit.version == version == session.unfinished
         if not at_head or not left:
             return None
-        return base.Unfinished(session_id=session.id, version=version, retries_left=left)
+        return outcomes.Unfinished(session_id=session.id, version=version, retries_left=left)
 
     def turn_unfinished(self, tenant: Tenant, request_hash: bytes) -> TurnRow | None:
         found = [
@@ -134,10 +134,10 @@ class Turns:
         ]
         return max(found, key=lambda turn: turn.id).row if found else None
 
-    def claim(self, tenant: Tenant, attempt: base.Attempt) -> Claim | None:
+    def claim(self, tenant: Tenant, attempt: outcomes.Attempt) -> Claim | None:
         return self.of[tenant].claims.get(attempt.key) if attempt.key else None
 
-    def begin(self, ask: base.Begin) -> base.BeginOutcome:
+    def begin(self, ask: outcomes.Begin) -> outcomes.BeginOutcome:
         rows, request = self.of[ask.tenant], ask.request
         again = rows.turns.get(request.turn_id)
         if again is not None:
@@ -145,32 +145,34 @@ class Turns:
                 return replay(again)
             if again.nonce != ask.nonce:
                 return join(again)
-            return base.Started(fence=again.fence, created=again.created, retry_of=again.retry_of)
+            return outcomes.Started(
+                fence=again.fence, created=again.created, retry_of=again.retry_of
+            )
         session = self.meant(ask.tenant, ask.target)
         known = self.find_attempt(ask.tenant, ask.attempt, ask.target)
-        if isinstance(known, base.Unfinished) and request.continues is not None:
+        if isinstance(known, outcomes.Unfinished) and request.continues is not None:
             known = None if known.session_id == ask.expected else known
         refusal = (
             known
             or (self.absent(ask) if session is None else self.in_the_way(ask, session))
-            or (None if self.is_live(ask.node) else base.NotLive())
+            or (None if self.is_live(ask.node) else outcomes.NotLive())
         )
         return refusal or self.open(ask, session)
 
-    def meant(self, tenant: Tenant, target: base.Target) -> Session | None:
+    def meant(self, tenant: Tenant, target: outcomes.Target) -> Session | None:
         rows = self.of[tenant]
         match target:
-            case base.ByKey(key=key) if key in rows.keys:
+            case outcomes.ByKey(key=key) if key in rows.keys:
                 return rows.sessions[rows.keys[key].session_id]
-            case base.ById(session_id=session_id):
+            case outcomes.ById(session_id=session_id):
                 return rows.sessions.get(session_id)
-            case base.ByKey(fresh=fresh) | base.Anonymous(fresh=fresh):
+            case outcomes.ByKey(fresh=fresh) | outcomes.Anonymous(fresh=fresh):
                 # Only if this request comes again, late.
                 return None if fresh is None else rows.sessions.get(fresh)
 
     def recognised(
-        self, attempt: base.Attempt, session: Session | None
-    ) -> base.Joined | base.Replay | base.Unfinished | None:
+        self, attempt: outcomes.Attempt, session: Session | None
+    ) -> outcomes.Joined | outcomes.Replay | outcomes.Unfinished | None:
         """A retry without a key, where that is certain. What was deleted is answered by nobody."""
         if session is None or session.deleted:
             return None
@@ -190,7 +192,7 @@ class Turns:
             return None
         return replay(known) if _earlier_try(known, attempt) else None
 
-    def is_said_again(self, attempt: base.Attempt, last: Turn) -> bool:
+    def is_said_again(self, attempt: outcomes.Attempt, last: Turn) -> bool:
         """The request of a turn that broke off, not on purpose and not long ago, and nobody has its answer."""
         session = last.session
         broke_off = last.commit is not None and last.commit.version == session.unfinished
@@ -210,32 +212,32 @@ class Turns:
             if each.owner == session.id and isinstance(each.what, Commit):
                 yield self.of[session.tenant].turns[each.what.turn_id]
 
-    def absent(self, ask: base.Begin) -> base.BeginOutcome | None:
+    def absent(self, ask: outcomes.Begin) -> outcomes.BeginOutcome | None:
         match ask.target:
-            case base.ById() | base.ByKey(create=False):
-                return base.Missing()
-        return base.Gone(session_id=ask.expected, why="deleted") if ask.expected else None
+            case outcomes.ById() | outcomes.ByKey(create=False):
+                return outcomes.Missing()
+        return outcomes.Gone(session_id=ask.expected, why="deleted") if ask.expected else None
 
-    def in_the_way(self, ask: base.Begin, session: Session) -> base.BeginOutcome | None:
+    def in_the_way(self, ask: outcomes.Begin, session: Session) -> outcomes.BeginOutcome | None:
         now, idle_ms = session.head, self.age_ms(session.active_ms)
         head = now.version
         if session.deleted:
-            return base.Gone(session_id=session.id, why="deleted")
+            return outcomes.Gone(session_id=session.id, why="deleted")
         if session.open is None and idle_ms > (ask.expire_after_ms or idle_ms):
-            return base.Gone(session_id=session.id, why="expired")
+            return outcomes.Gone(session_id=session.id, why="expired")
         if session.id != ask.expected:
-            return base.Moved(session_id=session.id, head=head)
+            return outcomes.Moved(session_id=session.id, head=head)
         continues = ask.request.continues
         if session.open is not None and continues is not None:
             if session.open.request.continues == continues:
                 return join(session.open)
         if session.open is not None:
             alive = self.is_held(session.open, asking=ask.node)
-            return base.Busy(session_id=session.id, turn_id=session.open.id, holder_alive=alive)
+            return outcomes.Busy(session_id=session.id, turn_id=session.open.id, holder_alive=alive)
         if (head, now.notes.rev) != (ask.request.base, ask.request.base_rev):
-            return base.Moved(session_id=session.id, head=head)
+            return outcomes.Moved(session_id=session.id, head=head)
         if continues is not None and not self.may_continue(ask.request, session):
-            return base.Finished()
+            return outcomes.Finished()
         return None
 
     def may_continue(self, request: TurnRequest, session: Session) -> bool:
@@ -248,23 +250,23 @@ class Turns:
         by_retry = bool(left) and request.links == limits.continuations_max + 1 - (left or 0)
         return request.links == 0 or by_retry
 
-    def open(self, ask: base.Begin, session: Session | None) -> base.Started:
+    def open(self, ask: outcomes.Begin, session: Session | None) -> outcomes.Started:
         rows, created = self.of[ask.tenant], session is None
         failed = self.claim(ask.tenant, ask.attempt)
         if failed is not None and failed.state != "failed":
             failed = None
         if session is None:
-            assert not isinstance(ask.target, base.ById) and ask.target.fresh is not None
+            assert not isinstance(ask.target, outcomes.ById) and ask.target.fresh is not None
             session = self.new_session(ask.tenant, ask.target.fresh)
-            session.anonymous = isinstance(ask.target, base.Anonymous)
-            if isinstance(ask.target, base.ByKey):
+            session.anonymous = isinstance(ask.target, outcomes.Anonymous)
+            if isinstance(ask.target, outcomes.ByKey):
                 self.name(session, ask.target.key)
         session.token += 1
         known, before = ask.attempt, None
         if ask.request.continues is not None:
             before = rows.turns[ask.request.continues]
             count = max(before.known.client_attempt, known.client_attempt)
-            known = base.Attempt(request_hash=before.known.request_hash, client_attempt=count)
+            known = outcomes.Attempt(request_hash=before.known.request_hash, client_attempt=count)
         if ask.request.links:
             session.retries_left = (session.retries_left or 0) - 1
         turn = session.open = rows.turns[ask.request.turn_id] = Turn(
@@ -286,7 +288,7 @@ class Turns:
                 claim.turn, claim.state, claim.expires_ms = turn, "running", 0
                 claim.steer = None
         self.claim_key(turn)
-        return base.Started(fence=turn.fence, created=created, retry_of=turn.retry_of)
+        return outcomes.Started(fence=turn.fence, created=created, retry_of=turn.retry_of)
 
     def claim_key(self, turn: Turn) -> None:
         attempt = turn.ask.attempt
@@ -308,14 +310,14 @@ class Turns:
 
     # writing under a fence
 
-    def held(self, fence: base.Fence) -> Turn:
+    def held(self, fence: outcomes.Fence) -> Turn:
         session = self.of[fence.tenant].sessions.get(fence.session_id)
         if session is None or session.open is None or session.open.fence != fence:
             raise Superseded(fence.turn_id, token=fence.token)
         return session.open
 
     def append(
-        self, fence: base.Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
+        self, fence: outcomes.Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
     ) -> None:
         turn = self.held(fence)
         self.write(turn, n, records)
@@ -333,17 +335,17 @@ class Turns:
 
     def commit(
         self,
-        fence: base.Fence,
+        fence: outcomes.Fence,
         commit: Commit,
         *,
         n: int,
         records: bytes,
-        settlement: base.Settlement = "done",
-    ) -> base.CommitOutcome:
+        settlement: outcomes.Settlement = "done",
+    ) -> outcomes.CommitOutcome:
         known = self.of[fence.tenant].turns.get(fence.turn_id)
         if known is not None and known.commit is not None and known.token == fence.token:
             if known.commit.link == commit.link:
-                return base.Committed(version=known.commit.version, at_ms=known.ended_ms)
+                return outcomes.Committed(version=known.commit.version, at_ms=known.ended_ms)
         turn = self.held(fence)
         session, head = turn.session, turn.session.head
         if commit.version != head.version + 1:
@@ -352,7 +354,7 @@ class Turns:
         # not hear plays none in any case.
         listens = commit.hears and commit.ended_by == "completed" and not commit.waiting
         if turn.steers and listens:
-            return base.Unconsumed(signals=tuple(turn.steers))
+            return outcomes.Unconsumed(signals=tuple(turn.steers))
         if n <= turn.journal[-1].n:
             raise StoreError("the turn has gone on since this commit was made")
         turn.replayable |= commit.ended_by != "completed"
@@ -367,7 +369,7 @@ class Turns:
         session.unfinished = None if commit.ended_by == "completed" else commit.version
         session.retries_left, turn.links = commit.retries_left, commit.links
         self.close(turn, "committed", commit.ended_by, commit.detail, settlement)
-        return base.Committed(version=commit.version, at_ms=self.now_ms)
+        return outcomes.Committed(version=commit.version, at_ms=self.now_ms)
 
     def remember(self, tenant: Tenant, commit: Commit) -> None:
         memories = self.of[tenant].memories
@@ -387,13 +389,13 @@ class Turns:
 
     def end(
         self,
-        fence: base.Fence,
+        fence: outcomes.Fence,
         *,
         ended_by: EndedBy,
         detail: str,
         n: int,
         records: bytes,
-        settlement: base.Settlement,
+        settlement: outcomes.Settlement,
     ) -> TurnRow:
         known = self.of[fence.tenant].turns.get(fence.turn_id)
         if known is not None and known.state == "discarded" and known.token == fence.token:
@@ -404,7 +406,7 @@ class Turns:
         return turn.row
 
     def close(
-        self, turn: Turn, state: TurnState, by: EndedBy, detail: str, settled: base.Settlement
+        self, turn: Turn, state: TurnState, by: EndedBy, detail: str, settled: outcomes.Settlement
     ) -> None:
         turn.state, turn.ended_by, turn.detail, turn.ended_ms = state, by, detail, self.now_ms
         if turn.session.open is turn:
@@ -422,7 +424,7 @@ class Turns:
 
     # holders
 
-    def release(self, fence: base.Fence) -> None:
+    def release(self, fence: outcomes.Fence) -> None:
         self.held(fence).node = None
 
     def takeover(
@@ -433,35 +435,35 @@ class Turns:
         node: NodeId,
         nonce: str,
         ignored_cancel: bool = False,
-    ) -> base.TakeoverOutcome:
+    ) -> outcomes.TakeoverOutcome:
         session = self.of[tenant].sessions.get(session_id)
         turn = session.open if session else None
         if session is None or turn is None:
-            return base.NothingOpen()
+            return outcomes.NothingOpen()
         if not self.is_live(node):
-            return base.NotEligible()
+            return outcomes.NotEligible()
         holder, mine = turn.node, self.nodes[node]
         if holder not in (None, node):
             assert holder is not None
             if self.is_live(holder):
                 if not (ignored_cancel and self.ignores_cancel(turn)):
-                    return base.HolderAlive(turn_id=turn.id, node=holder)
+                    return outcomes.HolderAlive(turn_id=turn.id, node=holder)
             else:
                 # By the clock alone: whoever judges must have been there for a whole TTL itself.
                 if holder in self.nodes and self.now_ms - mine.since_ms < mine.ttl_ms:
-                    return base.NotEligible()
+                    return outcomes.NotEligible()
                 turn.attempt += 1
         session.token += 1
         turn.token, turn.nonce, turn.node = session.token, nonce, node
-        return base.Taken(fence=turn.fence, turn=turn.row)
+        return outcomes.Taken(fence=turn.fence, turn=turn.row)
 
     def ignores_cancel(self, turn: Turn) -> bool:
         asked = [each.at_ms for each in turn.signals if each.kind != "steer" and not each.consumed]
         return bool(asked) and self.now_ms - min(asked) >= limits.cancel_grace_s * 1000
 
-    def orphans(self, *, node: NodeId, limit: int) -> tuple[base.Orphan, ...]:
+    def orphans(self, *, node: NodeId, limit: int) -> tuple[outcomes.Orphan, ...]:
         found = (
-            base.Orphan(
+            outcomes.Orphan(
                 tenant=turn.session.tenant,
                 session_id=turn.session.id,
                 turn_id=turn.id,
@@ -494,8 +496,8 @@ class Turns:
         *,
         kind: SignalKind,
         payload: bytes = b"",
-        attempt: base.Attempt | None = None,
-    ) -> base.SignalOutcome:
+        attempt: outcomes.Attempt | None = None,
+    ) -> outcomes.SignalOutcome:
         turn = self.of[tenant].turns.get(turn_id)
         if turn is None:
             raise SessionMissing("turn", turn_id)
@@ -503,7 +505,7 @@ class Turns:
         if known is not None:
             return known
         if turn.state != "open":
-            return base.TooLate(turn=turn.row)
+            return outcomes.TooLate(turn=turn.row)
         n = len(turn.signals) + 1
         row = SignalRow(
             tenant=tenant, turn_id=turn_id, n=n, kind=kind, payload=payload, at_ms=self.now_ms
@@ -512,7 +514,7 @@ class Turns:
         if attempt is not None and attempt.key is not None:
             claim = Claim(attempt.key, attempt.request_hash, turn, steer=n)
             self.of[tenant].claims[attempt.key] = claim
-        return base.Signalled(n=n)
+        return outcomes.Signalled(n=n)
 
     def signals(self, node: NodeId) -> tuple[SignalRow, ...]:
         waiting = [
@@ -526,17 +528,17 @@ class Turns:
         return tuple(by_age)
 
 
-def join(turn: Turn, *, steer: int | None = None) -> base.Joined:
-    return base.Joined(turn_id=turn.id, session_id=turn.session.id, steer=steer)
+def join(turn: Turn, *, steer: int | None = None) -> outcomes.Joined:
+    return outcomes.Joined(turn_id=turn.id, session_id=turn.session.id, steer=steer)
 
 
-def replay(turn: Turn) -> base.Replay:
-    return base.Replay(turn_id=turn.id, session_id=turn.session.id)
+def replay(turn: Turn) -> outcomes.Replay:
+    return outcomes.Replay(turn_id=turn.id, session_id=turn.session.id)
 
 
-def _earlier_try(turn: Turn, attempt: base.Attempt) -> bool:
+def _earlier_try(turn: Turn, attempt: outcomes.Attempt) -> bool:
     return _is_same(turn, attempt) and turn.known.client_attempt < attempt.client_attempt
 
 
-def _is_same(turn: Turn, attempt: base.Attempt) -> bool:
+def _is_same(turn: Turn, attempt: outcomes.Attempt) -> bool:
     return turn.known.request_hash == attempt.request_hash

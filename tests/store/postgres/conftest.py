@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack, contextmanager
 import pytest
 
 from holdfast.ids import Minter
-from holdfast.store.home import Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.postgres import shared_database, wipe
 from tests.store.builders import Player

@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 
 from holdfast.ids import SessionKey, TurnId
-from holdfast.store.base import Attempt, ByKey, Replay, Started
+from holdfast.store.outcomes import Attempt, ByKey, Replay, Started
 from tests.store.builders import ACME, Player
 
 SAME = b"the same words"

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from holdfast.ids import SessionId, Version
-from holdfast.store.base import Refused, Restored, RestoreOutcome, SessionDump
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory_store import MemoryStore
 from holdfast.store.operations.arrivals import restore
+from holdfast.store.outcomes import Refused, Restored, RestoreOutcome, SessionDump
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.steps import Operation, Writing
 from tests.postgres import execute

@@ -14,7 +14,7 @@ from holdfast.core.items import UserMessage, plain_text
 from holdfast.core.turns import events as ev
 from holdfast.errors import Superseded
 from holdfast.ids import IdempotencyKey, MessageId, SessionId, SessionKey, Version
-from holdfast.store.base import (
+from holdfast.store.outcomes import (
     BeginOutcome,
     Busy,
     ByKey,
@@ -32,8 +32,8 @@ from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.pool import Link
 from holdfast.store.postgres.queries import Query
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sql.tables import SESSIONS
 from holdfast.store.steps import get
-from holdfast.store.tables import SESSIONS
 from tests.store.builders import ACME, Player
 from tests.store.postgres.conftest import Open
 

@@ -20,11 +20,11 @@ from holdfast.core.items import SessionSettings
 from holdfast.core.turns.events import MemoryAdded, MemoryDeleted
 from holdfast.errors import InDoubt, StoreUnavailable
 from holdfast.ids import Minter, NodeId, SessionId, SessionKey, Version
-from holdfast.store.base import Begin, SessionDump
-from holdfast.store.home import Store
+from holdfast.store.outcomes import Begin, SessionDump
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.postgres import connected, wipe
 from tests.postgres_wire import Moment, Wire

@@ -13,11 +13,19 @@ from holdfast.core.history.conversation import Titled
 from holdfast.core.turns import events as ev
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import Tenant
-from holdfast.store.base import Begin, BeginOutcome, Committed, Joined, Moved, Started, Unconsumed
+from holdfast.store.outcomes import (
+    Begin,
+    BeginOutcome,
+    Committed,
+    Joined,
+    Moved,
+    Started,
+    Unconsumed,
+)
 from holdfast.store.postgres import groups
 from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.verify import Finding, verify
+from holdfast.store.verification.verification import Finding, verify
 from tests.store.builders import ACME, Player, Playing
 from tests.store.postgres.conftest import LONG_MS, Open, random_mint
 

@@ -19,9 +19,7 @@ from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Titled
 from holdfast.core.turns import events as ev
 from holdfast.ids import KeyId, SessionId, SessionKey, Version
-from holdfast.store.base import Busy, ById, ByKey, Joined, Pruned, Refused, Started
-from holdfast.store.home import Store
-from holdfast.store.horizon import Horizon
+from holdfast.store.expiry import Horizon
 from holdfast.store.operations import (
     access,
     arrivals,
@@ -33,6 +31,7 @@ from holdfast.store.operations import (
     signals,
     turns,
 )
+from holdfast.store.outcomes import Busy, ById, ByKey, Joined, Pruned, Refused, Started
 from holdfast.store.postgres import groups
 from holdfast.store.postgres.compiler import Stamps
 from holdfast.store.postgres.driver import Run, Steps
@@ -41,6 +40,7 @@ from holdfast.store.postgres.faults import Stale
 from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.rows import ApiKeyRow
+from holdfast.store.sql.tables import SESSIONS
 from holdfast.store.steps import (
     Finding,
     Looking,
@@ -51,7 +51,7 @@ from holdfast.store.steps import (
     get,
     write,
 )
-from holdfast.store.tables import SESSIONS
+from holdfast.store.store import Store
 from tests.postgres import execute
 from tests.store.builders import ACME, Player, Playing
 from tests.store.contract.test_grants import granted

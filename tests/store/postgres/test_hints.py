@@ -6,7 +6,7 @@ import asyncio
 
 import asyncpg
 
-from holdfast.store.base import Hinting
+from holdfast.store.outcomes import Hinting
 from holdfast.store.postgres import hints
 from holdfast.store.postgres.store import PostgresStore
 from tests.store.builders import ACME, Player

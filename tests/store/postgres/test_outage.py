@@ -16,15 +16,15 @@ from holdfast.errors import StoreClosed, StoreError, StoreUnavailable, StoreUnus
 from holdfast.ids import NodeId
 from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.sessions.lease import Lease
-from holdfast.store.base import Committed
-from holdfast.store.migrations import Migration
-from holdfast.store.open import open_existing
-from holdfast.store.postgres import migrate as migrating
+from holdfast.store.outcomes import Committed
+from holdfast.store.postgres import migration as migrating
 from holdfast.store.postgres import pool
 from holdfast.store.postgres.address import parse_address
-from holdfast.store.postgres.migrate import load_migrations
+from holdfast.store.postgres.migration import load_migrations
 from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sql.migrations import Migration
+from holdfast.store.store_url import open_existing
 from tests.postgres import SAFE, Server
 from tests.store.builders import ACME, Player
 from tests.store.postgres.conftest import LONG_MS, Open, impatient, random_mint

@@ -14,12 +14,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast.store.dialects import POSTGRES
-from holdfast.store.matches import parse_query
 from holdfast.store.operations.search import _needed
 from holdfast.store.postgres.compiler import SCHEMA, Compiler, cast
 from holdfast.store.postgres.queries import Query, compiled
-from holdfast.store.statements import finding, looking
+from holdfast.store.search.matches import parse_query
+from holdfast.store.sql.dialects import POSTGRES
+from holdfast.store.sql.statements import finding, looking
 from tests.postgres import shared_database
 from tests.store.crowd import TENANT, crowd, fill_postgres, key_of, own_word
 from tests.store.plans import FINDERS, LOOKS, questions, writes

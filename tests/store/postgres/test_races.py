@@ -14,7 +14,7 @@ from holdfast.core.history.conversation import Titled
 from holdfast.core.turns import events as ev
 from holdfast.errors import SessionGone, Superseded
 from holdfast.ids import SessionId, SessionKey, Version
-from holdfast.store.base import (
+from holdfast.store.outcomes import (
     BeginOutcome,
     Busy,
     Committed,
@@ -26,11 +26,11 @@ from holdfast.store.base import (
     TooLate,
     Unconsumed,
 )
-from holdfast.store.home import Store
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.verify import Finding, verify
+from holdfast.store.store import Store
+from holdfast.store.verification.verification import Finding, verify
 from tests.postgres import execute
 from tests.store.builders import ACME, Player, Playing
 from tests.store.postgres.conftest import LONG_MS, Open, random_mint

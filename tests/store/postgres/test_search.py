@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.store.matches import parse_query
 from holdfast.store.operations.search import ANYTHING, WORD_EXTRA_BYTES, WORDS_BYTES_MAX
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.search.matches import parse_query
 from tests.store.builders import ACME, Player
 
 WORDS = [f"w{number:05}" for number in range(WORDS_BYTES_MAX // (WORD_EXTRA_BYTES + 16))]

@@ -16,10 +16,10 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import Version
-from holdfast.store.base import Committed, NothingOpen, Taken
+from holdfast.store.outcomes import Committed, NothingOpen, Taken
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.verify import Finding, verify
+from holdfast.store.verification.verification import Finding, verify
 from holdfast.testing import ManualClock
 from tests.postgres import (
     QUICK,

@@ -16,7 +16,7 @@ import pytest
 from msgspec import Struct
 
 from holdfast.ids import Minter
-from holdfast.store.base import Started
+from holdfast.store.outcomes import Started
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing import ManualClock

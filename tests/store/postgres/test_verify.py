@@ -1,4 +1,4 @@
-"""What `verify` finds between PostgreSQL's tables; `tests/store/test_verify.py` has the rest."""
+"""What `verify` finds between PostgreSQL's tables; `tests/store/verification/test_verification.py` has the rest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.history.conversation import Titled
 from holdfast.ids import SessionId, Version
-from holdfast.store.findings import Finding
+from holdfast.store.verification.findings import Finding
 from tests.postgres import execute
 from tests.store.builders import ACME, Player
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast.core.history.conversation import Patch, SettingsChanged, Titled
 from holdfast.core.items import SessionSettings, text_of
 from holdfast.core.turns.events import MemoryAdded, StateSet
-from holdfast.store.base import SessionFilter
+from holdfast.store.outcomes import SessionFilter
 from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
 from tests.store.builders import ACME, Player

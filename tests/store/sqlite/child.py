@@ -15,7 +15,7 @@ import apsw
 from apsw import Connection
 
 from holdfast.errors import StoreClosed, StoreUnusable
-from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.engine.engine import Engine
 from tests.store.sqlite.opened import opened
 from tests.store.sqlite.rows import add
 

@@ -6,10 +6,10 @@ from typing import Protocol
 
 import pytest
 
-from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.health import OnPoison
-from holdfast.store.sqlite.jobs import Clock
-from holdfast.store.sqlite.writer import Bounds
+from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.health import OnPoison
+from holdfast.store.sqlite.engine.jobs import Clock
+from holdfast.store.sqlite.engine.writer import Bounds
 from tests.store.sqlite.children import Child
 from tests.store.sqlite.disk import Disk
 from tests.store.sqlite.rows import make_table

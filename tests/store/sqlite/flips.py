@@ -13,11 +13,11 @@ import msgspec
 from holdfast.core.codec import encode
 from holdfast.errors import StoreDamaged, StoreUnusable
 from holdfast.ids import SessionId, SessionKey
-from holdfast.store.base import SessionDump
-from holdfast.store.findings import Finding
-from holdfast.store.matches import parse_query
+from holdfast.store.outcomes import SessionDump
+from holdfast.store.search.matches import parse_query
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.verify import verify
+from holdfast.store.verification.findings import Finding
+from holdfast.store.verification.verification import verify
 from tests.store.builders import ACME, Player
 
 PAGE_BYTES = 4096

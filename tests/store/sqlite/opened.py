@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast.store.sqlite.engine import TIMEOUT_S, Engine
+from holdfast.store.sqlite.engine.engine import TIMEOUT_S, Engine
 
 
 @asynccontextmanager

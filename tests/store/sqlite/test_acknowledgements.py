@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.ids import Minter, SessionKey
-from holdfast.store.base import Attempt, ByKey, Replay, Started
-from holdfast.store.sqlite import SqliteStore, engine
+from holdfast.store.outcomes import Attempt, ByKey, Replay, Started
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.engine import engine
 from tests.store.builders import ACME, Player
 
 SAME = b"the same words"

@@ -14,10 +14,10 @@ import pytest
 from holdfast.core.items import UserMessage, text_of
 from holdfast.errors import StorageFull, StoreUnavailable, StoreUnusable
 from holdfast.ids import Minter, SessionKey
-from holdfast.store.home import Store
 from holdfast.store.sqlite import SqliteStore, backup
 from holdfast.store.sqlite.backup import back_up
-from holdfast.store.verify import Finding, verify
+from holdfast.store.store import Store
+from holdfast.store.verification.verification import Finding, verify
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 from tests.store.furnishing import furnish

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from apsw import Connection
 
-from holdfast.store.sqlite.writer import PASSIVE, TRUNCATE, Bounds, wanted_checkpoint
+from holdfast.store.sqlite.engine.writer import PASSIVE, TRUNCATE, Bounds, wanted_checkpoint
 from tests.store.sqlite.conftest import OpenEngine
 from tests.store.sqlite.disk import Disk
 from tests.store.sqlite.rows import add, count

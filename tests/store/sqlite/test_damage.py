@@ -12,11 +12,11 @@ import pytest
 from holdfast.core.items import StoredItem
 from holdfast.errors import SessionDamaged, StorePoisoned, StoreReadOnly, StoreUnusable
 from holdfast.ids import Minter, SessionId
-from holdfast.store.copies import NotCopied, copy
-from holdfast.store.findings import Finding
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.migrate import has_checksums
-from holdfast.store.verify import verify
+from holdfast.store.sqlite.migration import has_checksums
+from holdfast.store.transfer.copies import NotCopied, copy
+from holdfast.store.verification.findings import Finding
+from holdfast.store.verification.verification import verify
 from tests.store.builders import ACME, Player
 from tests.store.sqlite.flips import (
     PAGE_BYTES,

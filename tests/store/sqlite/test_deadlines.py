@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.sqlite.health import Health
-from holdfast.store.sqlite.jobs import Job, JobQueue
+from holdfast.store.sqlite.engine.health import Health
+from holdfast.store.sqlite.engine.jobs import Job, JobQueue
 
 
 class Timer:

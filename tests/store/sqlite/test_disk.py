@@ -11,8 +11,8 @@ import pytest
 from apsw import Connection
 
 from holdfast.errors import StorageFull, StoreDamaged, StorePoisoned, StoreUnusable
-from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.writer import Bounds
+from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.writer import Bounds
 from tests.store.sqlite.conftest import OpenEngine
 from tests.store.sqlite.disk import Disk
 from tests.store.sqlite.opened import opened

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from holdfast.errors import StorageFull, StoreDamaged, StoreFault, StorePoisoned, StoreUnavailable
-from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.engine.engine import Engine
 from holdfast.store.sqlite.faults import translated
 
 

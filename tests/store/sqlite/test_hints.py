@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.base import Hinting
+from holdfast.store.outcomes import Hinting
 from holdfast.store.sqlite.hints import HintingStore
 from tests.store.builders import ACME, Player
 from tests.store.postgres.conftest import random_mint

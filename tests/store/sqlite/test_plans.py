@@ -12,13 +12,13 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
-from holdfast.store.dialects import SQLITE
 from holdfast.store.operations.inspection import OWNERS
+from holdfast.store.sql.dialects import SQLITE
+from holdfast.store.sql.statements import finding, looking
+from holdfast.store.sql.tables import TURN_CLAIMS
 from holdfast.store.sqlite.connection import open_writer
 from holdfast.store.sqlite.driver import _update
-from holdfast.store.sqlite.migrate import load_migrations, migrate
-from holdfast.store.statements import finding, looking
-from holdfast.store.tables import TURN_CLAIMS
+from holdfast.store.sqlite.migration import load_migrations, migrate
 from tests.store.plans import FINDERS, LOOKS, questions
 
 queries: dict[str, str] = {

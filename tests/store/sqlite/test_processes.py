@@ -14,9 +14,9 @@ import pytest
 from apsw import Connection
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.writer import Bounds
 from holdfast.store.sqlite.locks import WriteTurn
-from holdfast.store.sqlite.writer import Bounds
 from tests.store.sqlite.children import Child
 from tests.store.sqlite.rows import add, count, texts
 

@@ -12,16 +12,16 @@ import pytest
 from holdfast import limits
 from holdfast.core.history.conversation import Titled
 from holdfast.ids import Minter, SessionId, Tenant, Version
-from holdfast.store.base import EVERYTHING, Results
-from holdfast.store.effort import Effort
-from holdfast.store.matches import parse_query
 from holdfast.store.operations import search
+from holdfast.store.outcomes import EVERYTHING, Results
 from holdfast.store.pages import BEGINNING
+from holdfast.store.search.effort import Effort
+from holdfast.store.search.matches import parse_query
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import open_reader
 from holdfast.store.sqlite.driver import DRIVER
-from holdfast.store.sqlite.migrate import load_migrations
-from holdfast.store.verify import Finding, verify
+from holdfast.store.sqlite.migration import load_migrations
+from holdfast.store.verification.verification import Finding, verify
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 from tests.store.contract.test_search import index_all

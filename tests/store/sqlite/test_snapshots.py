@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.core.history.conversation import Snapshot, TurnMark
 from holdfast.ids import Minter, Version
-from holdfast.store import assemble
+from holdfast.store import snapshots
 from holdfast.store.rows import TurnRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import ManualClock
@@ -31,7 +31,7 @@ async def test_two_who_bring_one_snapshot_forward_at_once_do_not_see_each_others
 
     both = threading.Barrier(2, timeout=30)
     met = threading.local()
-    mark_of = assemble.mark_of
+    mark_of = snapshots.mark_of
 
     def slow(row: TurnRow) -> TurnMark:
         """Both readers are in the middle of it at one moment."""
@@ -40,7 +40,7 @@ async def test_two_who_bring_one_snapshot_forward_at_once_do_not_see_each_others
             both.wait()
         return mark_of(row)
 
-    monkeypatch.setattr(assemble, "mark_of", slow)
+    monkeypatch.setattr(snapshots, "mark_of", slow)
     found: Sequence[Snapshot | None] = await asyncio.gather(
         *(store.snapshot(ACME, session_id, known=known) for _ in range(2))
     )

@@ -16,8 +16,8 @@ from holdfast.core.codec import Value
 from holdfast.core.items import ToolCall
 from holdfast.core.turns.events import ToolStarted
 from holdfast.ids import CallId, IdempotencyKey, SessionKey, Tenant, TurnId
-from holdfast.store.open import open_store
-from holdfast.store.verify import Finding, verify
+from holdfast.store.store_url import open_store
+from holdfast.store.verification.verification import Finding, verify
 from tests.postgres import Server
 from tests.simulation.finding import find_all
 from tests.simulation.history import Effect, FoundSession, Recording

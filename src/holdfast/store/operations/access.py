@@ -7,8 +7,9 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.ids import GrantId, KeyId, Tenant
-from holdfast.store.base import ANY_GRANT, GrantFilter
+from holdfast.store.outcomes import ANY_GRANT, GrantFilter
 from holdfast.store.rows import ApiKeyRow, GrantRow, SealKeyRow
+from holdfast.store.sql.tables import API_KEYS, GRANTS, SEAL_KEYS, Table
 from holdfast.store.steps import (
     AsRead,
     Delete,
@@ -21,7 +22,6 @@ from holdfast.store.steps import (
     look_up,
     write,
 )
-from holdfast.store.tables import API_KEYS, GRANTS, SEAL_KEYS, Table
 
 A = TypeVar("A", ApiKeyRow, GrantRow)
 

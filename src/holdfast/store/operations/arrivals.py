@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.ids import Tenant
-from holdfast.store import decisions, transfer
-from holdfast.store.base import Refused, Restored, RestoreOutcome, SessionDump
+from holdfast.store import decisions
 from holdfast.store.operations import reads
 from holdfast.store.operations.finders import claim_under, key_named, session_of, turn_at, turn_of
 from holdfast.store.operations.sessions import made
+from holdfast.store.outcomes import Refused, Restored, RestoreOutcome, SessionDump
 from holdfast.store.rows import BlobRow, MemoryRow, SessionRow
-from holdfast.store.steps import AsRead, Change, Facts, Operation, get, has, insert, look, write
-from holdfast.store.tables import (
+from holdfast.store.sql.tables import (
     ANNOTATIONS,
     BLOBS,
     CLAIMS,
@@ -24,12 +23,14 @@ from holdfast.store.tables import (
     STATE,
     TURNS,
 )
+from holdfast.store.steps import AsRead, Change, Facts, Operation, get, has, insert, look, write
+from holdfast.store.transfer import import_checks
 
 
 def restore(tenant: Tenant, dump: SessionDump) -> Operation[RestoreOutcome]:
     """Take in a dumped session, whole or not at all. The same dump again is fine."""
     past = yield from _ancestors(tenant, dump.session)
-    flaw = transfer.flaw_in(dump, tenant=tenant, past=past)
+    flaw = import_checks.flaw_in(dump, tenant=tenant, past=past)
     if flaw is not None:
         return Refused(why=flaw)
     in_the_way = yield from _in_the_way(tenant, dump)
@@ -41,11 +42,11 @@ def restore(tenant: Tenant, dump: SessionDump) -> Operation[RestoreOutcome]:
     return Restored(fresh=True)
 
 
-def _sessions(past: tuple[transfer.Ancestor, ...]) -> Iterator[SessionRow]:
+def _sessions(past: tuple[import_checks.Ancestor, ...]) -> Iterator[SessionRow]:
     return (each.session for each in past if each.session is not None)
 
 
-def _guards(past: tuple[transfer.Ancestor, ...]) -> Iterator[AsRead]:
+def _guards(past: tuple[import_checks.Ancestor, ...]) -> Iterator[AsRead]:
     """What a restored session reads stays until it is there itself."""
     for session in _sessions(past):
         if session.state == "live":
@@ -61,8 +62,10 @@ class ItemFacts(Facts):
     is_there: bool = has(ITEMS, tenant=":tenant", session_id=":session_id", pos=":pos")
 
 
-def _ancestors(tenant: Tenant, session: SessionRow) -> Operation[tuple[transfer.Ancestor, ...]]:
-    found: list[transfer.Ancestor] = []
+def _ancestors(
+    tenant: Tenant, session: SessionRow
+) -> Operation[tuple[import_checks.Ancestor, ...]]:
+    found: list[import_checks.Ancestor] = []
     pos = 0
     for segment in session.lineage:
         owner = decisions.owner_of(session, segment.upto_version)
@@ -73,7 +76,7 @@ def _ancestors(tenant: Tenant, session: SessionRow) -> Operation[tuple[transfer.
         is_deleted = ancestor is not None and ancestor.state == "deleted"
         is_going = is_deleted and pos < segment.upto_pos and not first.is_there
         found.append(
-            transfer.Ancestor(segment=segment, session=ancestor, turn=turn, is_going=is_going)
+            import_checks.Ancestor(segment=segment, session=ancestor, turn=turn, is_going=is_going)
         )
         pos = segment.upto_pos
     return tuple(found)
@@ -82,17 +85,17 @@ def _ancestors(tenant: Tenant, session: SessionRow) -> Operation[tuple[transfer.
 def _in_the_way(tenant: Tenant, dump: SessionDump) -> Operation[RestoreOutcome | None]:
     there = yield from reads.dump(tenant, dump.session.id)
     if there is not None:
-        same = transfer.is_same(there, dump)
-        return Restored(fresh=False) if same else transfer.taken("session", dump.session.id)
+        same = import_checks.is_same(there, dump)
+        return Restored(fresh=False) if same else import_checks.taken("session", dump.session.id)
     for key in dump.keys:
         if (yield from key_named(tenant, key.key)) is not None:
-            return transfer.taken("key", key.key)
+            return import_checks.taken("key", key.key)
     for turn in dump.turns:
         if (yield from turn_of(tenant, turn.turn_id)) is not None:
-            return transfer.taken("turn", turn.turn_id)
+            return import_checks.taken("turn", turn.turn_id)
     for claim in dump.claims:
         if (yield from claim_under(tenant, claim.key)) is not None:
-            return transfer.taken("idempotency key", claim.key)
+            return import_checks.taken("idempotency key", claim.key)
     return None
 
 

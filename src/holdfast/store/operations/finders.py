@@ -5,8 +5,8 @@ from __future__ import annotations
 from holdfast.ids import IdempotencyKey, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.store import decisions
 from holdfast.store.rows import IdempotencyRow, KeyRow, SessionRow, SignalRow, TurnRow
+from holdfast.store.sql.tables import CLAIMS, KEYS, SESSIONS, SIGNALS, TURNS
 from holdfast.store.steps import Facts, Finder, Operation, find, get, look, one
-from holdfast.store.tables import CLAIMS, KEYS, SESSIONS, SIGNALS, TURNS
 
 # ── one row ──────────────────────────────────────────────────────────────────────────────────
 

@@ -3,7 +3,7 @@
   key_astray       a key means a session that is deleted or does not exist
   claim_running    an idempotency key waits for a turn that has ended or does not exist
   claim_off        an idempotency key has failed, and its turn was committed; or has ended, and its turn has not
-  proof_off        a row is not what was written (`store/proofs.py`)
+  proof_off        a row is not what was written (`store/verification/proofs.py`)
   memory_astray    a memory is not what the turn has said that made it
   row_astray       rows belong to a session or turn that does not exist
   derived_off      attributes, or the list of who reads whose items, are not what the session says
@@ -25,11 +25,8 @@ from holdfast.core.codec import Decoder, Unreadable, Value
 from holdfast.core.history.checks import Violation
 from holdfast.core.history.conversation import Lineage, settings_decoder
 from holdfast.core.turns.events import Change, MemoryAdded
-from holdfast.store import proofs
-from holdfast.store.findings import Finding
 from holdfast.store.rows import Words
-from holdfast.store.steps import Operation, Question, ask
-from holdfast.store.tables import (
+from holdfast.store.sql.tables import (
     ANNOTATIONS,
     API_KEYS,
     CHUNKS,
@@ -45,6 +42,9 @@ from holdfast.store.tables import (
     Column,
     Table,
 )
+from holdfast.store.steps import Operation, Question, ask
+from holdfast.store.verification import proofs
+from holdfast.store.verification.findings import Finding
 
 PAGE = 200
 

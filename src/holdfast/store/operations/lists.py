@@ -15,7 +15,7 @@ from holdfast.core.codec import Value
 from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
 from holdfast.store import pages
-from holdfast.store.base import EVERYTHING, Page, SessionFilter, SessionInfo, StoreStats
+from holdfast.store.outcomes import EVERYTHING, Page, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.rows import KeyRow, MemoryRow, SessionName, SessionRow, TurnRow
 from holdfast.store.steps import Operation, Question, ask
 

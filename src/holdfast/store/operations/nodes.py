@@ -6,9 +6,10 @@ import msgspec
 
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId
 from holdfast.store import decisions
-from holdfast.store.base import Fence, Taken, TakeoverOutcome
 from holdfast.store.operations.finders import signals_of
+from holdfast.store.outcomes import Fence, Taken, TakeoverOutcome
 from holdfast.store.rows import NodeRow, SessionRow, TurnRow
+from holdfast.store.sql.tables import NODES, SESSIONS, TURNS
 from holdfast.store.steps import (
     AsRead,
     Delete,
@@ -27,7 +28,6 @@ from holdfast.store.steps import (
     one,
     write,
 )
-from holdfast.store.tables import NODES, SESSIONS, TURNS
 
 EVERY_NODE = Finder(NODES, order=("node_id",))
 

@@ -7,16 +7,7 @@ import msgspec
 from holdfast.core.items import EndedBy
 from holdfast.errors import SessionMissing
 from holdfast.ids import Tenant, TurnId
-from holdfast.store import decisions, proofs, shapes
-from holdfast.store.base import (
-    Begin,
-    EnqueueOutcome,
-    Opening,
-    OpenOutcome,
-    Queued,
-    Settlement,
-    Started,
-)
+from holdfast.store import decisions, row_changes
 from holdfast.store.operations.finders import TurnFacts, queued_of
 from holdfast.store.operations.nodes import held
 from holdfast.store.operations.turns import (
@@ -27,7 +18,17 @@ from holdfast.store.operations.turns import (
     first_record,
     journal_row,
 )
+from holdfast.store.outcomes import (
+    Begin,
+    EnqueueOutcome,
+    Opening,
+    OpenOutcome,
+    Queued,
+    Settlement,
+    Started,
+)
 from holdfast.store.rows import NodeRow, SessionRow, TurnRow
+from holdfast.store.sql.tables import JOURNAL, NODES, SESSIONS, TURNS
 from holdfast.store.steps import (
     Facts,
     Operation,
@@ -39,7 +40,7 @@ from holdfast.store.steps import (
     one,
     write,
 )
-from holdfast.store.tables import JOURNAL, NODES, SESSIONS, TURNS
+from holdfast.store.verification import proofs
 
 
 def enqueue(ask: Begin, *, behind: bool = False) -> Operation[EnqueueOutcome]:
@@ -58,7 +59,7 @@ def enqueue(ask: Begin, *, behind: bool = False) -> Operation[EnqueueOutcome]:
     if not isinstance(outcome, Queued) or facts.own_turn is not None:
         return outcome
     assert session is not None, "a turn waits for a session that is there"
-    turn = shapes.queued_turn(
+    turn = row_changes.queued_turn(
         ask,
         session.id,
         retry_of=decisions.failed_attempt(facts),
@@ -114,12 +115,12 @@ def open_queued(ask: Opening) -> Operation[OpenOutcome]:
         return outcome
     assert session is not None
     fence = outcome.fence
-    opened = shapes.opened_turn(turn, ask, fence, now_ms=now_ms)
-    records = shapes.first_record(ask, now_ms=now_ms)
+    opened = row_changes.opened_turn(turn, ask, fence, now_ms=now_ms)
+    records = row_changes.first_record(ask, now_ms=now_ms)
     request = journal_row(ask.tenant, turn_id, 0, fence.token, records)
     yield from write(
         held(session, fence, ask.node),
-        become(TURNS, opened, *shapes.OPENED),
+        become(TURNS, opened, *row_changes.OPENED),
         change(
             JOURNAL,
             request,

@@ -7,11 +7,10 @@ from holdfast.core.history import chain
 from holdfast.core.history.conversation import Lineage, Snapshot
 from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, Tenant, TurnId, Version
-from holdfast.store import decisions, shapes
-from holdfast.store.assemble import Later, empty_snapshot, later
-from holdfast.store.base import SessionDump, SessionInfo
+from holdfast.store import decisions, row_changes
 from holdfast.store.operations.finders import session_of, turn_at
 from holdfast.store.operations.sessions import ANNOTATIONS_OF, KEYS_OF, annotations_of, find_place
+from holdfast.store.outcomes import SessionDump, SessionInfo
 from holdfast.store.rows import (
     AnnotationRow,
     BlobRow,
@@ -23,8 +22,8 @@ from holdfast.store.rows import (
     StateRow,
     TurnRow,
 )
-from holdfast.store.steps import Facts, Finder, Operation, Question, ask, find, look, one
-from holdfast.store.tables import (
+from holdfast.store.snapshots import Later, empty_snapshot, later
+from holdfast.store.sql.tables import (
     BLOBS,
     CLAIMS,
     ITEM_BODIES,
@@ -38,6 +37,7 @@ from holdfast.store.tables import (
     TURNS,
     R,
 )
+from holdfast.store.steps import Facts, Finder, Operation, Question, ask, find, look, one
 
 OF_TURN = ("tenant", "turn_id")
 
@@ -156,13 +156,13 @@ def dump(tenant: Tenant, session_id: SessionId) -> Operation[SessionDump | None]
     session = yield from session_of(tenant, session_id)
     if session is None:
         return None
-    turns = shapes.ended_turns((yield from _own(TURNS_OF, tenant, session_id)))
+    turns = row_changes.ended_turns((yield from _own(TURNS_OF, tenant, session_id)))
     ended = {turn.turn_id for turn in turns}
     journals = yield from _own(JOURNALS_OF, tenant, session_id)
     claims = yield from _own(CLAIMS_ON, tenant, session_id)
     blobs = yield from _own(BLOBS_OF, tenant, session_id)
     return SessionDump(
-        session=shapes.at_rest(session),
+        session=row_changes.at_rest(session),
         keys=(yield from _own(KEYS_OF, tenant, session_id)),
         turns=turns,
         items=(yield from _own(ITEMS_OF, tenant, session_id)),

@@ -25,24 +25,10 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, Tenant, mint
-from holdfast.store.horizon import Horizon, believed, looked
+from holdfast.store.expiry import Horizon, believed, looked
 from holdfast.store.operations.sessions import remove_if
 from holdfast.store.rows import SessionRow
-from holdfast.store.steps import (
-    AsRead,
-    Change,
-    Delete,
-    Operation,
-    Question,
-    Update,
-    ask,
-    become,
-    get,
-    insert,
-    look_up,
-    write,
-)
-from holdfast.store.tables import (
+from holdfast.store.sql.tables import (
     ANNOTATIONS,
     BLOB_NAMES,
     CHUNKS,
@@ -57,6 +43,20 @@ from holdfast.store.tables import (
     TURNS,
     R,
     Table,
+)
+from holdfast.store.steps import (
+    AsRead,
+    Change,
+    Delete,
+    Operation,
+    Question,
+    Update,
+    ask,
+    become,
+    get,
+    insert,
+    look_up,
+    write,
 )
 
 # ── the clock ────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""Search, and the index of words that it asks. `store/matches.py` says what is found.
+"""Search, and the index of words that it asks. `store/search/matches.py` says what is found.
 
 1. The index knows which words occur in which chunk of a session, and nothing else: no order, no counts. It names
    chunks that may have what is looked for; whether they do is seen by reading their items. So an excerpt needs no
@@ -28,15 +28,17 @@ from holdfast.core.codec import Value
 from holdfast.core.items import item_decoder
 from holdfast.errors import StoreDamaged
 from holdfast.ids import ItemId, SessionId, Tenant
-from holdfast.store import matches
-from holdfast.store.assemble import notes_of
-from holdfast.store.base import Match, Query, Results, SessionFilter, SessionInfo
-from holdfast.store.effort import Effort
-from holdfast.store.matches import Hit, Narrowed, Sought, Span, spans_to_read
 from holdfast.store.operations import lists
 from holdfast.store.operations.sessions import annotations_of
+from holdfast.store.outcomes import Match, Query, Results, SessionFilter, SessionInfo
 from holdfast.store.pages import Place, Within, before_in, page_upto
 from holdfast.store.rows import ChunkWords, IndexedRow, SessionName, SessionRow, Words
+from holdfast.store.search import matches
+from holdfast.store.search.effort import Effort
+from holdfast.store.search.matches import Hit, Narrowed, Sought, Span, spans_to_read
+from holdfast.store.search.words import Needed, words_in
+from holdfast.store.snapshots import notes_of
+from holdfast.store.sql.tables import CHUNK_WORDS, CHUNKS, INDEXED
 from holdfast.store.steps import (
     AsRead,
     Change,
@@ -50,8 +52,6 @@ from holdfast.store.steps import (
     give_way,
     write,
 )
-from holdfast.store.tables import CHUNK_WORDS, CHUNKS, INDEXED
-from holdfast.store.words import Needed, words_in
 
 PAGE = 100
 """Rows in one question where it is not known how many are needed."""

@@ -11,11 +11,10 @@ from holdfast.core.history.conversation import Lineage, Patch
 from holdfast.core.items import SessionSettings
 from holdfast.errors import SessionGone, SessionMissing
 from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, Version
-from holdfast.store import decisions, proofs, shapes, transfer
-from holdfast.store.assemble import notes_of
-from holdfast.store.base import Annotated, AnnotateOutcome, SummaryMoved
+from holdfast.store import decisions, row_changes
 from holdfast.store.operations.finders import queued_of, session_of, turn_at, turn_of
 from holdfast.store.operations.turns import discarded
+from holdfast.store.outcomes import Annotated, AnnotateOutcome, SummaryMoved
 from holdfast.store.rows import (
     AnnotationRow,
     AttributeRow,
@@ -25,6 +24,17 @@ from holdfast.store.rows import (
     PastRow,
     SessionRow,
     TurnRow,
+)
+from holdfast.store.snapshots import notes_of
+from holdfast.store.sql.tables import (
+    ANNOTATIONS,
+    ATTRIBUTES,
+    BLOB_NAMES,
+    BLOBS,
+    CHUNKS,
+    KEYS,
+    PASTS,
+    SESSIONS,
 )
 from holdfast.store.steps import (
     AsRead,
@@ -42,16 +52,8 @@ from holdfast.store.steps import (
     one,
     write,
 )
-from holdfast.store.tables import (
-    ANNOTATIONS,
-    ATTRIBUTES,
-    BLOB_NAMES,
-    BLOBS,
-    CHUNKS,
-    KEYS,
-    PASTS,
-    SESSIONS,
-)
+from holdfast.store.transfer import import_checks
+from holdfast.store.verification import proofs
 
 # ── annotations ──────────────────────────────────────────────────────────────────────────────
 
@@ -72,8 +74,8 @@ def annotate(
     What concerns the session as a whole is kept in its row, too. Raises SessionMissing or SessionGone.
     """
     found = yield from look_up(SESSIONS, tenant, session_id)
-    session = shapes.demand_live(found.row, session_id)
-    outcome = shapes.annotate_session(
+    session = row_changes.demand_live(found.row, session_id)
+    outcome = row_changes.annotate_session(
         session, patches, summary_rev=summary_rev, now_ms=found.now_ms
     )
     if isinstance(outcome, SummaryMoved):
@@ -173,7 +175,7 @@ def fork(
     if there is not None:
         return there
     found = yield from look_up(SESSIONS, tenant, session_id)
-    parent = shapes.demand_live(found.row, session_id)
+    parent = row_changes.demand_live(found.row, session_id)
     row = yield from _forked(parent, version, fresh=fresh, anonymous=anonymous, now_ms=found.now_ms)
     yield from write(*made(row), as_read=(_unchanged(parent),))
     return row
@@ -191,7 +193,7 @@ def _forked(
     if place is None:
         raise SessionMissing("version", f"{parent.id} at {version}")
     past = decisions.stretches(place.lineage)
-    return shapes.forked_session(
+    return row_changes.forked_session(
         parent,
         fresh,
         lineage=place.lineage,
@@ -236,11 +238,11 @@ def bind(
         return found.there
     known, session = found.key, found.session
     if version is None:
-        row = shapes.empty_session(tenant, fresh, now_ms=found.now_ms)
+        row = row_changes.empty_session(tenant, fresh, now_ms=found.now_ms)
     elif known is None:
         raise SessionMissing("session key", key)
     else:
-        parent = shapes.demand_live(session, known.session_id)
+        parent = row_changes.demand_live(session, known.session_id)
         row = yield from _forked(parent, version, fresh=fresh, anonymous=False, now_ms=found.now_ms)
     renamed: Change
     if known is None:
@@ -305,9 +307,9 @@ def remove_if(
         changes += more
     keys = yield from find(KEYS_OF, tenant=tenant, session_id=session_id)
     changes += (Delete(KEYS, (tenant, each.key)) for each in keys)
-    row = shapes.deleted_session(session)
+    row = row_changes.deleted_session(session)
     yield from write(
-        become(SESSIONS, row, *shapes.DELETED),
+        become(SESSIONS, row, *row_changes.DELETED),
         Delete(ATTRIBUTES, (tenant, session_id)),
         Delete(CHUNKS, (tenant, session_id, -1)),
         *changes,
@@ -334,7 +336,7 @@ def put_blob(tenant: Tenant, session_id: SessionId, data: bytes) -> Operation[st
     The session need not exist yet: its first turn may bring them. Raises SessionGone.
     Retention has not met them yet, also if they were there before.
     """
-    digest = transfer.digest_of(data)
+    digest = import_checks.digest_of(data)
     found = yield from look(BlobLook, tenant=tenant, session_id=session_id, digest=digest)
     session, known = found.session, found.blob
     if session is not None and session.state == "deleted":

@@ -6,12 +6,12 @@ from holdfast.core.codec import Value
 from holdfast.errors import SessionMissing
 from holdfast.ids import NodeId, Tenant, TurnId
 from holdfast.store import decisions
-from holdfast.store.base import Attempt, Signalled, SignalOutcome
 from holdfast.store.operations.finders import claim_of
 from holdfast.store.operations.turns import claim_as_read, claimed
+from holdfast.store.outcomes import Attempt, Signalled, SignalOutcome
 from holdfast.store.rows import IdempotencyRow, NodeRow, SessionRow, SignalKind, SignalRow, TurnRow
+from holdfast.store.sql.tables import CLAIMS, NODES, SESSIONS, SIGNALS, TURNS
 from holdfast.store.steps import Facts, Operation, get, insert, last, look, one, write
-from holdfast.store.tables import CLAIMS, NODES, SESSIONS, SIGNALS, TURNS
 
 
 class SignalLook(Facts):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from holdfast.core.codec import Value
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId
-from holdfast.store.base import Orphan, Waiting
+from holdfast.store.outcomes import Orphan, Waiting
 from holdfast.store.rows import SignalRow
 from holdfast.store.steps import Operation, Question, ask
 

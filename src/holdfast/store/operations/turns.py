@@ -11,8 +11,18 @@ from holdfast.core.history.conversation import Commit
 from holdfast.core.items import EndedBy, path_text
 from holdfast.core.turns.events import MemoryAdded, MemoryDeleted, StateSet
 from holdfast.ids import Tenant, TurnId
-from holdfast.store import decisions, proofs, shapes
-from holdfast.store.base import (
+from holdfast.store import decisions, row_changes
+from holdfast.store.first_words import opening_of
+from holdfast.store.operations.finders import (
+    CLAIMS_OF,
+    SIGNALS_OF,
+    TurnFacts,
+    claim_of,
+    queued_of,
+    turn_of,
+)
+from holdfast.store.operations.nodes import held
+from holdfast.store.outcomes import (
     Attempt,
     Begin,
     BeginOutcome,
@@ -26,16 +36,6 @@ from holdfast.store.base import (
     Started,
     Target,
 )
-from holdfast.store.first_words import opening_of
-from holdfast.store.operations.finders import (
-    CLAIMS_OF,
-    SIGNALS_OF,
-    TurnFacts,
-    claim_of,
-    queued_of,
-    turn_of,
-)
-from holdfast.store.operations.nodes import held
 from holdfast.store.rows import (
     IdempotencyRow,
     ItemRow,
@@ -47,6 +47,20 @@ from holdfast.store.rows import (
     SignalRow,
     StateRow,
     TurnRow,
+)
+from holdfast.store.sql.tables import (
+    CLAIMS,
+    HORIZON,
+    ITEMS,
+    JOURNAL,
+    KEYS,
+    MEMORIES,
+    NODES,
+    SESSIONS,
+    SIGNALS,
+    STATE,
+    TURN_CLAIMS,
+    TURNS,
 )
 from holdfast.store.steps import (
     NOW,
@@ -71,20 +85,7 @@ from holdfast.store.steps import (
     one,
     write,
 )
-from holdfast.store.tables import (
-    CLAIMS,
-    HORIZON,
-    ITEMS,
-    JOURNAL,
-    KEYS,
-    MEMORIES,
-    NODES,
-    SESSIONS,
-    SIGNALS,
-    STATE,
-    TURN_CLAIMS,
-    TURNS,
-)
+from holdfast.store.verification import proofs
 
 CLAIM_KEEP_MS = int(limits.idempotency_keep_s * 1000)
 """How long an idempotency key is kept after its turn has ended."""
@@ -263,7 +264,7 @@ def begin(ask: Begin) -> Operation[BeginOutcome]:
     if not isinstance(outcome, Started) or facts.own_turn is not None:
         return outcome
     session, fence, now_ms = facts.session, outcome.fence, facts.now_ms
-    turn = shapes.open_turn(ask, outcome, now_ms=now_ms, continued=facts.head_turn)
+    turn = row_changes.open_turn(ask, outcome, now_ms=now_ms, continued=facts.head_turn)
     changes: list[Change] = []
     if session is None:
         changes += _new_session(ask, fence, now_ms=now_ms)
@@ -285,12 +286,12 @@ def _begun(session: SessionRow, ask: Begin, fence: Fence) -> Update:
     update = held(session, fence, ask.node)
     if not ask.request.links:
         return update
-    left = shapes.begun_session(session, ask, fence).retries_left
+    left = row_changes.begun_session(session, ask, fence).retries_left
     return msgspec.structs.replace(update, columns={**update.columns, "retries_left": left})
 
 
 def _new_session(ask: Begin, fence: Fence, *, now_ms: int) -> Iterator[Change]:
-    yield insert(SESSIONS, shapes.new_session(ask, fence, now_ms=now_ms))
+    yield insert(SESSIONS, row_changes.new_session(ask, fence, now_ms=now_ms))
     if isinstance(ask.target, ByKey):
         key = KeyRow(tenant=ask.tenant, key=ask.target.key, session_id=fence.session_id)
         yield insert(KEYS, key)
@@ -298,7 +299,7 @@ def _new_session(ask: Begin, fence: Fence, *, now_ms: int) -> Iterator[Change]:
 
 def first_record(ask: Begin | Opening, *, token: int, now_ms: int) -> Insert:
     """The first row of a turn's journal: the request as it was decided."""
-    records = shapes.first_record(ask, now_ms=now_ms)
+    records = row_changes.first_record(ask, now_ms=now_ms)
     return insert(JOURNAL, journal_row(ask.tenant, ask.request.turn_id, 0, token, records))
 
 

@@ -22,11 +22,11 @@ import msgspec
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
-from holdfast.store import proofs
 from holdfast.store.operations.turns import Appending, Beginning, Ending
 from holdfast.store.rows import KeyRow, NodeRow, SessionRow
+from holdfast.store.sql.tables import CLAIMS, JOURNAL, SESSIONS, TURNS
 from holdfast.store.steps import Insert, Looking, Moment, Step, Update, Writing
-from holdfast.store.tables import CLAIMS, JOURNAL, SESSIONS, TURNS
+from holdfast.store.verification import proofs
 
 
 class Known(Value):

@@ -29,8 +29,8 @@ from msgspec.structs import astuple
 from holdfast.core.codec import encode
 from holdfast.ids import SessionId, Tenant
 from holdfast.store.postgres.queries import NOW, Query, utf8
+from holdfast.store.sql.tables import SESSIONS, Column, Holds, Table
 from holdfast.store.steps import AsRead, Change, Delete, Insert, Moment, Put, Update, Writing
-from holdfast.store.tables import SESSIONS, Column, Holds, Table
 
 SCHEMA = "holdfast."
 Stamps: TypeAlias = dict[tuple[Tenant, SessionId], int]

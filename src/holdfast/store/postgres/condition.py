@@ -10,7 +10,7 @@ from holdfast.store.operations.sweeps import holders
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.driver import STEPS
 from holdfast.store.postgres.engine import Db, Engine
-from holdfast.store.postgres.migrate import load_migrations, step_of
+from holdfast.store.postgres.migration import load_migrations, step_of
 from holdfast.store.postgres.queries import compiled
 
 _SERVER = compiled(

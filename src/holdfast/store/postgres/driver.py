@@ -17,9 +17,6 @@ import asyncpg
 from holdfast.core.codec import Value
 from holdfast.errors import HoldfastError
 from holdfast.ids import SessionKey
-from holdfast.store.codecs import Codec
-from holdfast.store.damage import damage_of, is_damage
-from holdfast.store.dialects import POSTGRES, text_of
 from holdfast.store.postgres.cache import FIRST_STAMP, Cache, Known, known_after
 from holdfast.store.postgres.compiler import (
     SCHEMA,
@@ -37,7 +34,11 @@ from holdfast.store.postgres.faults import is_damage as is_page_damage
 from holdfast.store.postgres.groups import Gathering
 from holdfast.store.postgres.queries import Query, Row, compiled
 from holdfast.store.rows import KeyRow
-from holdfast.store.statements import finding, looking
+from holdfast.store.search.words import Needed
+from holdfast.store.sql.codecs import Codec
+from holdfast.store.sql.dialects import POSTGRES, text_of
+from holdfast.store.sql.statements import finding, looking
+from holdfast.store.sql.tables import KEYS, SESSIONS, Column, R, Table
 from holdfast.store.steps import (
     Asking,
     Finder,
@@ -55,8 +56,7 @@ from holdfast.store.steps import (
     Step,
     Writing,
 )
-from holdfast.store.tables import KEYS, SESSIONS, Column, R, Table
-from holdfast.store.words import Needed
+from holdfast.store.verification.damage import damage_of, is_damage
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from holdfast.core.codec import Value
-from holdfast.store.dialects import POSTGRES
+from holdfast.store.sql.dialects import POSTGRES
 
 Column: TypeAlias = str | int | bytes | bool | None
 Bound: TypeAlias = Column | Sequence[Column]

@@ -13,9 +13,7 @@ from typing import TypeVar
 from holdfast.errors import StoreUnusable
 from holdfast.ids import NodeId, Tenant, TurnId
 from holdfast.observe.supervisor import TaskSupervisor
-from holdfast.store import base
-from holdfast.store.home import Store
-from holdfast.store.migrations import Migrated, missing
+from holdfast.store import outcomes
 from holdfast.store.operations import nodes
 from holdfast.store.operations.signals import Said
 from holdfast.store.postgres.acknowledgements import Acknowledgements
@@ -23,10 +21,12 @@ from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.driver import STEPS, Driver
 from holdfast.store.postgres.engine import ONE_MOMENT, Clock, Db, Engine, database_clock
 from holdfast.store.postgres.hints import Hints
-from holdfast.store.postgres.migrate import load_migrations, migrate, step_of
-from holdfast.store.postgres.visits import Visits
+from holdfast.store.postgres.loop_engines import Visits
+from holdfast.store.postgres.migration import load_migrations, migrate, step_of
 from holdfast.store.rows import NodeRow
+from holdfast.store.sql.migrations import Migrated, missing
 from holdfast.store.steps import Start
+from holdfast.store.store import Store
 
 T = TypeVar("T")
 
@@ -117,18 +117,20 @@ class PostgresStore(Store):
         return await self.driver.run(renew, engine=self._visits.engine())
 
     async def find_attempt(
-        self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
-    ) -> base.Known | None:
+        self, tenant: Tenant, attempt: outcomes.Attempt, target: outcomes.Target | None = None
+    ) -> outcomes.Known | None:
         if attempt.client_attempt:
             await self._acknowledgements.wait_arrived()
         return await super().find_attempt(tenant, attempt, target)
 
-    async def begin(self, ask: base.Begin) -> base.BeginOutcome:
+    async def begin(self, ask: outcomes.Begin) -> outcomes.BeginOutcome:
         if ask.attempt.client_attempt:
             await self._acknowledgements.wait_arrived()
         return await super().begin(ask)
 
-    async def enqueue(self, ask: base.Begin, *, behind: bool = False) -> base.EnqueueOutcome:
+    async def enqueue(
+        self, ask: outcomes.Begin, *, behind: bool = False
+    ) -> outcomes.EnqueueOutcome:
         if ask.attempt.client_attempt:
             await self._acknowledgements.wait_arrived()
         return await super().enqueue(ask, behind=behind)

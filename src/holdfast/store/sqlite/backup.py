@@ -24,7 +24,7 @@ from holdfast.core.codec import Value
 from holdfast.errors import StorageFull, StoreUnavailable, StoreUnusable
 from holdfast.store.sqlite.connection import open_reader, unusable
 from holdfast.store.sqlite.faults import described
-from holdfast.store.sqlite.migrate import step_of
+from holdfast.store.sqlite.migration import step_of
 
 STEP_PAGES = 256
 """1 MiB: a few milliseconds, after which whoever watches is told, and may stop it by raising."""

@@ -15,11 +15,11 @@ from holdfast.store.operations.nodes import nodes
 from holdfast.store.operations.sweeps import holders
 from holdfast.store.sqlite.connection import open_reader, unusable
 from holdfast.store.sqlite.driver import DRIVER
-from holdfast.store.sqlite.engine import beside
+from holdfast.store.sqlite.engine.engine import beside
 from holdfast.store.sqlite.faults import described, is_damage
-from holdfast.store.sqlite.gates import check_all
+from holdfast.store.sqlite.location_checks import check_all
 from holdfast.store.sqlite.locks import Liveness
-from holdfast.store.sqlite.migrate import has_checksums, newest_step, step_of
+from holdfast.store.sqlite.migration import has_checksums, newest_step, step_of
 from holdfast.store.sqlite.protection import Protection
 
 DAMAGE_MAX = 5

@@ -17,12 +17,13 @@ from apsw import Connection
 from msgspec.structs import astuple
 
 from holdfast.core.codec import Value, encode
-from holdfast.store.codecs import Codec, Parse
-from holdfast.store.damage import damage_of, is_damage
-from holdfast.store.dialects import SQLITE, text_of
+from holdfast.store.search.words import Needed
+from holdfast.store.sql.codecs import Codec, Parse
+from holdfast.store.sql.dialects import SQLITE, text_of
+from holdfast.store.sql.statements import finding, looking
+from holdfast.store.sql.tables import CHUNKS, R, Table
 from holdfast.store.sqlite.faults import described
 from holdfast.store.sqlite.faults import is_damage as is_page_damage
-from holdfast.store.statements import finding, looking
 from holdfast.store.steps import (
     Asking,
     Change,
@@ -41,8 +42,7 @@ from holdfast.store.steps import (
     Update,
     Writing,
 )
-from holdfast.store.tables import CHUNKS, R, Table
-from holdfast.store.words import Needed
+from holdfast.store.verification.damage import damage_of, is_damage
 
 T = TypeVar("T")
 IsHeld = Callable[[int], bool]

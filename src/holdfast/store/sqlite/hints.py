@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.ids import NodeId
-from holdfast.store.migrations import Migrated
 from holdfast.store.operations.signals import Said
 from holdfast.store.rows import NodeRow
-from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sql.migrations import Migrated
+from holdfast.store.sqlite.engine.engine import Engine
 from holdfast.store.sqlite.locks import Liveness
 from holdfast.store.sqlite.store import SqliteStore, wall_clock_ms
 

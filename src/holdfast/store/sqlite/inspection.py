@@ -16,12 +16,12 @@ from functools import partial
 import apsw
 from apsw import Connection
 
-from holdfast.store.findings import USELESS_TO_GO_ON, Finding, Progress, Report
 from holdfast.store.operations.inspection import stray
-from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.engine.engine import Engine
 from holdfast.store.sqlite.faults import described, is_damage
-from holdfast.store.sqlite.migrate import load_migrations, migrate
+from holdfast.store.sqlite.migration import load_migrations, migrate
 from holdfast.store.sqlite.survey import damaged_pages
+from holdfast.store.verification.findings import USELESS_TO_GO_ON, Finding, Progress, Report
 
 
 async def inspect(engine: Engine) -> AsyncIterator[Report]:

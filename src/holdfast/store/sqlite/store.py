@@ -17,18 +17,18 @@ from apsw import Connection
 
 from holdfast.errors import StoreDamaged, StoreError
 from holdfast.ids import NodeId, Tenant, TurnId
-from holdfast.store import base
-from holdfast.store.findings import USELESS_TO_GO_ON, Finding, Report
-from holdfast.store.home import Store
-from holdfast.store.migrations import Migrated, missing
+from holdfast.store import outcomes
 from holdfast.store.operations import turns
 from holdfast.store.rows import NodeRow
+from holdfast.store.sql.migrations import Migrated, missing
 from holdfast.store.sqlite import inspection
 from holdfast.store.sqlite.driver import DRIVER
-from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.migrate import load_migrations, migrate, step_of
+from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.migration import load_migrations, migrate, step_of
 from holdfast.store.sqlite.survey import survey
 from holdfast.store.steps import Start
+from holdfast.store.store import Store
+from holdfast.store.verification.findings import USELESS_TO_GO_ON, Finding, Report
 
 T = TypeVar("T")
 
@@ -121,8 +121,8 @@ class SqliteStore(Store):
             self.engine.liveness.release(row.slot)
 
     async def find_attempt(
-        self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
-    ) -> base.Known | None:
+        self, tenant: Tenant, attempt: outcomes.Attempt, target: outcomes.Target | None = None
+    ) -> outcomes.Known | None:
         # Whether an answer has arrived is noted in passing. A read could come before that note.
         ask = self._write if attempt.client_attempt else self._read
         return await ask(partial(turns.find_attempt, tenant, attempt, target))

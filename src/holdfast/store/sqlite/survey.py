@@ -18,7 +18,7 @@ import apsw
 from apsw import Connection
 
 from holdfast.store.sqlite.faults import is_damage
-from holdfast.store.sqlite.migrate import has_checksums
+from holdfast.store.sqlite.migration import has_checksums
 
 LEAVES = (0x0A, 0x0D)
 BRANCHES = (0x02, 0x05)

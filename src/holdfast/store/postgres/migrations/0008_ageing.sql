@@ -1,4 +1,4 @@
--- What was seen of the clock (`store/horizon.py`), and since when retention knows of a blob: null for one that it has not
+-- What was seen of the clock (`store/expiry.py`), and since when retention knows of a blob: null for one that it has not
 -- met yet, 0 for one that an item names. A store that has nothing in it begins with the clock as it is.
 
 create table holdfast.horizon (

@@ -1,4 +1,4 @@
--- Proofs of rows (`store/proofs.py`): checksums by which `verify` notices a row that is not what was written. Servers that
+-- Proofs of rows (`store/verification/proofs.py`): checksums by which `verify` notices a row that is not what was written. Servers that
 -- do not know these columns leave them empty, and so are they in rows that are older.
 
 alter table @session add column proof {number};

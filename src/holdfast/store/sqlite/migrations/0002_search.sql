@@ -1,5 +1,5 @@
 -- Search. Which words occur in which stretch of a session's items; what they say in which order is read
--- from the items. store/matches.py says what a word is, store/operations/search.py how this is kept.
+-- from the items. store/search/matches.py says what a word is, store/operations/search.py how this is kept.
 
 -- How far a session is indexed. One that its row has gone past is in `session_to_index` until it is brought
 -- forward; that entry is all that a commit pays for search.

@@ -1,0 +1,277 @@
+"""What rows become when turns begin and are committed, and when a session is forked, annotated, deleted or moved.
+
+Pure, for every home.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core.history import chain
+from holdfast.core.history.conversation import Annotation, Lineage, Notes, Patch, annotated
+from holdfast.core.items import SessionSettings
+from holdfast.core.turns.events import Began
+from holdfast.core.turns.journal import encode_records, numbered
+from holdfast.errors import InvalidValue, SessionGone, SessionMissing
+from holdfast.ids import ItemId, NodeId, SessionId, Tenant, TurnId
+from holdfast.store.outcomes import Anonymous, Attempt, Begin, Fence, Opening, Started, SummaryMoved
+from holdfast.store.rows import SessionRow, TurnRow
+
+
+def demand_live(session: SessionRow | None, session_id: SessionId) -> SessionRow:
+    """The session, if it is there and was not deleted. Raises SessionMissing or SessionGone."""
+    if session is None:
+        raise SessionMissing("session", session_id)
+    if session.state == "deleted":
+        raise SessionGone(session_id, why="deleted")
+    return session
+
+
+def empty_session(tenant: Tenant, session_id: SessionId, *, now_ms: int) -> SessionRow:
+    """A session without a turn: what a reset leaves a key with."""
+    return SessionRow(
+        tenant=tenant, id=session_id, link=chain.GENESIS, created_ms=now_ms, active_ms=now_ms
+    )
+
+
+# ── turns ────────────────────────────────────────────────────────────────────────────────────
+
+
+def new_session(ask: Begin, fence: Fence, *, now_ms: int) -> SessionRow:
+    """The session that a first turn makes, held by it."""
+    made = SessionRow(
+        tenant=ask.tenant,
+        id=fence.session_id,
+        link=chain.GENESIS,
+        anonymous=isinstance(ask.target, Anonymous),
+        created_ms=now_ms,
+        active_ms=now_ms,
+    )
+    return held_session(made, fence, ask.node)
+
+
+def held_session(session: SessionRow, fence: Fence, node: NodeId) -> SessionRow:
+    """A session whose open turn is held under this fence."""
+    return msgspec.structs.replace(
+        session,
+        open_turn=fence.turn_id,
+        lease_token=fence.token,
+        lease_nonce=fence.nonce,
+        lease_node=node,
+    )
+
+
+def begun_session(session: SessionRow, ask: Begin, fence: Fence) -> SessionRow:
+    """A session on which T1 begins a turn. A retry that continues its head uses up one of those that are left."""
+    held = held_session(session, fence, ask.node)
+    if not ask.request.links:
+        return held
+    assert session.retries_left, "T1 lets no other retry continue it"
+    return msgspec.structs.replace(held, retries_left=session.retries_left - 1)
+
+
+def open_turn(
+    ask: Begin, started: Started, *, now_ms: int, continued: TurnRow | None = None
+) -> TurnRow:
+    """The turn that T1 begins. A continuation is known again by what the turn was known by that it goes on with."""
+    request, attempt = ask.request, ask.attempt
+    if request.continues is not None:
+        assert continued is not None, "T1 has looked at the turn that is continued"
+        client_attempt = max(continued.client_attempt, attempt.client_attempt)
+        attempt = Attempt(request_hash=continued.request_hash, client_attempt=client_attempt)
+    return TurnRow(
+        tenant=ask.tenant,
+        turn_id=request.turn_id,
+        session_id=started.fence.session_id,
+        base_head=request.base,
+        state="open",
+        retry_of=started.retry_of,
+        client_attempt=attempt.client_attempt,
+        lease_token=started.fence.token,
+        agent=request.agent,
+        source_digest=request.source_digest,
+        request_hash=attempt.request_hash,
+        replayable=request.replayable,
+        began_ms=now_ms,
+        continues=request.continues,
+    )
+
+
+def queued_turn(
+    ask: Begin,
+    session_id: SessionId,
+    *,
+    retry_of: TurnId | None,
+    behind: Sequence[TurnRow],
+    now_ms: int,
+) -> TurnRow:
+    """A turn that waits for its session, `behind` others or ahead of them. `began_ms` is when it came, until it is
+    opened; no two of a session came at once, and who is ahead is taken to have come before."""
+    request, attempt = ask.request, ask.attempt
+    came_ms = now_ms
+    if behind:
+        first_ms, last_ms = behind[0].began_ms, behind[-1].began_ms
+        came_ms = first_ms - 1 if ask.ahead else max(now_ms, last_ms + 1)
+    return TurnRow(
+        tenant=ask.tenant,
+        turn_id=request.turn_id,
+        session_id=session_id,
+        base_head=request.base,
+        state="queued",
+        retry_of=retry_of,
+        client_attempt=attempt.client_attempt,
+        agent=request.agent,
+        source_digest=request.source_digest,
+        request_hash=attempt.request_hash,
+        replayable=request.replayable,
+        began_ms=came_ms,
+    )
+
+
+def opened_turn(turn: TurnRow, ask: Opening, fence: Fence, *, now_ms: int) -> TurnRow:
+    """A queued turn whose time has come."""
+    return msgspec.structs.replace(
+        turn,
+        state="open",
+        base_head=ask.request.base,
+        lease_token=fence.token,
+        agent=ask.request.agent,
+        source_digest=ask.request.source_digest,
+        began_ms=now_ms,
+    )
+
+
+OPENED = ("state", "base_head", "lease_token", "agent", "source_digest", "began_ms")
+"""The columns in which it differs."""
+
+
+def first_record(ask: Begin | Opening, *, now_ms: int) -> bytes:
+    """The first row of a turn's journal: the request as it was decided."""
+    return encode_records(numbered((Began(request=ask.request),), first=0, at_ms=now_ms))
+
+
+# ── sessions ─────────────────────────────────────────────────────────────────────────────────
+
+
+def forked_session(
+    parent: SessionRow,
+    fresh: SessionId,
+    *,
+    lineage: Lineage,
+    turn: TurnRow | None,
+    notes: Notes,
+    now_ms: int,
+    anonymous: bool = False,
+) -> SessionRow:
+    """A session that begins as `parent` stood at the end of `lineage`.
+
+    `turn` made that version (None for version 0); `notes` are the annotations as of then.
+    """
+    here = lineage[-1]
+    return SessionRow(
+        tenant=parent.tenant,
+        id=fresh,
+        head=here.upto_version,
+        length=here.upto_pos,
+        link=turn.link if turn else chain.GENESIS,
+        source_key=parent.source_key if turn else "",
+        entry_agent=parent.entry_agent if turn else "",
+        agent=turn.agent if turn else "",
+        lineage=lineage,
+        settings=notes.settings,
+        meta_rev=here.upto_rev,
+        summary_rev=notes.summary_rev,
+        title=notes.title,
+        opening=parent.opening if turn else "",
+        anonymous=parent.anonymous or anonymous,
+        created_ms=now_ms,
+        active_ms=now_ms,
+    )
+
+
+def annotate_session(
+    session: SessionRow,
+    patches: Sequence[tuple[ItemId | None, Patch]],
+    *,
+    summary_rev: int | None,
+    now_ms: int,
+) -> tuple[SessionRow, tuple[Annotation, ...]] | SummaryMoved:
+    """The annotations that these patches become, and the row that knows of them."""
+    if summary_rev is not None and summary_rev != session.summary_rev:
+        return SummaryMoved(summary_rev=session.summary_rev)
+    made = tuple(
+        Annotation(rev=rev, patch=patch, item=item, at_ms=now_ms)
+        for rev, (item, patch) in enumerate(patches, start=session.meta_rev + 1)
+    )
+    known = Notes(
+        rev=session.meta_rev,
+        title=session.title,
+        settings=session.settings,
+        summary_rev=session.summary_rev,
+    )
+    notes = annotated(known, made)
+    _demand_bounded(notes.settings)
+    row = msgspec.structs.replace(
+        session,
+        meta_rev=notes.rev,
+        summary_rev=notes.summary_rev,
+        title=notes.title,
+        settings=notes.settings,
+    )
+    return row, made
+
+
+def _demand_bounded(settings: SessionSettings) -> None:
+    """What passes its bounds could be written, and never read again. Raises InvalidValue."""
+    if len(settings.attributes) > limits.attributes_max:
+        raise InvalidValue(f"a session has at most {limits.attributes_max} attributes")
+    if len(settings.permissions.granted) > limits.granted_tools_max:
+        raise InvalidValue(f"a session remembers at most {limits.granted_tools_max} tools")
+
+
+def deleted_session(session: SessionRow) -> SessionRow:
+    """The tombstone: whoever holds the session may write no more, and nothing personal is left in it."""
+    return msgspec.structs.replace(
+        session,
+        state="deleted",
+        lease_token=session.lease_token + 1,
+        lease_nonce="",
+        lease_node=None,
+        open_turn=None,
+        title="",
+        opening="",
+        settings=SessionSettings(),
+    )
+
+
+DELETED = (
+    *("state", "lease_token", "lease_nonce", "lease_node", "open_turn"),
+    *("title", "opening", "settings"),
+)
+"""The columns in which a tombstone differs."""
+
+
+def ended_turns(turns: Iterable[TurnRow]) -> tuple[TurnRow, ...]:
+    """Those that have ended, by id: as they lie in a dump."""
+    return tuple(sorted(filter(has_ended, turns), key=lambda each: each.turn_id))
+
+
+def has_ended(turn: TurnRow) -> bool:
+    """Whether a turn concerns more than its present home: one that is open or queued does not yet."""
+    return turn.state in ("committed", "discarded")
+
+
+def at_rest(session: SessionRow) -> SessionRow:
+    """The row without what only concerns its present home: leases, the turn that is open, and what can be continued."""
+    return msgspec.structs.replace(
+        session,
+        lease_token=0,
+        lease_nonce="",
+        lease_node=None,
+        open_turn=None,
+        unfinished=None,
+        retries_left=None,
+    )

@@ -1,0 +1,1 @@
+"""The SQL of both databases: tables, statements, named queries, migrations."""

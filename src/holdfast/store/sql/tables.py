@@ -1,0 +1,202 @@
+"""The tables of every home: names, keys and columns. Nothing else lists the columns of a row.
+
+A table is made of its row type in `rows.py`. What a column holds follows from the type of its field; so a new column is
+one line there, and one in a migration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import get_type_hints as hints_of
+
+from msgspec import Raw, Struct
+from msgspec.structs import fields as struct_fields
+
+from holdfast.core.codec import Decoder, Value
+from holdfast.ids import Name, Version, trusted
+from holdfast.store.expiry import Horizon
+from holdfast.store.rows import (
+    LEXEMES,
+    WORDS,
+    AnnotationRow,
+    ApiKeyRow,
+    AttributeRow,
+    BlobName,
+    BlobRow,
+    ChunkRow,
+    ChunkWords,
+    GrantRow,
+    IdempotencyRow,
+    IndexedRow,
+    ItemBody,
+    ItemRow,
+    JournalRow,
+    KeyRow,
+    MemoryRow,
+    NodeRow,
+    PastRow,
+    SealKeyRow,
+    SessionName,
+    SessionRow,
+    SignalRow,
+    StateRow,
+    Tombstone,
+    TurnRow,
+)
+from holdfast.store.verification import proofs
+from holdfast.store.verification.proofs import Proof
+
+R = TypeVar("R", bound=Value)
+
+Holds: TypeAlias = Literal["text", "words", "lexemes", "number", "truth", "bytes", "json"]
+"""What a column holds. `words` are what people and models say: any text, U+0000 included; `lexemes` go into an index of
+words, and are not read again."""
+
+
+class Column(Struct, frozen=True, kw_only=True):
+    """One column: what it holds, and how it becomes a field."""
+
+    name: str
+    holds: Holds
+    nullable: bool
+    parse: Callable[[Any], object] | None = None
+    """Makes the field of what is stored; None where that is the field."""
+    trust: Callable[[Any], object] | None = None
+    """The same for what was parsed before this server has stored it."""
+
+    @property
+    def quoted(self) -> str:
+        return f'"{self.name}"' if self.name in _RESERVED else self.name
+
+
+_RESERVED = frozenset(("end", "key", "text", "call"))
+"""Names of columns that SQL has another meaning for."""
+
+
+class Table(Generic[R]):
+    """One kind of row: what it is called, what identifies it, and its columns in the order of the fields."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: type[R],
+        *key: str,
+        serial: str | None = None,
+        part_of: Table[Any] | None = None,
+        index: str | None = None,
+        proofs: tuple[Proof, ...] = (),
+    ) -> None:
+        """`serial` is a column that a home may give values of its own; `part_of` has the columns that are left out;
+        `index` has the key, where SQLite would rather read all rows of a tenant; `proofs` are kept in columns beside
+        those of the fields."""
+        self.name = name
+        self.kind = kind
+        self.key = key
+        self.serial = serial
+        self.index = index
+        hints = hints_of(kind, include_extras=True)
+        self.columns = tuple(_column(each, hints[each]) for each in kind.__struct_fields__)
+        self.names = kind.__struct_fields__
+        self.proofs = proofs
+        beside = (Column(name=each.column, holds="number", nullable=True) for each in proofs)
+        left_out = part_of.by_name if part_of else {}
+        self.by_name: dict[str, Column] = {
+            **left_out,
+            **{each.name: each for each in (*self.columns, *beside)},
+        }
+        self.defaults = tuple((each.name, each.default) for each in struct_fields(kind))
+        """Each field, and what it is by default; `NODEFAULT` if it has to be given."""
+        self.times = tuple(name for name in self.names if name.endswith("_ms"))
+        self.key_of: Callable[[R], tuple[Any, ...]] = key_of(key)
+
+    def __repr__(self) -> str:
+        return f"<Table {self.name}>"
+
+    def listed(self, alias: str = "") -> str:
+        """All columns, as a query names them."""
+        before = f"{alias}." if alias else ""
+        return ", ".join([before + each.quoted for each in self.columns])
+
+
+def key_of(key: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """Finds the values of these columns in a row."""
+    if len(key) > 1:
+        return attrgetter(*key)
+    return lambda row: tuple([getattr(row, name) for name in key])
+
+
+def _column(name: str, hint: Any) -> Column:
+    nullable = False
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = (each for each in get_args(hint) if each is not NoneType)
+        nullable = True
+    if get_origin(hint) is Annotated and hint.__metadata__[0] in _SAID:
+        return Column(name=name, holds=_SAID[hint.__metadata__[0]], nullable=nullable)
+    if get_origin(hint) is Literal:
+        return Column(name=name, holds="text", nullable=nullable, parse=_one_of(get_args(hint)))
+    if hint is str:
+        return Column(name=name, holds="text", nullable=nullable)
+    if hint in _PLAIN:
+        return Column(name=name, holds=_PLAIN[hint], nullable=nullable)
+    if isinstance(hint, type) and issubclass(hint, Name | Version):
+        holds: Holds = "number" if issubclass(hint, Version) else "text"
+        return Column(name=name, holds=holds, nullable=nullable, parse=hint, trust=trusted(hint))
+    if hint is Raw:  # as it is stored
+        return Column(name=name, holds="json", nullable=nullable, parse=Raw, trust=Raw)
+    decode = Decoder[object](hint).strict
+    return Column(name=name, holds="json", nullable=nullable, parse=decode, trust=decode)
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[Any], object]:
+    known = {word: word for word in words}
+
+    def parse(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"{text!r} is none of {', '.join(known)}")
+        return text
+
+    return parse
+
+
+_SAID: dict[object, Holds] = {WORDS: "words", LEXEMES: "lexemes"}
+_PLAIN: dict[object, Holds] = {int: "number", bool: "truth", bytes: "bytes"}
+
+NODES = Table("node", NodeRow, "node_id", serial="slot")
+SESSIONS = Table("session", SessionRow, "tenant", "id", proofs=(proofs.SESSION, proofs.AGENT))
+SESSION_NAMES = Table("session", SessionName, *SESSIONS.key, part_of=SESSIONS)
+TOMBSTONES = Table("session", Tombstone, *SESSIONS.key)
+KEYS = Table("session_key", KeyRow, "tenant", "key", proofs=(proofs.KEY,))
+TURNS = Table("turn", TurnRow, "tenant", "turn_id", proofs=(proofs.TURN, proofs.END))
+CLAIMS = Table("idempotency", IdempotencyRow, "tenant", "key", proofs=(proofs.CLAIM,))
+TURN_CLAIMS = Table("idempotency", IdempotencyRow, "tenant", "turn_id", index="idempotency_by_turn")
+SIGNALS = Table("signal", SignalRow, "tenant", "turn_id", "n", proofs=(proofs.SIGNAL,))
+JOURNAL = Table("journal", JournalRow, "tenant", "turn_id", "n", proofs=(proofs.JOURNAL,))
+ITEMS = Table("item", ItemRow, "tenant", "session_id", "pos")
+ITEM_BODIES = Table("item", ItemBody, *ITEMS.key, part_of=ITEMS)
+BLOBS = Table("blob", BlobRow, "tenant", "session_id", "digest")
+BLOB_NAMES = Table("blob", BlobName, "tenant", "session_id", "digest")
+ATTRIBUTES = Table("session_attribute", AttributeRow, "tenant", "session_id", "name")
+PASTS = Table("session_past", PastRow, "tenant", "ancestor", "session_id")
+CHUNKS = Table("search_chunk", ChunkRow, "tenant", "session_id", "from_pos")
+CHUNK_WORDS = Table("search_chunk", ChunkWords, *CHUNKS.key)
+INDEXED = Table("session", IndexedRow, *SESSIONS.key)
+STATE = Table("state", StateRow, "tenant", "session_id", "seq", "name")
+ANNOTATIONS = Table(
+    "annotation", AnnotationRow, "tenant", "session_id", "rev", proofs=(proofs.ANNOTATION,)
+)
+MEMORIES = Table("memory", MemoryRow, "tenant", "agent", "memory_id", proofs=(proofs.MEMORY,))
+API_KEYS = Table("api_key", ApiKeyRow, "key_id", proofs=(proofs.API_KEY,))
+SEAL_KEYS = Table("seal_key", SealKeyRow, "key_id", proofs=(proofs.SEAL_KEY,))
+GRANTS = Table("tool_grant", GrantRow, "tenant", "grant_id", proofs=(proofs.GRANT,))
+HORIZON = Table("horizon", Horizon, "one")
+
+TABLES: dict[str, Table[Any]] = {
+    each.name: each
+    for each in (
+        *(NODES, SESSIONS, KEYS, TURNS, CLAIMS, SIGNALS, JOURNAL, ITEMS, STATE, ANNOTATIONS),
+        *(MEMORIES, API_KEYS, SEAL_KEYS, GRANTS, HORIZON, BLOBS, ATTRIBUTES, PASTS),
+    )
+}

@@ -1,0 +1,171 @@
+"""A batch: several jobs, one transaction, one sync. No threads and no queue here.
+
+1. A job that fails leaves nothing behind; the others do not notice.
+2. If the whole transaction is lost because of one job, the others are run again in a new one.
+   Jobs are therefore pure: connection in, value out.
+3. A job is without error only after the COMMIT that holds it has returned.
+4. After an error that we cannot judge, every job of the batch has an error, and the batch says why:
+   the engine stops then.
+
+Hardly any job fails, so a batch begins without a savepoint for each: they would cost two
+statements, and a copy of every page that the job touches. The first that fails costs the
+transaction (1, 2); those that had succeeded are repeated, and from there on each has a savepoint,
+so that a batch is never repeated for another failure of that kind. A writer that expects failures
+asks for a guarded batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+import apsw
+from apsw import Connection
+
+from holdfast.store.sqlite.engine.jobs import Job
+from holdfast.store.sqlite.faults import Fatal, described, is_fatal, poisoned, translated
+
+_REFUSALS = (apsw.FullError, apsw.ConstraintError, apsw.BusyError)
+"""How SQLite may say no to BEGIN or COMMIT and leave no doubt that nothing changed.
+
+A full disk fails while the log is written, before the frame that would make it valid; a deferred
+constraint before anything is written.
+"""
+
+
+class Batch:
+    """One transaction. `guarded` gives each job a savepoint from the start."""
+
+    __slots__ = ("_connection", "_guarded", "failed", "fatal", "jobs")
+
+    def __init__(self, connection: Connection, *, guarded: bool = False) -> None:
+        self.jobs: list[Job] = []
+        """The jobs that were begun, in their order; after `run`, each has its outcome."""
+        self.fatal: str | None = None
+        """Why the store must stop, if it must."""
+        self.failed = False
+        """Whether a job has failed."""
+        self._connection = connection
+        self._guarded = guarded
+
+    def run(self, jobs: Iterable[Job]) -> None:
+        """Run `jobs` in one transaction and commit it.
+
+        They are taken from the iterable one by one, each just before it runs and none before the
+        transaction has begun. If it cannot begin, apsw's error travels and nothing was taken.
+        """
+        db = self._connection
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            for job in jobs:
+                self.jobs.append(job)
+                self._run(job)
+                # While no job has failed, each was seen to leave the transaction open.
+                if self.failed and not db.in_transaction and not self._run_again():
+                    return
+            self._commit()
+        except Fatal as fatal:
+            self._abandon()
+            self.stop(fatal.reason, self.jobs)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def stop(self, reason: str, jobs: Iterable[Job]) -> None:
+        """What became of these jobs is not known, except of those that failed before."""
+        self.fatal = reason
+        self.failed = True
+        for job in jobs:
+            job.error = job.error or poisoned(reason)
+
+    def refuse(self, error: Exception, jobs: Iterable[Job]) -> None:
+        """SQLite has said no, and nothing changed: what had succeeded of these jobs fails after all."""
+        if is_fatal(error):
+            self.fatal = described(error)
+        for job in jobs:
+            self.failed = True
+            job.error = job.error or translated(error)
+
+    def _run(self, job: Job) -> None:
+        """One job. If it fails without a savepoint, the transaction goes: half of its work may be in there."""
+        db, guarded = self._connection, self._guarded
+        if guarded:
+            self._control("SAVEPOINT work")
+        try:
+            job.value = job.work(db)
+        except Exception as error:
+            if is_fatal(error):
+                raise Fatal(described(error)) from error
+            job.error = translated(error)
+            self.failed = True
+            if db.in_transaction:
+                self._control("ROLLBACK TO work" if guarded else "ROLLBACK")
+        else:
+            if not db.in_transaction:
+                # Committed or rolled back, and the others with it: we cannot tell which.
+                raise Fatal(f"{job.work!r} ended the transaction that it was run in")
+        if guarded and db.in_transaction:
+            self._control("RELEASE work")
+
+    def _run_again(self) -> bool:
+        """The transaction is lost: begin another and repeat what had succeeded in it.
+
+        Ends, because each further loss turns one success into a failure.
+        False if no transaction could be had; then all have failed and nothing changed.
+        """
+        db = self._connection
+        self._guarded = True
+        while not db.in_transaction:
+            try:
+                self._control("BEGIN IMMEDIATE", refusable=True)
+            except _REFUSALS as error:
+                self.refuse(error, self.jobs)
+                return False
+            for job in self.jobs:
+                if job.error is None:
+                    self._run(job)
+                    if not db.in_transaction:
+                        break
+        return True
+
+    def _commit(self) -> None:
+        """Make it durable. A commit that is refused, and certainly so, is tried one by one."""
+        try:
+            self._control("COMMIT", refusable=True)
+        except _REFUSALS as error:
+            if self._connection.in_transaction:
+                self._control("ROLLBACK")
+            succeeded = [job for job in self.jobs if job.error is None]
+            if len(succeeded) > 1:
+                self._commit_each(succeeded)
+            else:
+                self.refuse(error, succeeded)
+
+    def _commit_each(self, jobs: list[Job]) -> None:
+        """One of them asks for too much. Alone, each gets its own answer."""
+        for index, job in enumerate(jobs):
+            alone = Batch(self._connection)
+            try:
+                alone.run([job])
+            except apsw.Error as error:
+                alone.refuse(error, [job])
+            self.failed |= alone.failed
+            if alone.fatal is not None:
+                # What was committed alone before this is durable, and stays so.
+                self.stop(alone.fatal, jobs[index:])
+                return
+
+    def _control(self, statement: str, *, refusable: bool = False) -> None:
+        """Run a statement of our own. What is no plain refusal leaves us not knowing: Fatal."""
+        try:
+            self._connection.execute(statement)
+        except Exception as error:
+            if refusable and isinstance(error, _REFUSALS):
+                raise
+            raise Fatal(f"{statement}: {described(error)}") from error
+
+    def _abandon(self) -> None:
+        """Leave the transaction if that is possible. If not, closing the connection will."""
+        if self._connection.in_transaction:
+            with suppress(apsw.Error):  # we are here because of an error that matters more
+                self._connection.execute("ROLLBACK")

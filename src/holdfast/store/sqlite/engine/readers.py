@@ -1,0 +1,91 @@
+"""Readers: short functions, each in one read transaction of its own.
+
+1. A function sees one state of the database, the latest durable one when it first reads.
+2. No snapshot outlives its function; a log that is being read cannot start over.
+3. Reading goes on when the disk is full, and stops when the store is poisoned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import apsw
+from apsw import Connection
+
+from holdfast.store.sqlite.engine.jobs import Job, JobQueue, too_late
+from holdfast.store.sqlite.faults import described, is_fatal, translated
+
+T = TypeVar("T")
+
+
+class Reader:
+    """One of the connections that serve a queue of jobs which only read."""
+
+    idle_s: float | None = None
+
+    def __init__(self, opener: Callable[[], Connection], queue: JobQueue) -> None:
+        self._opener = opener
+        self._queue = queue
+        self._connection: Connection | None = opener()
+
+    def run(self) -> None:
+        """One job, if another reader has not taken it."""
+        job = self._queue.take()
+        if job is None:
+            return
+        fatal: str | None = None
+        try:
+            job.value = self._read(job)
+        except Exception as error:
+            job.error = translated(error)
+            fatal = described(error) if is_fatal(error) else None
+        tell = partial(self._queue.tell, [job])
+        if fatal is not None:
+            self._queue.health.poison(fatal, tell=tell)
+        else:
+            tell()
+
+    def rest(self) -> None:
+        """A reader has nothing to do between jobs."""
+
+    def leave(self) -> None:
+        if self._connection is not None:
+            self._connection.close(force=True)
+            self._connection = None
+
+    def _read(self, job: Job) -> object:
+        if job.deadline <= self._queue.clock():
+            raise too_late()
+        db = self._connection = self._connection or self._opener()
+        try:
+            value = read(db, job.work)
+        finally:
+            left_open = db.txn_state("main") != apsw.SQLITE_TXN_NONE
+            if left_open:
+                # Its snapshot would keep the log from starting over. The next job gets a fresh connection.
+                self.leave()
+        if left_open:
+            raise RuntimeError(f"{job.work!r} left a cursor open")
+        return value
+
+
+def read(connection: Connection, work: Callable[[Connection], T]) -> T:
+    """Run `work` in one read transaction."""
+    try:
+        return _read_once(connection, work)
+    except apsw.SQLError:
+        # A connection that knows the tables from before a migration looks whether they have changed.
+        # If the disk fails it there, SQLite keeps that to itself and says "no such table".
+        # Asked again it finds the table, or the disk's error, or there really is none.
+        return _read_once(connection, work)
+
+
+def _read_once(connection: Connection, work: Callable[[Connection], T]) -> T:
+    connection.execute("BEGIN")
+    try:
+        return work(connection)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")

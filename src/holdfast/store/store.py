@@ -1,0 +1,389 @@
+"""The store: where conversations live, and where every promise is kept or broken.
+
+Each method runs an operation, which is one text for all homes; a home is a driver that takes its steps. One contract
+suite runs against all of them. The rules that a home must keep:
+
+1. Every method is one transaction: it happens whole, or not at all. What a method wrote is durable when it
+   returns; a method that raises has changed nothing, unless the error is StoreUnavailable or StorePoisoned:
+   then the outcome is unknown, and asking again tells.
+2. Repeating a method with the same arguments is safe, and answers as the first time where it says so.
+3. A write under an old fence raises Superseded. A node may be wrong about still holding a fence;
+   the store never is.
+4. Every row has a tenant. Another tenant's rows are absent, in every method, exactly like rows that do
+   not exist.
+5. Times are the store's. A caller's clock decides nothing here.
+6. Nothing rewrites a history. Items are inserted by `commit` and `restore`, and go with their session.
+
+Outcomes that a caller must decide on are values; errors are for what a caller cannot sensibly handle here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from functools import cached_property, partial, wraps
+from inspect import Parameter, Signature, signature
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from holdfast import limits
+from holdfast.core.history.checks import Violation
+from holdfast.core.history.conversation import Snapshot
+from holdfast.errors import InvalidValue, SessionDamaged, StoreDamaged
+from holdfast.ids import NodeId, SessionId, Tenant, TurnId, Version
+from holdfast.store import outcomes, pages
+from holdfast.store.operations import (
+    access,
+    arrivals,
+    finders,
+    inspection,
+    lists,
+    queue,
+    reads,
+    retention,
+    search,
+    sweeps,
+)
+from holdfast.store.operations import nodes as node_operations
+from holdfast.store.operations import sessions as session_operations
+from holdfast.store.operations import signals as signal_operations
+from holdfast.store.operations import turns as turn_operations
+from holdfast.store.rows import SignalKind
+from holdfast.store.search.effort import Effort
+from holdfast.store.snapshots import extended
+from holdfast.store.steps import Operation, Start
+from holdfast.store.verification.damage import DamageLog
+from holdfast.store.verification.findings import Finding, Progress, Report
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Method = Callable[Concatenate["Store", P], Coroutine[Any, Any, T]]
+
+
+def by_write(operation: Callable[P, Operation[T]], *, once: bool = False) -> Method[P, T]:
+    """The method that runs this operation, and says what it says; see `Store._write`."""
+
+    async def method(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await self._write(partial(operation, *args, **kwargs), once=once)
+        except StoreDamaged as damage:
+            await self._meet(damage, writing=True)
+            raise
+
+    return _told(method, operation)
+
+
+def by_read(operation: Callable[P, Operation[T]], *, one_moment: bool = False) -> Method[P, T]:
+    """The same for an operation that writes nothing; see `Store._read`."""
+
+    async def method(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await self._read(partial(operation, *args, **kwargs), one_moment=one_moment)
+        except StoreDamaged as damage:
+            await self._meet(damage)
+            raise
+
+    return _told(method, operation)
+
+
+def _told(method: Method[P, T], operation: Callable[P, Operation[T]]) -> Method[P, T]:
+    """The method, with the name, the arguments and the words of its operation."""
+    own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    told = wraps(operation)(method)
+    arguments = signature(operation).parameters.values()
+    told.__signature__ = Signature([own, *arguments])  # type: ignore[attr-defined]
+    return told
+
+
+class Store:
+    """Where conversations live. See the rules at the top of this module; what a method does, its operation says."""
+
+    def _write(self, start: Start[T], *, once: bool = False) -> Coroutine[None, None, T]:
+        """Run an operation; durable when this returns. `once`: it would be done twice if it were run again after its
+        answer was lost, so its caller is told instead."""
+        raise NotImplementedError
+
+    def _read(self, start: Start[T], *, one_moment: bool = False) -> Coroutine[None, None, T]:
+        """Run an operation that writes nothing. `one_moment`: all its steps see what the first one saw."""
+        raise NotImplementedError
+
+    @cached_property
+    def damages(self) -> DamageLog:
+        """What could not be read since this store was opened."""
+        return DamageLog()
+
+    async def _meet(self, damage: StoreDamaged, *, writing: bool = False) -> None:
+        """Something could not be read, or was in the way of a write: the operator is told, once."""
+        self.damages.note(damage)
+
+    async def _asked(self, doing: Coroutine[None, None, T], *, writing: bool = False) -> T:
+        """What an operation that runs gives back; damage that it meets is told."""
+        try:
+            return await doing
+        except StoreDamaged as damage:
+            await self._meet(damage, writing=writing)
+            raise
+
+    @property
+    def read_only(self) -> str | None:
+        """Why the store takes no writes, if it is damaged where everything meets; None if it takes them."""
+        return None
+
+    async def declare_sound(self) -> None:
+        """`verify` has found nothing wrong: a store that was only read takes writes again."""
+
+    def _is_held(self, slot: int) -> bool:
+        """Whether the process of a slot lives; see `sqlite/locks.py`."""
+        return True
+
+    def _hint(self, said: signal_operations.Said) -> None:
+        """Let the node know that is to hear a signal, if there is a way."""
+
+    # nodes
+    renew = by_write(node_operations.renew)
+    _resigned = by_write(node_operations.resign)
+    nodes = by_read(node_operations.nodes)
+
+    async def resign(self, node: NodeId) -> None:
+        """Say that this process is gone. Its open turns can be taken over at once."""
+        await self._resigned(node)
+
+    # turns
+    find_attempt = by_read(turn_operations.find_attempt)
+    begin = by_write(turn_operations.begin)
+    append = by_write(turn_operations.append)
+    commit = by_write(turn_operations.commit)
+    end = by_write(turn_operations.end)
+    release = by_write(node_operations.release)
+    takeover = by_write(node_operations.takeover)
+    acknowledge = by_write(turn_operations.acknowledge)
+    turn = by_read(finders.turn_of)
+    turns = by_read(lists.turns)
+    turn_unfinished = by_read(turn_operations.turn_unfinished)
+    idempotency = by_read(finders.claim_under)
+
+    async def orphans(self, *, node: NodeId, limit: int) -> tuple[outcomes.Orphan, ...]:
+        """Open turns without a live holder, the oldest first. A plain read; `takeover` decides.
+
+        Those that `node` itself holds are among them: it knows which of them it plays.
+        """
+        start = partial(sweeps.orphans, node, limit=limit, is_held=self._is_held)
+        return await self._asked(self._read(start))
+
+    # turns that wait for their session
+    queued = by_read(sweeps.queued)
+    enqueue = by_write(queue.enqueue)
+    open_queued = by_write(queue.open_queued)
+    withdraw = by_write(queue.withdraw)
+
+    # signals
+    signals = by_read(sweeps.signals)
+    find_signal = by_read(signal_operations.find_signal)
+
+    async def signal(
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        kind: SignalKind,
+        payload: bytes = b"",
+        attempt: outcomes.Attempt | None = None,
+        after: int | None = None,
+    ) -> outcomes.SignalOutcome:
+        """Tell the turn's owner something. Raises SessionMissing if there is no such turn. With `after`, only if the
+        signal of that number is still the last (0: there was none).
+
+        With the `attempt` of a request that has an idempotency key, the key is looked at first, as `begin` does, and
+        claimed for this turn together with the signal: the same request again is `Joined`, and is not said twice.
+        Without a key, saying it again says it twice.
+        """
+        # A message that is steered in twice would be heard twice, unless its key tells; a turn that is told twice to
+        # stop stops once.
+        is_keyed = attempt is not None and attempt.key is not None
+        say = partial(signal_operations.signal, tenant, turn_id, kind=kind, payload=payload)
+        said = await self._write(
+            partial(say, attempt=attempt, after=after), once=kind == "steer" and not is_keyed
+        )
+        self._hint(said)
+        return said.outcome
+
+    # sessions
+    resolve = by_read(finders.key_named)
+    session = by_read(finders.session_of)
+    info = by_read(reads.info, one_moment=True)
+    journal = by_read(reads.journal)
+    dump = by_read(reads.dump, one_moment=True)
+    chain_end = by_read(reads.chain_end, one_moment=True)
+    index_flaw = by_read(search.index_flaw, one_moment=True)
+    session_ids = by_read(reads.session_ids)
+    forks = by_read(reads.forks)
+    tenants = by_read(lists.tenants)
+    stats = by_read(lists.stats)
+    restore = by_write(arrivals.restore)
+    annotate = by_write(session_operations.annotate, once=True)
+    bind = by_write(session_operations.bind)
+    fork = by_write(session_operations.fork)
+    remove = by_write(session_operations.remove)
+    put_blob = by_write(session_operations.put_blob)
+    blob = by_read(reads.blob)
+    _sessions = by_read(lists.sessions, one_moment=True)
+
+    async def sessions(
+        self,
+        tenant: Tenant,
+        *,
+        where: outcomes.SessionFilter = outcomes.EVERYTHING,
+        cursor: str | None = None,
+        limit: int = limits.page_size_default,
+    ) -> outcomes.Page:
+        """List sessions with a committed turn by last activity. Raises InvalidCursor."""
+        page = await self._sessions(tenant, where=where, cursor=cursor, limit=limit)
+        self._note_left_out(page.damaged)
+        return page
+
+    def _note_left_out(self, ids: tuple[str, ...]) -> None:
+        for each in ids:
+            self.damages.note(SessionDamaged(each, "a list has left it out"))
+
+    async def snapshot(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        version: Version | None = None,
+        known: Snapshot | None = None,
+    ) -> Snapshot | None:
+        """The session at a version (by default its head), or None if there is no such session or version.
+
+        `known` is an earlier snapshot of it: only what came after is read.
+        """
+        found = await self._asked(
+            self._read(partial(reads.snapshot, tenant, session_id, version=version, known=known))
+        )
+        return None if found is None else extended(found)
+
+    async def search(
+        self,
+        tenant: Tenant,
+        query: outcomes.Query,
+        *,
+        where: outcomes.SessionFilter = outcomes.EVERYTHING,
+        cursor: str | None = None,
+        limit: int = limits.page_size_default,
+    ) -> outcomes.Results:
+        """List the sessions with a text that has all phrases of the query. Raises InvalidCursor.
+
+        1. A session's texts are its name, as lists show it, and each message of the user and of its agent
+           that people see (`matches.text_seen`): a fork's past as the fork sees it, no hidden message, no
+           reasoning, nothing of tools, sub-agents or discarded turns. All phrases have to be in one of them.
+        2. Everything that was committed, annotated or deleted before the call counts. An index only narrows
+           down where to look; `matches.Sought` decides. What the index does not know yet is looked through.
+        3. The order is that of `sessions`, and so is the cursor. There is no rank: it would be made of how
+           often others use a word, and one tenant could measure another by it. What a call costs depends
+           on its own tenant's texts alone, as far as a home can see to it.
+        4. Of a session the name is shown if that was found, else its latest message that was.
+        5. A page costs what `search/effort.py` lets it, and the next one goes on where it ended. A call that is
+           cancelled ends, in whatever thread it works.
+        """
+        before, within = pages.resumed(cursor)
+        effort = Effort()
+        page = partial(search.search, tenant, query, where=where, before=before, within=within)
+        try:
+            start = partial(page, limit=limit, effort=effort)
+            found = await self._asked(self._read(start, one_moment=True))
+            self._note_left_out(found.damaged)
+            return found
+        finally:
+            effort.given_up = True
+
+    async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> outcomes.Indexed:
+        """Bring the index that `search` uses forward: about this much text, of some sessions that are behind.
+
+        One small step; call it again while there is `more`. Commits do not do it, so they cost nothing more.
+        A session is behind if its row has gone past what the row says to be indexed: whatever the order in
+        which turns are committed, and on how many machines, none is left out. Any number of callers may do
+        this at once.
+        """
+        plan = await self._asked(self._read(partial(search.plan, bytes_max=bytes_max)))
+        if plan.steps:
+            await self._asked(self._write(partial(search.take, plan)), writing=True)
+        return outcomes.Indexed(sessions=len(plan.steps), more=plan.more)
+
+    # memories
+    memories = by_read(reads.memories)
+    all_memories = by_read(lists.all_memories)
+    restore_memories = by_write(arrivals.restore_memories)
+
+    # keys and approvals
+    put_api_key = by_write(access.put_api_key)
+    api_key = by_read(access.api_key)
+    api_keys = by_read(access.api_keys)
+    revoke_api_key = by_write(access.revoke_api_key)
+    put_seal_key = by_write(access.put_seal_key)
+    seal_keys = by_read(access.seal_keys)
+    remove_seal_key = by_write(access.remove_seal_key)
+    put_grant = by_write(access.put_grant)
+    grants = by_read(access.grants)
+    revoke_grant = by_write(access.revoke_grant)
+
+    # upkeep
+
+    async def inspect(self) -> AsyncIterator[Report]:
+        """What `verify` checks beside the sessions themselves; see `operations/inspection.py`."""
+        checks = inspection.CHECKS
+        for done, check in enumerate(checks, start=1):
+            after: inspection.PageStart | None = inspection.FIRST_PAGE
+            while after is not None:
+                try:
+                    page = await self._read(partial(check, after), one_moment=True)
+                except StoreDamaged as damage:
+                    what = f"{damage.what}: {damage.why}"
+                    yield Finding(violation=Violation(code="unreadable", where="", what=what))
+                    break
+                for finding in page.findings:
+                    yield finding
+                after = page.last
+            yield Progress(what="checks", done=done, of=len(checks))
+
+    async def prune(
+        self, *, limit: int = limits.prune_batch_max, trust_clock: bool = False
+    ) -> outcomes.Pruned:
+        """Remove some of what may go: discarded turns after a week, journals and idempotency rows a day
+        after their end, bytes of deleted sessions that no live fork reads, dead nodes, anonymous lines.
+
+        One small step; call it again while there is `more`. It looks at the clock, and a clock that has leapt makes
+        nothing old until the store has been in use for a day (`expiry.py`); with `trust_clock` it does at once.
+        """
+        horizon = await self._write(partial(retention.look_at_clock, trust_clock=trust_clock))
+        gone = 0
+        for step in retention.STEPS:
+            if gone < limit:
+                async with self._past_damage():
+                    gone += await self._write(partial(step, horizon, limit=limit - gone))
+        for which, step_of_one in retention.SESSION_STEPS:
+            if gone < limit:
+                places: tuple[retention.SessionPlace, ...] = ()
+                async with self._past_damage():
+                    places = await self._read(partial(which, horizon, limit=limit - gone))
+                for place in places:
+                    if gone < limit:
+                        step = partial(step_of_one, place, horizon, limit=limit - gone)
+                        with suppress(InvalidValue):  # an id that is none: `verify` names it
+                            async with self._past_damage():
+                                gone += await self._write(step)
+        return outcomes.Pruned(rows=gone, more=gone >= limit, behind_ms=horizon.behind_ms)
+
+    @asynccontextmanager
+    async def _past_damage(self) -> AsyncIterator[None]:
+        """What cannot be read is told, and delays no other."""
+        try:
+            yield
+        except StoreDamaged as damage:
+            await self._meet(damage, writing=True)
+
+    @property
+    def queue_length(self) -> int:
+        """How many calls wait for their turn at this moment."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError

@@ -1,0 +1,254 @@
+"""From a URL to a store.
+
+sqlite:///relative/path    a file, from where the process runs
+sqlite:////absolute/path   a file
+postgresql://host/name     a database; `postgres/address.py` has the options
+memory:                    nowhere: it ends with its process
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import apsw
+
+from holdfast.core.codec import Value
+from holdfast.errors import StoreUnusable
+from holdfast.observe.supervisor import TaskSupervisor
+from holdfast.store.condition import Condition
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.postgres.address import parse_address, without_password
+from holdfast.store.sql.migrations import Migrated
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.condition import examine as examine_file
+from holdfast.store.sqlite.connection import open_reader, unusable
+from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.health import OnPoison
+from holdfast.store.sqlite.hints import HintingStore
+from holdfast.store.sqlite.migration import newest_step, step_of
+from holdfast.store.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.store.postgres.store import PostgresStore
+
+__all__ = [
+    "DEFAULT_URL",
+    "examine_store",
+    "existing_file",
+    "file_of",
+    "look_at",
+    "migrate_store",
+    "open_existing",
+    "open_store",
+    "parse_url",
+    "shown",
+    "without_password",
+]
+
+DEFAULT_URL = "sqlite:///holdfast.db"
+
+
+class InFile(Value):
+    """A SQLite file."""
+
+    path: Path
+
+
+class InPostgres(Value):
+    """A PostgreSQL database. Its URL may have a password in it: show `without_password`."""
+
+    url: str
+
+    def __repr__(self) -> str:
+        return f"<InPostgres {without_password(self.url)}>"
+
+
+class InMemory(Value):
+    """A store that ends with its process."""
+
+
+Address = InFile | InPostgres | InMemory
+
+
+async def open_store(
+    url: str, *, on_poison: OnPoison | None = None, supervisor: TaskSupervisor | None = None
+) -> Store:
+    """Open the store at this URL; a file or the tables are made if there are none, and brought up to date.
+
+    Raises StoreUnusable, with the way out, if there can be none. `on_poison` is told once, in some
+    thread, if the store has to stop for good; without it, calls raise StorePoisoned and that is all.
+    `supervisor` keeps what the store has running for as long as it is open.
+    """
+    match parse_url(url):
+        case InFile(path=path):
+            look_at(path)
+            engine = partial(Engine.open, on_poison=on_poison)
+            return await HintingStore.open(path, engine=engine)
+        case InPostgres(url=address):
+            return await _postgres().open(parse_address(address), supervisor=supervisor)
+        case InMemory():
+            return MemoryStore()
+
+
+async def open_existing(url: str) -> Store:
+    """Open a store that is there, and up to date; nothing is made or migrated.
+
+    Raises StoreUnusable, with the way out, if there is none.
+    """
+    match parse_url(url):
+        case InPostgres(url=address):
+            return await _postgres().open_existing(parse_address(address))
+        case _:
+            return await SqliteStore.open(existing_file(url))
+
+
+async def migrate_store(url: str) -> Migrated:
+    """Make a store if there is none, and bring its tables up to date."""
+    match parse_url(url):
+        case InPostgres(url=address):
+            store: SqliteStore | PostgresStore = await _postgres().open(parse_address(address))
+        case _:
+            store = await SqliteStore.open(file_of(url))
+    await store.close()
+    assert store.migrated is not None, "opening says what it did"
+    return store.migrated
+
+
+def shown(url: str) -> str:
+    """What people may see of a URL: the file it names, or the URL without its password."""
+    match parse_url(url):
+        case InFile(path=path):
+            return str(path)
+        case _:
+            return without_password(url)
+
+
+async def examine_store(url: str) -> Condition | None:
+    """How a store is, without opening it; None for a file that is not there.
+
+    Raises StoreUnusable if it cannot be a store here, and StoreUnavailable if it does not answer.
+    """
+    match parse_url(url):
+        case InPostgres(url=address):
+            with _driver():
+                from holdfast.store.postgres.condition import examine
+            return await examine(parse_address(address))
+        case _:
+            path = file_of(url)
+            return examine_file(path) if path.is_file() else None
+
+
+def _postgres() -> type[PostgresStore]:
+    """Loaded when it is wanted: it brings a driver along that the other homes do without."""
+    with _driver():
+        from holdfast.store.postgres.store import PostgresStore
+    return PostgresStore
+
+
+@contextmanager
+def _driver() -> Iterator[None]:
+    """Where a module is loaded that needs a driver. Raises StoreUnusable if there is none."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise StoreUnusable(
+            "PostgreSQL needs a driver that is not installed; run: pip install 'holdfast[postgres]'"
+        ) from error
+
+
+def existing_file(url: str, *, any_step: bool = False) -> Path:
+    """The file of a store that is there; up to date, unless `any_step` will do."""
+    path = file_of(url)
+    found = look_at(path)
+    if found is None:
+        raise StoreUnusable(
+            f"there is no database at {path}; `holdfast db migrate` makes one, --store names another"
+        )
+    if found.step == 0:
+        raise StoreUnusable(f"{path} is empty; `holdfast db migrate` makes a store of it")
+    if found.step < found.newest and not any_step:
+        raise StoreUnusable(
+            f"the tables of {path} are at step {found.step} of {found.newest}; "
+            "run `holdfast db backup`, then `holdfast db migrate`"
+        )
+    return path
+
+
+def file_of(url: str) -> Path:
+    """The file that a URL names. Raises StoreUnusable for a store that is none."""
+    match parse_url(url):
+        case InFile(path=path):
+            return path
+        case InPostgres(url=address):
+            raise StoreUnusable(
+                f"{without_password(address)} is no file; PostgreSQL copies itself: "
+                "pg_dump --format=custom --schema=holdfast --file=FILE URL"
+            )
+        case InMemory():
+            raise StoreUnusable(
+                "a memory store ends with its process, so there is none to look after; "
+                "name a file: sqlite:///PATH"
+            )
+
+
+def parse_url(url: str) -> Address:
+    """Where a store is. Raises StoreUnusable, and says what there is."""
+    scheme, colon, rest = url.partition(":")
+    if not colon or "/" in scheme:
+        raise _refused(f"{url!r} is not the URL of a store")
+    match scheme.lower():
+        case "memory" if not rest:
+            return InMemory()
+        case "sqlite":
+            return InFile(path=_path(rest))
+        case "postgresql" | "postgres":  # the rest may have a password in it
+            if not rest.startswith("//"):
+                raise _refused("the URL of a PostgreSQL store begins with postgresql://")
+            return InPostgres(url=url)
+        case _:
+            raise _refused(f"there is no kind of store called {scheme!r}")
+
+
+def _path(rest: str) -> Path:
+    path = rest.removeprefix("///")
+    if path == rest or not path:
+        raise _refused(f"'sqlite:{rest}' names no file")
+    if "?" in path or "#" in path:
+        raise _refused(f"'sqlite:{rest}' has options, and there are none")
+    if path == ":memory:":
+        raise _refused("SQLite's own memory databases are not supported")
+    return Path(path)
+
+
+def _refused(why: str) -> StoreUnusable:
+    return StoreUnusable(
+        f"{why}; use sqlite:///PATH (with four slashes for an absolute path), "
+        "postgresql://USER@HOST/DATABASE or memory:"
+    )
+
+
+class Found(Value):
+    """What is at a path: how far the tables have come, and how far they could."""
+
+    step: int
+    newest: int
+
+
+def look_at(path: Path) -> Found | None:
+    """What is at a path, without changing it in any way; None if there is nothing.
+
+    Raises StoreUnusable if it is not ours: better before the engine has set it up to be.
+    """
+    if not path.is_file():
+        return None
+    try:
+        with closing(open_reader(path.resolve())) as db:
+            return Found(step=step_of(db), newest=newest_step())
+    except apsw.Error as error:
+        raise unusable(path, error) from error

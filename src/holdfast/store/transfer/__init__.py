@@ -1,0 +1,1 @@
+"""Sessions out of a store and into one: exports, imports, copies."""

@@ -1,0 +1,156 @@
+"""Which sessions are taken out of a store, in which order, and how much of each.
+
+1. A fork comes after the sessions that it goes on from, so that whoever takes them in can do it one by one.
+2. All that is read at once is one session. Besides it, the ids of all sessions are held.
+3. Of a deleted session nothing is taken out but what a live one still reads as its past.
+4. A session that cannot be read is left out and named, and so is a fork that goes on from it.
+5. Sessions move on meanwhile. Each is as it was when it was read, and none is newer than a fork of it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+
+from holdfast.core.codec import Value
+from holdfast.errors import SessionDamaged, StoreDamaged
+from holdfast.ids import SessionId, Tenant, Version
+from holdfast.store.outcomes import SessionDump
+from holdfast.store.rows import SessionRow
+from holdfast.store.store import Store
+from holdfast.store.transfer import export_lines, import_checks
+
+PAGE = 500
+"""Ids in one read."""
+
+
+class Exported(Value):
+    """A session that goes out: its lines, and how many of how many it is."""
+
+    session_id: SessionId
+    lines: tuple[bytes, ...]
+    done: int
+    of: int
+
+
+class LeftOut(Value):
+    """A session that does not go out, because it cannot be read."""
+
+    session_id: SessionId
+    why: str
+
+
+async def export(
+    store: Store, tenant: Tenant, only: SessionId | None = None
+) -> AsyncIterator[Exported | LeftOut | bytes]:
+    """The lines of a file with all sessions of a tenant, or one and its past: a block or a single line at a time; and
+    the sessions that are not in it. Raises SessionDamaged if the one that is wanted, or its past, cannot be read."""
+    ids = await session_ids(store, tenant) if only is None else (only,)
+    yield export_lines.HEADER
+    done = 0
+    left_out: list[str] = []
+    async for dump in dumps(store, tenant, ids):
+        if isinstance(dump, LeftOut):
+            if only is not None:
+                raise SessionDamaged(dump.session_id, dump.why)
+            left_out.append(dump.session_id)
+            yield dump
+            continue
+        done += 1
+        block = await asyncio.to_thread(
+            tuple[bytes, ...], export_lines.block_of(import_checks.portable(dump))
+        )
+        yield Exported(session_id=dump.session.id, lines=block, done=done, of=max(done, len(ids)))
+    yield export_lines.to_line(export_lines.Last(sessions=done, left_out=tuple(left_out)))
+
+
+async def session_ids(store: Store, tenant: Tenant) -> tuple[SessionId, ...]:
+    """Every session of a tenant, by id."""
+    found: list[SessionId] = []
+    while page := await store.session_ids(tenant, after=found[-1] if found else None, limit=PAGE):
+        found += page
+    return tuple(found)
+
+
+async def dumps(
+    store: Store, tenant: Tenant, ids: Iterable[SessionId], *, tombstones: bool = False
+) -> AsyncIterator[SessionDump | LeftOut]:
+    """These sessions and their pasts, each once, what others go on from first.
+
+    Deleted ones only as far as these need them; with `tombstones`, at least that they are deleted, and to whom a
+    retry has to say so.
+    """
+    ids = tuple(ids)
+    seen: set[SessionId] = set()
+    damaged: set[SessionId] = set()
+    needs: Needs | None = None
+    for session_id in ids:
+        try:
+            row = await store.session(tenant, session_id)
+        except StoreDamaged as damage:
+            damaged.add(session_id)
+            yield LeftOut(session_id=session_id, why=damage.why)
+            continue
+        past = () if row is None else tuple(each.session_id for each in row.lineage)
+        is_wanted = row is not None and (row.state == "live" or tombstones)
+        for each in (*past, session_id) if is_wanted else ():
+            if each in seen:
+                continue
+            seen.add(each)
+            if lost := damaged.intersection(past):
+                damaged.add(each)
+                yield LeftOut(session_id=each, why=f"it goes on from {min(lost)}, which is damaged")
+                continue
+            try:
+                dump = await store.dump(tenant, each)
+            except StoreDamaged as damage:
+                damaged.add(each)
+                yield LeftOut(session_id=each, why=damage.why)
+                continue
+            if dump is not None and dump.session.state == "deleted":
+                needs = needs or await Needs.of(store, tenant, ids)
+                dump = needs.cut(dump, claims=tombstones)
+            if dump is not None:
+                yield dump
+
+
+class Reach(Value):
+    """How far somebody reads a session as its past."""
+
+    version: Version = Version(0)
+    length: int = 0
+    rev: int = 0
+
+
+class Needs:
+    """How far the live ones among some sessions read the others."""
+
+    def __init__(self) -> None:
+        self._reach: dict[SessionId, Reach] = {}
+
+    @classmethod
+    async def of(cls, store: Store, tenant: Tenant, ids: Iterable[SessionId]) -> Needs:
+        needs = cls()
+        for each in ids:
+            with suppress(StoreDamaged):  # it does not go out, and needs nothing
+                row = await store.session(tenant, each)
+                if row is not None and row.state == "live":
+                    needs._add(row)
+        return needs
+
+    def _add(self, row: SessionRow) -> None:
+        for segment in row.lineage:
+            known = self._reach.get(segment.session_id, Reach())
+            self._reach[segment.session_id] = Reach(
+                version=max(known.version, segment.upto_version),
+                length=max(known.length, segment.upto_pos),
+                rev=max(known.rev, segment.upto_rev),
+            )
+
+    def cut(self, dump: SessionDump, *, claims: bool) -> SessionDump:
+        """What of a deleted session is needed."""
+        reach = self._reach.get(dump.session.id, Reach())
+        return import_checks.remains(
+            dump, version=reach.version, length=reach.length, rev=reach.rev, claims=claims
+        )

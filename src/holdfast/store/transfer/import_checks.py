@@ -1,0 +1,268 @@
+"""Whether a dumped session may be taken in. Pure, for every home.
+
+A store trusts what it wrote itself. A dump comes from outside: from an older backup, another server, an
+editor. It is taken in whole or not at all, so everything that would make it half a session is looked for
+first. Damage inside an item is not: the chain shows it, here as there, and its neighbours are worth moving.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+
+import msgspec
+
+from holdfast.core.codec import Unreadable, Value, encode
+from holdfast.core.history import chain
+from holdfast.core.history.conversation import Segment
+from holdfast.core.identity import portable_key
+from holdfast.core.items import Audio, Blob, File, Image, StoredItem, item_decoder, path_text
+from holdfast.ids import Tenant, TurnId, Version
+from holdfast.store.outcomes import Refused, SessionDump
+from holdfast.store.row_changes import at_rest, has_ended
+from holdfast.store.rows import (
+    AnnotationRow,
+    IdempotencyRow,
+    ItemRow,
+    JournalRow,
+    KeyRow,
+    SessionRow,
+    StateRow,
+    TurnRow,
+)
+
+
+class Ancestor(Value):
+    """What this store knows about one segment of a dump's past."""
+
+    segment: Segment
+    session: SessionRow | None
+    turn: TurnRow | None
+    """The turn that made the segment's last version: see `decisions.owner_of`."""
+    is_going: bool = False
+    """Retention has begun to remove what was said there."""
+
+
+def digest_of(data: bytes) -> str:
+    """The name of a blob."""
+    return f"sha256:{sha256(data).hexdigest()}"
+
+
+def taken(kind: str, name: str) -> Refused:
+    """Something of this name is here already, and is another one."""
+    what = "a different session" if kind == "session" else f"the {kind}"
+    held = "is there already" if kind == "session" else "belongs to another session here"
+    return Refused(why=f"{what} '{name}' {held}", conflict=True)
+
+
+def blobs_named(item: StoredItem) -> Iterator[str]:
+    """The digests of the blobs that an item is made of."""
+    for part in getattr(item, "content", ()):
+        if isinstance(part, Image | Audio | File) and isinstance(part.source, Blob):
+            yield part.source.digest
+
+
+def path_of(body: bytes) -> str:
+    """Which sub-agent an item belongs to; that of one that cannot be read is the conversation's own."""
+    item = item_decoder.lenient(body)
+    return "" if isinstance(item, Unreadable) else path_text(item.path)
+
+
+def portable(dump: SessionDump) -> SessionDump:
+    """A dump as it may leave the house: its agents' sources without the directories and tokens of this machine, its
+    turns without the leases by which they were played."""
+    session = dump.session
+    return msgspec.structs.replace(
+        without_leases(dump),
+        session=msgspec.structs.replace(session, source_key=portable_key(session.source_key)),
+        journals=tuple(
+            msgspec.structs.replace(row, records=_SOURCE.sub(_portable, row.records))
+            for row in dump.journals
+        ),
+    )
+
+
+def without_leases(dump: SessionDump) -> SessionDump:
+    """A dump whose turns are nobody's: what waits for an approval in them cannot be decided on where it goes."""
+    turns = tuple(msgspec.structs.replace(each, lease_token=0) for each in dump.turns)
+    return msgspec.structs.replace(dump, turns=turns)
+
+
+_SOURCE = re.compile(rb'"source_key":("(?:[^"\\]|\\.)*")')
+"""As a request in a journal names its source. Inside of a text each of these quotes is escaped."""
+
+
+def _portable(found: re.Match[bytes]) -> bytes:
+    return b'"source_key":' + encode(portable_key(msgspec.json.decode(found[1], type=str)))
+
+
+def is_same(here: SessionDump, dump: SessionDump) -> bool:
+    """Whether two dumps are of one session at one moment, as far as time does not take things away:
+    discarded turns, their blobs, journals and idempotency keys go, and a client says later that it has its answer."""
+    return _lasting(here) == _lasting(dump)
+
+
+def _lasting(dump: SessionDump) -> SessionDump:
+    dump = portable(dump)
+    if dump.session.state == "deleted":  # of which everything goes
+        return SessionDump(
+            session=dump.session, keys=(), turns=(), items=(), state=(), annotations=()
+        )
+    return msgspec.structs.replace(
+        dump,
+        turns=tuple(
+            msgspec.structs.replace(turn, acked=False, replayable=False)
+            for turn in dump.turns
+            if turn.state == "committed"
+        ),
+        journals=(),
+        claims=(),
+        blobs=_named_blobs(dump, dump.items),
+    )
+
+
+def _named_blobs(dump: SessionDump, items: Iterable[ItemRow]) -> tuple[tuple[str, bytes], ...]:
+    if not dump.blobs:
+        return ()
+    named = {digest for row in items for digest in blobs_named(item_decoder.lenient(row.body))}
+    return tuple((digest, data) for digest, data in dump.blobs if digest in named)
+
+
+def remains(
+    dump: SessionDump, *, version: Version, length: int, rev: int, claims: bool
+) -> SessionDump:
+    """What may be taken out of a deleted session: as much as a live one still reads as its past, and no more.
+
+    With `claims`, the idempotency keys and their turns, too: a retry is told that it is gone, and does not begin anew.
+    """
+    kept = dump.claims if claims else ()
+    led_to = {claim.turn_id for claim in kept}
+    items = tuple(row for row in dump.items if row.pos < length)
+    return SessionDump(
+        session=dump.session,
+        keys=(),
+        turns=tuple(
+            turn
+            for turn in dump.turns
+            if turn.turn_id in led_to or (turn.seq is not None and turn.seq <= version)
+        ),
+        items=items,
+        state=tuple(row for row in dump.state if row.seq <= version),
+        annotations=tuple(row for row in dump.annotations if row.rev <= rev),
+        blobs=_named_blobs(dump, items),
+        claims=kept,
+    )
+
+
+def flaw_in(dump: SessionDump, *, tenant: Tenant, past: Sequence[Ancestor]) -> str | None:
+    """Why this dump cannot be taken in by this tenant, on top of this past; None if it can."""
+    flaw = _foreign_rows(dump, tenant) or _unrest(dump)
+    if flaw is None and dump.session.state == "live":  # of a deleted one there may be little left
+        flaw = _another_past(dump, past) or _gaps(dump)
+    return flaw
+
+
+def _foreign_rows(dump: SessionDump, tenant: Tenant) -> str | None:
+    session = dump.session
+    rows: tuple[KeyRow | TurnRow | StateRow | AnnotationRow, ...] = (
+        *dump.keys,
+        *dump.turns,
+        *dump.state,
+        *dump.annotations,
+    )
+    if session.tenant != tenant or any(row.tenant != tenant for row in rows):
+        return f"the dump of {session.id} belongs to another tenant"
+    of_turns: tuple[JournalRow | IdempotencyRow, ...] = (*dump.journals, *dump.claims)
+    if any(each.tenant != tenant for each in of_turns):
+        return f"the dump of {session.id} has a journal or an idempotency key of another tenant"
+    if any(row.session_id != session.id for row in rows):
+        return f"the dump of {session.id} has rows of another session"
+    own = {turn.turn_id for turn in dump.turns}
+    if not {each.turn_id for each in of_turns} <= own:
+        return (
+            f"the dump of {session.id} has journals or idempotency keys of another session's turns"
+        )
+    return None
+
+
+def _unrest(dump: SessionDump) -> str | None:
+    session = dump.session
+    if session != at_rest(session) or not all(map(has_ended, dump.turns)):
+        return f"{session.id} was dumped in the middle of a turn"
+    if any(claim.state == "running" for claim in dump.claims):
+        return f"the dump of {session.id} has an idempotency key that waits for its turn"
+    if any(digest != digest_of(data) for digest, data in dump.blobs):
+        return f"the dump of {session.id} has a blob that is not what its digest says"
+    return None
+
+
+def _another_past(dump: SessionDump, past: Sequence[Ancestor]) -> str | None:
+    """A fork reads its past where it lies: it has to be there, and be the same one."""
+    fork, previous = dump.session.id, chain.GENESIS
+    for each in past:
+        wanted, turn = each.segment, each.turn
+        if each.session is None:
+            return f"{fork} goes on from {wanted.session_id}; restore that first"
+        end = turn.end if turn else 0
+        missing = each.is_going or (turn is None and wanted.upto_version > 0)
+        if missing or end != wanted.upto_pos or each.session.meta_rev < wanted.upto_rev:
+            return f"{wanted.session_id}, which {fork} goes on from, is not the same here"
+        previous = turn.link if turn else chain.GENESIS
+    if not _goes_on_from(dump, previous):
+        return f"{fork} goes on from something else than what is here"
+    return None
+
+
+def _goes_on_from(dump: SessionDump, previous: bytes) -> bool:
+    """Whether the first turn of a fork is linked to the end of its past. For others it does not matter."""
+    if not dump.session.lineage:
+        return True
+    first = next(iter(_committed(dump)), None)
+    if first is None:
+        return dump.session.link == previous
+    bodies = tuple(row.body for row in dump.items if row.pos < first.end)
+    if any(isinstance(item_decoder.lenient(body), Unreadable) for body in bodies):
+        return True  # no link can be made over damage, and damage alone is no reason to refuse
+    assert first.seq is not None and first.ended_by is not None
+    header = chain.Header(
+        turn_id=first.turn_id, version=first.seq, ended_by=first.ended_by, agent=first.agent
+    )
+    changes = map(encode, first.changes)
+    return first.link == chain.link(previous, header, items=bodies, changes=changes)
+
+
+def _gaps(dump: SessionDump) -> str | None:
+    """Versions, positions and revisions follow each other without a gap, up to what the row says."""
+    session, lineage = dump.session, dump.session.lineage
+    version, pos, rev = (
+        (lineage[-1].upto_version, lineage[-1].upto_pos, lineage[-1].upto_rev)
+        if lineage
+        else (0, 0, 0)
+    )
+    turns = _committed(dump)
+    whole = (
+        [turn.seq for turn in turns] == list(range(version + 1, session.head + 1))
+        and _is_dense(turns, dump.items, start=pos, end=session.length)
+        and (not turns or turns[-1].link == session.link)
+        and [row.rev for row in dump.annotations] == list(range(rev + 1, session.meta_rev + 1))
+        and all(version < row.seq <= session.head for row in dump.state)
+    )
+    return None if whole else f"the dump of {session.id} is not whole"
+
+
+def _is_dense(turns: Iterable[TurnRow], items: Sequence[ItemRow], *, start: int, end: int) -> bool:
+    """Whether each turn begins where the one before ended, and every position has the item of its turn."""
+    owners: list[TurnId] = []
+    for turn in turns:
+        if turn.start != start + len(owners):
+            return False
+        owners += [turn.turn_id] * (turn.end - turn.start)
+    expected = list(zip(range(start, end), owners, strict=False))
+    return len(owners) == end - start and [(row.pos, row.turn_id) for row in items] == expected
+
+
+def _committed(dump: SessionDump) -> list[TurnRow]:
+    """The turns of the history in its order, which their ids need not have: those are other clocks'."""
+    kept = (turn for turn in dump.turns if turn.seq is not None)
+    return sorted(kept, key=lambda turn: turn.seq or 0)

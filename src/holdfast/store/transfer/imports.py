@@ -1,0 +1,287 @@
+"""Sessions from a file: read line by line, put together one at a time, each taken in whole or not at all.
+
+1. A file that is cut off or damaged is refused at the line where that shows; the sessions before it are in,
+   each of them whole. Importing it again, or a better copy, changes nothing about those.
+2. Nothing in a file says whose it is: every row gets the tenant that the caller names.
+3. A session must keep every promise that a store can show (`verification/session_audit.py`) on top of what is here, its hash chain
+   included, unless the caller wants it `damaged`.
+4. All that is held at once is one session; lines and sessions have their bounds (`limits.py`).
+5. A file brings no permissions. Of a session's settings only `ask` and `deny` count, here as everywhere
+   (`tools/permissions.py`); what a file says beyond that is stored as it was hashed, without effect, and told.
+6. A call that waits for an approval is decided on where it was asked for, and nowhere else: in a session that comes
+   from a file it shows, cannot be approved, and is closed by what is said next (`Snapshot.asked`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from hashlib import sha256
+from typing import Any, Literal, TypeAlias
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.core.history.conversation import (
+    SettingsChanged,
+    SettingsMerged,
+    patch_decoder,
+    waiting_calls,
+)
+from holdfast.core.items import item_decoder
+from holdfast.errors import ImportConflict, InvalidExport
+from holdfast.ids import SessionId, Tenant
+from holdfast.store.outcomes import Restored, SessionDump
+from holdfast.store.rows import (
+    SessionRow,
+)
+from holdfast.store.store import Store
+from holdfast.store.transfer import export_lines
+from holdfast.store.transfer.import_checks import without_leases
+from holdfast.store.verification.session_audit import audit
+
+OnConflict: TypeAlias = Literal["stop", "skip"]
+
+
+class Imported(Value):
+    """A session of the file, and what became of it."""
+
+    session_id: SessionId
+    how: Literal["fresh", "same", "skipped"]
+    """`same`: it was here already. `skipped`: `why` says what was in the way."""
+    why: str = ""
+    line: int = 0
+    """The last line of it."""
+    dropped: tuple[str, ...] = ()
+    """What it would allow, has had granted, or asks for, and has no effect here: `allow shell`, `granted pay`,
+    `approval of pay`."""
+
+
+async def take_in(
+    store: Store,
+    tenant: Tenant,
+    file: Iterable[bytes],
+    *,
+    on_conflict: OnConflict = "stop",
+    damaged: bool = False,
+) -> AsyncIterator[Imported]:
+    """Import the sessions of a file, given as its lines. Raises InvalidExport or ImportConflict."""
+    reader, rest = Reader(tenant), iter(file)
+    skipped: set[SessionId] = set()
+    # A session can have many lines. They are read in a thread, so that others have their turns meanwhile.
+    while (found := await asyncio.to_thread(reader.next_session, rest)) is not None:
+        dump = without_leases(found)
+        session_id, begun, before = dump.session.id, reader.begun_at, reader.sessions - 1
+        why = _without_its_past(dump, skipped)
+        if why is None:
+            if not damaged:
+                await _demand_sound(store, dump, line=begun, before=before)
+            outcome = await store.restore(tenant, dump)
+            if isinstance(outcome, Restored):
+                how: Literal["fresh", "same"] = "fresh" if outcome.fresh else "same"
+                dropped = permissions_in(dump)
+                dropped += approvals_in(dump) if outcome.fresh else ()
+                yield Imported(session_id=session_id, how=how, line=reader.line, dropped=dropped)
+                continue
+            if not outcome.conflict:
+                raise InvalidExport(begun, outcome.why, sessions=before)
+            if on_conflict == "stop":
+                raise ImportConflict(session_id, outcome.why)
+            why = outcome.why
+        skipped.add(session_id)
+        yield Imported(session_id=session_id, how="skipped", why=why, line=reader.line)
+
+
+def permissions_in(dump: SessionDump) -> tuple[str, ...]:
+    """What a session's settings claim to allow, each once. None of it has an effect."""
+    patches = [patch_decoder.lenient(row.patch) for row in dump.annotations]
+    settings = [dump.session.settings]
+    settings += [each.settings for each in patches if isinstance(each, SettingsChanged)]
+    allowed = {name for each in settings for name in each.permissions.allow}
+    granted = {name for each in settings for name in each.permissions.granted}
+    granted |= {
+        name for each in patches if isinstance(each, SettingsMerged) for name in each.granted
+    }
+    return (
+        *(f"allow {each}" for each in sorted(allowed)),
+        *(f"granted {each}" for each in sorted(granted)),
+    )
+
+
+def approvals_in(dump: SessionDump) -> tuple[str, ...]:
+    """The calls that a session waits with for an approval. Here nobody can give it."""
+    head = next((each for each in dump.turns if each.seq == dump.session.head), None)
+    if head is None:
+        return ()
+    bodies = (row.body for row in dump.items if row.turn_id == head.turn_id)
+    waiting = waiting_calls(list(map(item_decoder.lenient, bodies)))
+    return tuple(f"approval of {each.name}" for each in waiting if each.waits_for == "approval")
+
+
+def _without_its_past(dump: SessionDump, skipped: set[SessionId]) -> str | None:
+    for segment in dump.session.lineage:
+        if segment.session_id in skipped:
+            return f"it goes on from {segment.session_id}, which was skipped"
+    return None
+
+
+async def _demand_sound(store: Store, dump: SessionDump, *, line: int, before: int) -> None:
+    session = dump.session
+    past = [await store.dump(session.tenant, each.session_id) for each in session.lineage]
+    if session.state == "live" and any(each is None for each in past):
+        return  # `restore` says which one, in better words
+    found = await asyncio.to_thread(next, audit(dump, past), None)
+    if found is not None:
+        why = f"{session.id} is damaged ({found.code}: {found.what})"
+        raise InvalidExport(line, why, sessions=before)
+
+
+# ── putting sessions together ────────────────────────────────────────────────────────────────
+
+
+class Reader:
+    """Makes sessions of lines. Knows nothing of files or stores."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        self._tenant = tenant
+        self._newer: tuple[int, int] | None = None
+        """The version of the file, if it is newer than ours."""
+        self._block: Block | None = None
+        self._ended = False
+        self.sessions = 0
+        """How many are complete."""
+        self.line = 0
+        """The number of the line that was read last."""
+        self.begun_at = 0
+        """The line that the last session began at."""
+
+    def next_session(self, file: Iterator[bytes]) -> SessionDump | None:
+        """Read on until a session is complete; None at the end of the file. Raises InvalidExport."""
+        for line in file:
+            dump = self.feed(line)
+            if dump is not None:
+                return dump
+        self.close()
+        return None
+
+    def feed(self, line: bytes) -> SessionDump | None:
+        """Read one line, with its end. Returns a session when it is complete. Raises InvalidExport."""
+        self.line += 1
+        if len(line) > limits.import_line_bytes_max:
+            raise self._refused(f"it is longer than {limits.import_line_bytes_max} bytes")
+        if self._ended:
+            raise self._refused("something comes after the last line")
+        if not line.endswith(b"\n"):
+            raise self._refused("the file is cut off in the middle of this line")
+        try:
+            return self._read(line)
+        except export_lines.Unfit as error:
+            raise self._refused(str(error)) from error
+
+    def close(self) -> None:
+        """The file has come to its end. Raises InvalidExport if it should not have."""
+        if not self._ended:
+            self.line += 1
+            inside = f" in the middle of {self._block.session.id}" if self._block else ""
+            raise self._refused(f"the file is cut off{inside} before this line")
+
+    def _read(self, line: bytes) -> SessionDump | None:
+        if self.line == 1:
+            version = export_lines.check_header(line)
+            self._newer = version if version > export_lines.VERSION else None
+            return None
+        own = self._block.session.id if self._block else None
+        row = export_lines.from_line(line, tenant=self._tenant, session_id=own)
+        match row:
+            case export_lines.Last():
+                self._finish(row)
+            case export_lines.End():
+                return self._complete(row)
+            case SessionRow():
+                self._begin(row, line)
+            case _ if self._block is None:
+                raise export_lines.Unfit("it belongs to a session, and none has begun")
+            case _:
+                self._block.add(row, line)
+        return None
+
+    def _begin(self, row: SessionRow, line: bytes) -> None:
+        if self._block is not None:
+            raise export_lines.Unfit(
+                f"another session begins, and {self._block.session.id} has no end"
+            )
+        self._block = Block(row, line)
+        self.begun_at = self.line
+
+    def _complete(self, end: export_lines.End) -> SessionDump:
+        block, self._block = self._block, None
+        if block is None or block.session.id != end.id:
+            raise export_lines.Unfit(f"{end.id} ends, and has not begun")
+        dump = block.complete(end)
+        self.sessions += 1
+        return dump
+
+    def _finish(self, last: export_lines.Last) -> None:
+        if self._block is not None:
+            raise export_lines.Unfit(f"the file ends, and {self._block.session.id} does not")
+        if last.sessions != self.sessions:
+            raise export_lines.Unfit(
+                f"the file has {self.sessions} sessions, and {last.sessions} went out"
+            )
+        self._ended = True
+
+    def _refused(self, why: str) -> InvalidExport:
+        if self._newer is not None:
+            newer, ours = (".".join(map(str, each)) for each in (self._newer, export_lines.VERSION))
+            why += f" (the file's format is {newer}, this Holdfast knows {ours}: upgrade it)"
+        return InvalidExport(self.line, why, sessions=self.sessions)
+
+
+class Block:
+    """The rows of one session, as far as they have come. They come in their order, each once."""
+
+    def __init__(self, session: SessionRow, line: bytes) -> None:
+        self.session = session
+        self._rows: dict[str, list[export_lines.Row]] = {name: [] for name in export_lines.ORDER}
+        self._blobs: dict[str, bytearray] = {}
+        self._place: tuple[int, tuple[str | int, ...]] = (-1, ())
+        self._digest = sha256(line)
+        self._lines, self._bytes = 1, len(line)
+
+    def add(self, row: export_lines.Row, line: bytes) -> None:
+        """One more row. Raises Unfit if it is not the next."""
+        self._lines += 1
+        self._bytes += len(line)
+        if self._bytes > limits.import_session_bytes_max:
+            bound = limits.import_session_bytes_max
+            raise export_lines.Unfit(f"{self.session.id} is larger than {bound} bytes")
+        self._digest.update(line)
+        place = self._add(row)
+        if place <= self._place:
+            raise export_lines.Unfit(
+                "it is not in its place: lines are sorted, and each is there once"
+            )
+        self._place = place
+
+    def _add(self, row: export_lines.Row) -> tuple[int, tuple[str | int, ...]]:
+        """Keep a row; where it belongs in its block."""
+        if isinstance(row, export_lines.Piece):
+            self._add_piece(row)
+            return len(export_lines.ORDER), (row.digest, row.at)
+        name, by = export_lines.PLACES[type(row)]
+        self._rows[name].append(row)
+        return export_lines.ORDER.index(name), by(row)
+
+    def _add_piece(self, piece: export_lines.Piece) -> None:
+        held = self._blobs.setdefault(piece.digest, bytearray())
+        whole_before = piece.at == len(held) and piece.at % export_lines.BLOB_PIECE_BYTES == 0
+        if not whole_before or len(piece.data) > export_lines.BLOB_PIECE_BYTES:
+            raise export_lines.Unfit("it is not the next piece of its blob")
+        held += piece.data
+
+    def complete(self, end: export_lines.End) -> SessionDump:
+        """The session. Raises Unfit if it is not what went out."""
+        if (end.lines, end.sha256) != (self._lines, self._digest.hexdigest()):
+            raise export_lines.Unfit(f"the lines of {self.session.id} are not those that went out")
+        rows: dict[str, Any] = {name: tuple(rows) for name, rows in self._rows.items()}
+        blobs = tuple((digest, bytes(data)) for digest, data in self._blobs.items())
+        return SessionDump(session=self.session, blobs=blobs, **rows)

@@ -1,0 +1,1 @@
+"""What `holdfast db verify` checks, and what it finds."""

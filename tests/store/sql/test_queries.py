@@ -1,0 +1,84 @@
+"""Queries have names and sentences, and mistakes show when they are loaded."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.store.sql import tables
+from holdfast.store.sql.queries import load_queries, parse_queries
+from holdfast.store.sql.tables import TABLES
+
+SQL = tuple(Path(tables.__file__).parents[1].rglob("sql/*.sql"))
+
+GOOD = """\
+-- Queries about sessions.
+-- They are short.
+
+-- find_session
+-- The session with this id, or no row.
+select *
+  from session  -- one of many; really
+
+ where id = :id;
+
+-- drop_session
+-- Forget a session;
+-- its turns go with it.
+delete from session where id = :id
+"""
+
+
+def test_each_query_has_its_name_and_its_sql_alone() -> None:
+    queries = parse_queries(GOOD)
+    assert list(queries) == ["find_session", "drop_session"]
+    assert queries["drop_session"] == "delete from session where id = :id"
+    assert queries["find_session"].startswith("select *\n  from session")
+    assert queries["find_session"].endswith("where id = :id")
+
+
+def test_columns_are_spelled_out() -> None:
+    text = "-- one\n-- It is.\nselect {seal_key}, k.{session_key}, {now} from x;"
+    assert parse_queries(text)["one"] == (
+        'select key_id, secret, k.tenant, k."key", k.session_id, k.generation, {now} from x'
+    )
+
+
+@pytest.mark.parametrize("file", sorted(SQL), ids=lambda file: f"{file.parts[-3]}/{file.name}")
+def test_no_query_lists_the_columns_of_a_row(file: Path) -> None:
+    """A new column is one line in `rows.py`."""
+    text = re.sub(r'[\s"]', "", file.read_text())
+    for before in ("", ":", *set(re.findall(r"\b\w+\.", text))):
+        for table in TABLES.values():
+            listed = ",".join(before + name for name in table.names)
+            assert len(table.names) == 2 or listed not in text, f"write {{{table.name}}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "because"),
+    [
+        ("select 1;", "queries:1: a statement without a name"),
+        ("-- A sentence only.\nselect 1;", "without a name"),
+        ("-- one\nselect 1;", "'one' needs a sentence"),
+        ("-- one\n-- It is.\nselect 1;\n\n-- one\n-- Again.\nselect 2;", "queries:5: .* is taken"),
+        ("-- one\n-- It is.\nselect 1;\nselect 2;", "queries:4: a statement without a name"),
+        ("-- one\n-- It is.\n\n-- two\n-- It is.\nselect 2;", "queries:1: a name without a query"),
+        ("-- one\n-- It is.\nselect 1\n\n-- two\n-- It is.\nselect 2;", "does not end before"),
+    ],
+)
+def test_a_mistake_is_an_error_at_load(text: str, because: str) -> None:
+    with pytest.raises(ValueError, match=because):
+        parse_queries(text)
+
+
+def test_files_are_joined_and_share_no_name(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.sql", tmp_path / "two.sql"
+    one.write_text("-- one\n-- The first.\nselect 1;\n")
+    two.write_text("-- two\n-- The second.\nselect 2;\n")
+    assert dict(load_queries(one, two)) == {"one": "select 1", "two": "select 2"}
+
+    two.write_text("-- one\n-- Again.\nselect 2;\n")
+    with pytest.raises(ValueError, match=r"two\.sql: the query 'one' is in another file"):
+        load_queries(one, two)
