@@ -33,8 +33,8 @@ from holdfast.ids import MessageId, Minter, SessionId, Tenant, TurnId
 from holdfast.loop.context import prompt_for, view_for
 from holdfast.loop.histories import Histories
 from holdfast.loop.play import Player
-from holdfast.models.asking import Style, request_body
-from holdfast.models.base import Dialect, Prompt
+from holdfast.models.model import Dialect, Prompt
+from holdfast.models.providers.chat_body import Style, request_body
 from holdfast.sessions.feed import Feed
 from holdfast.wire.openai.chat.chunks import ChunkWriter
 from holdfast.wire.openai.chat.messages import ChatDialect

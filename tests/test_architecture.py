@@ -79,7 +79,7 @@ def test_a_room_may_lean_on_those_below(importer: str, line: str) -> None:
         ("holdfast.core.turns.turn", "from holdfast import Turn"),
         ("holdfast.ids", "import holdfast.core"),
         ("holdfast.wire.openai.chat.messages", "import holdfast.observe"),
-        ("holdfast.models.base", "from holdfast.tools.base import Tool"),
+        ("holdfast.models.model", "from holdfast.tools.base import Tool"),
         ("holdfast.loop.play", "from holdfast.sessions.lease import Lease"),
         ("holdfast.loop.play", "from holdfast import sessions"),
         ("holdfast.sessions.lanes", "from holdfast.loop import play"),

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from holdfast.agents.base import ModelConfig
 from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue
-from holdfast.models.base import Dialect, Prompt
+from holdfast.models.model import Dialect, Prompt
 from holdfast.wire.openai.chat.messages import ChatDialect
 
 

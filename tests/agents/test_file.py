@@ -26,7 +26,7 @@ from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.core.turns.events import Parameters
 from holdfast.errors import SourceUnusable
-from holdfast.models.choosing import OutputSchema, read_schema
+from holdfast.models.output_choices import OutputSchema, read_schema
 from holdfast.models.price import Price
 from holdfast.tools.hooks import Hook
 from tests import markdown, repository

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.agents.base import ModelConfig
-from holdfast.models.base import ModelFailed
-from holdfast.models.headers import Headers
+from holdfast.models.http.request_headers import Headers
+from holdfast.models.model import ModelFailed
 from holdfast.models.servers import Api
 from holdfast.server.models import Models
 from holdfast.testing import FakeUpstream, Reply

@@ -16,7 +16,7 @@ from holdfast.client.sync import Client
 from holdfast.core.items import AssistantMessage, UserMessage, text_of
 from holdfast.core.turns.events import Ended
 from holdfast.errors import ServerRefused, ServerUnreachable
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.wire.api import objects as api
 from tests.server.stubs import HeldTool, agent, serving, until

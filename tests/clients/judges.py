@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from holdfast.core.turns.events import Usage
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.testing import Script, says
 from holdfast.testing.upstream import Request
 from tests.e2e.world import World

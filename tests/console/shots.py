@@ -20,7 +20,7 @@ from holdfast.core.items import Permissions, plain_text
 from holdfast.core.turns.deltas import Delta
 from holdfast.core.turns.events import Usage
 from holdfast.ids import Tenant
-from holdfast.models.base import ModelFailed, Prompt
+from holdfast.models.model import ModelFailed, Prompt
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.tools.base import ToolOutput, ToolRun, ToolSpec

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from holdfast.ids import Tenant
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.console.browser import Scheme, window, within

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from holdfast.core.policy import Policy
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.server.listening import listen
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says

@@ -11,7 +11,7 @@ from playwright.async_api import Browser, expect
 from holdfast.agents.base import Command
 from holdfast.core.items import plain_text
 from holdfast.ids import Tenant
-from holdfast.models.base import ModelFailed, Prompt
+from holdfast.models.model import ModelFailed, Prompt
 from holdfast.printable import printable_lines
 from holdfast.server.directory import BrokenSource, ModelEntry
 from holdfast.testing import Gate, ScriptedModel, says

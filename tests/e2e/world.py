@@ -30,7 +30,7 @@ import httpx2
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from holdfast.ids import TurnId
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.server.auth import LOCAL
 from holdfast.store.store_url import open_existing
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, refuses, says

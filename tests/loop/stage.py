@@ -39,7 +39,7 @@ from holdfast.core.turns.turn import Turn
 from holdfast.ids import MessageId, Tenant
 from holdfast.loop.histories import Histories
 from holdfast.loop.play import Player
-from holdfast.models.base import Prompt
+from holdfast.models.model import Prompt
 from holdfast.testing import Gate, Script, ScriptedModel
 from holdfast.tools.base import Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.wire.openai.chat.messages import ChatMessage

@@ -18,7 +18,7 @@ from holdfast.core.items import (
 )
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.closure import closing
-from holdfast.models.base import Prompt
+from holdfast.models.model import Prompt
 from holdfast.testing import Gate, Script, fails, says
 from tests.core.builders import mint
 from tests.loop.stage import (

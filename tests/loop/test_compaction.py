@@ -28,7 +28,7 @@ from holdfast.ids import SessionId
 from holdfast.loop.compaction import INSTRUCTION, TOO_LONG, coverable
 from holdfast.loop.gauge import BYTES_PER_TOKEN, Gauge
 from holdfast.loop.shortening import LAST_WHOLE, SHOWN_CHARS, STRIDE, shortened
-from holdfast.models.base import ModelFailed, Prompt
+from holdfast.models.model import ModelFailed, Prompt
 from holdfast.models.windows import context_window
 from holdfast.testing.scripted import Script, fails, says
 from holdfast.tools.base import ToolOutput, ToolRun

@@ -35,7 +35,7 @@ from holdfast.errors import TurnFailed
 from holdfast.ids import MessageId, SessionId
 from holdfast.loop.context import prompt_for, view_for
 from holdfast.loop.histories import ENTRY_BYTES, PIECE_BYTES, PIECES_MAX, Histories, joined
-from holdfast.models.base import Prompt
+from holdfast.models.model import Prompt
 from holdfast.testing import says
 from holdfast.tools.base import ToolOutput, ToolRun
 from holdfast.wire.openai.chat.messages import ChatDialect, ChatMessage, spoken

@@ -13,7 +13,7 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.deltas import CallDelta, Delta, ExtraDelta, FinishDelta, TextDelta
 from holdfast.core.turns.effects import Close, Finish, wanted
 from holdfast.errors import Superseded, TurnFailed
-from holdfast.models.base import ModelFailed, Prompt
+from holdfast.models.model import ModelFailed, Prompt
 from holdfast.testing import Gate, Script, fails, says
 from holdfast.tools.base import ToolOutput, ToolRun
 from tests.loop.stage import (

@@ -13,7 +13,7 @@ from holdfast.core.items import Opaque, TurnLimits
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.deltas import Delta, ExtraDelta, TextDelta
 from holdfast.core.turns.effects import Finish, wanted
-from holdfast.models.base import ModelFailed, Prompt
+from holdfast.models.model import ModelFailed, Prompt
 from holdfast.testing import Gate, Script, says
 from holdfast.tools.base import ToolOutput, ToolRun
 from tests.loop.errand import Errand

@@ -11,8 +11,8 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.deltas import Accumulator, Delta
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.core.turns.turn import Turn, advance
-from holdfast.models.base import Model, Prompt
-from holdfast.models.openai import OpenAIModel
+from holdfast.models.model import Model, Prompt
+from holdfast.models.providers.openai_chat import OpenAIModel
 from tests.core.builders import asking, new_minter
 
 

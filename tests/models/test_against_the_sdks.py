@@ -10,9 +10,9 @@ import openai
 import pytest
 from google.genai import errors
 
-from holdfast.models.anthropic import AnthropicModel
-from holdfast.models.base import ModelFailed
-from holdfast.models.google import GoogleModel
+from holdfast.models.model import ModelFailed
+from holdfast.models.providers.anthropic import AnthropicModel
+from holdfast.models.providers.google import GoogleModel
 from holdfast.testing import FakeUpstream, Reply, Script, refuses, says
 from tests.models.talking import heard
 from tests.models.witnesses import (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from holdfast.core.items import ToolCall
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.deltas import FinishDelta
-from holdfast.models.base import Model, ModelFailed
+from holdfast.models.model import Model, ModelFailed
 from holdfast.testing import FakeUpstream, Reply, says
 from holdfast.testing.upstream.replies import CutBy
 from tests.models.talking import answered, heard

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from holdfast.core.items import Blob, Image, Interruption, Item
 from holdfast.ids import NoteId
 from holdfast.loop.histories import joined, piece_of
-from holdfast.models.base import Dialect
 from holdfast.models.dialects import SeveralDialects
 from holdfast.models.fallback import FallbackModel
+from holdfast.models.model import Dialect
 from holdfast.testing import FakeUpstream, refuses
 from holdfast.wire.anthropic.dialect import AnthropicDialect
 from holdfast.wire.google.dialect import GoogleDialect

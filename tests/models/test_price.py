@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.agents.base import ModelConfig
 from holdfast.core.turns.deltas import UsageDelta
 from holdfast.core.turns.events import Usage
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.models.price import Price, PricedModel
 from holdfast.server.models import Models
 from holdfast.testing import FakeUpstream, Gate, ScriptedModel, says

@@ -12,10 +12,10 @@ from holdfast.core.items import Opaque
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.deltas import CallDelta, Delta, ExtraDelta, ReasoningDelta
 from holdfast.core.turns.events import Usage
-from holdfast.models.anthropic import AnthropicModel
-from holdfast.models.base import Hearing, Model, ModelFailed
-from holdfast.models.google import GoogleModel
-from holdfast.models.responses import ResponsesModel
+from holdfast.models.model import Hearing, Model, ModelFailed
+from holdfast.models.providers.anthropic import AnthropicModel
+from holdfast.models.providers.google import GoogleModel
+from holdfast.models.providers.openai_responses import ResponsesModel
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, says
 from holdfast.testing.upstream.replies import Request
 from holdfast.testing.upstream.wires import wire_of

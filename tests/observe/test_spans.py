@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from holdfast.core.turns.events import Usage
 from holdfast.errors import InvalidValue
-from holdfast.models.openai import OpenAIModel
+from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.observe import trace_export
 from holdfast.observe.events import traceparent
 from holdfast.observe.otel import OtelTracer

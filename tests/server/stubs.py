@@ -22,7 +22,7 @@ from holdfast.core.turns.events import TurnRequest
 from holdfast.errors import ModelNotFound
 from holdfast.ids import Tenant
 from holdfast.loop.play import Player
-from holdfast.models.base import Model
+from holdfast.models.model import Model
 from holdfast.server.app import App
 from holdfast.server.auth import Door
 from holdfast.server.connection_register import ConnectionRegister

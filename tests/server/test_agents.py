@@ -19,9 +19,9 @@ from holdfast.errors import (
     SourceUnusable,
 )
 from holdfast.ids import SessionId, Tenant
-from holdfast.models.demo import DemoModel
-from holdfast.models.openai import OpenAIModel
-from holdfast.models.retry import RetryingModel
+from holdfast.models.demo.demo_model import DemoModel
+from holdfast.models.providers.openai_chat import OpenAIModel
+from holdfast.models.retries import RetryingModel
 from holdfast.server.agents import load_directory
 from holdfast.server.models import Models
 from holdfast.server.problems import problem_of

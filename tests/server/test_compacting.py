@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.loop.compaction import INSTRUCTION
-from holdfast.models.base import Prompt
-from holdfast.models.demo import DemoModel
+from holdfast.models.demo.demo_model import DemoModel
+from holdfast.models.model import Prompt
 from holdfast.testing import Gate, ScriptedModel, fails, says
 from holdfast.testing.scripted import Script
 from tests.server.stubs import Answer, Serving, agent, serving

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.turns.events import Usage
-from holdfast.models.responses import ResponsesModel
+from holdfast.models.providers.openai_responses import ResponsesModel
 from holdfast.testing import FakeUpstream, ScriptedModel, says
 from tests.server.stubs import Answer, HeldTool, Serving, agent, serving
 

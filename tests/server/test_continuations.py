@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import limits
 from holdfast.core.items import plain_text
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.store import Store
 from holdfast.testing import Gate, ManualClock, ScriptedModel, fails, says

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.models.openai import OpenAIModel
+from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.testing import FakeUpstream, Reply, says
 from holdfast.testing.upstream.replies import Request, streamed
 from tests.server.stubs import agent, serving

@@ -14,7 +14,7 @@ from holdfast import limits
 from holdfast.core.items import EndedBy
 from holdfast.errors import InDoubt, StoreFault, StoreUnavailable
 from holdfast.ids import SessionId, Tenant, TurnId, mint
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.server.problems import after_begin, problem_of, problem_of_ending, shutting_down
 from holdfast.sessions.ask import Ending
 from holdfast.store.memory_store import MemoryStore

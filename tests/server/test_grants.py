@@ -16,7 +16,7 @@ from holdfast.agents.base import Agent
 from holdfast.core.items import Permissions
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import GrantId, Tenant
-from holdfast.models.base import Prompt
+from holdfast.models.model import Prompt
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Script, ScriptedModel, says
 from tests.core.builders import new_minter

@@ -9,7 +9,7 @@ from holdfast.core.history.conversation import SettingsChanged
 from holdfast.core.items import SessionSettings, TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.ids import SessionId
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.server.auth import LOCAL
 from holdfast.testing import Script, ScriptedModel, says
 from tests.server.stubs import HeldTool, Serving, agent, serving

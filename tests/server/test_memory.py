@@ -23,8 +23,8 @@ from holdfast import limits
 from holdfast.core.items import TurnLimits
 from holdfast.errors import StorageFull
 from holdfast.models.fallback import FallbackModel
-from holdfast.models.openai import OpenAIModel
-from holdfast.models.retry import RetryingModel
+from holdfast.models.providers.openai_chat import OpenAIModel
+from holdfast.models.retries import RetryingModel
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import FakeUpstream, Gate, ScriptedModel, says

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.core.turns.events import Usage
 from holdfast.ids import Tenant
-from holdfast.models.openai import OpenAIModel
+from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import FakeUpstream, Gate, ScriptedModel, fails, says
 from tests.observe.test_events import Log, log

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.agents.base import ModelConfig
 from holdfast.errors import InvalidValue
+from holdfast.models.http.http_model import HttpModel
 from holdfast.models.servers import SERVERS, Server
-from holdfast.models.upstream import HttpModel
 from holdfast.server.models import Models
 from holdfast.testing import FakeUpstream
 from tests.models.talking import heard, prompt

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from holdfast.core.turns.events import Usage
-from holdfast.models.base import Model
+from holdfast.models.model import Model
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.server.stubs import Serving, agent, serving
 

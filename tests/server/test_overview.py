@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.core.codec import Decoder, encode
 from holdfast.ids import Tenant
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.wire.api import overview as shown

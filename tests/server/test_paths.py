@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.models.demo import DemoModel
+from holdfast.models.demo.demo_model import DemoModel
 from holdfast.server.agents import load_directory
 from holdfast.store.memory_store import MemoryStore
 from tests.server.stubs import serving

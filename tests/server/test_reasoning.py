@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.models.openai import OpenAIModel
+from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.models.servers import SERVERS
 from holdfast.testing import FakeUpstream, ScriptedModel, says
 from tests.server.stubs import HeldTool, agent, serving

@@ -15,7 +15,7 @@ from holdfast.agents.base import ModelConfig
 from holdfast.agents.registry import Registry
 from holdfast.agents.sources import Supplies, parse_source
 from holdfast.config import load_config
-from holdfast.models.base import Model
+from holdfast.models.model import Model
 from holdfast.server.agents import load_directory
 from holdfast.server.run import files_of
 from holdfast.store.store_url import open_store

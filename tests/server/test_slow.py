@@ -17,7 +17,7 @@ import pytest
 from holdfast import limits
 from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue
-from holdfast.models.base import Prompt
+from holdfast.models.model import Prompt
 from holdfast.server.listening import listen
 from holdfast.server.run import HttpServer
 from holdfast.testing import Gate, ScriptedModel, says

@@ -56,7 +56,7 @@ def test_a_server_that_is_ready_has_not_loaded_what_it_may_never_use(loaded: set
 def test_a_model_that_is_asked_over_http_loads_what_it_takes_before_the_first_turn() -> None:
     program = (
         "import sys\n"
-        "from holdfast.models.openai import OpenAIModel\n"
+        "from holdfast.models.providers.openai_chat import OpenAIModel\n"
         "assert 'aiohttp' not in sys.modules\n"
         "OpenAIModel('gpt', base_url='http://127.0.0.1:9/v1', token_key='')\n"
         "assert 'aiohttp' in sys.modules\n"

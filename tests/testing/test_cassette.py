@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from holdfast.errors import InvalidValue
-from holdfast.models.base import ModelFailed
-from holdfast.models.google import GoogleModel
+from holdfast.models.model import ModelFailed
+from holdfast.models.providers.google import GoogleModel
 from holdfast.testing import Cassette, CassetteMissed, FakeUpstream, Reply, refuses
 from holdfast.testing.cassette import Body, asked, difference
 from tests.models.talking import answered, heard, model_at, prompt

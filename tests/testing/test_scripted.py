@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.turns.deltas import CallDelta, FinishDelta, ReasoningDelta, TextDelta, UsageDelta
 from holdfast.core.turns.events import Usage
-from holdfast.models.base import Model, ModelFailed
+from holdfast.models.model import Model, ModelFailed
 from holdfast.testing import Gate, ScriptedModel, fails, says
 from tests.models.talking import heard, prompt
 

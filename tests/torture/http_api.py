@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.models.base import Prompt
+from holdfast.models.model import Prompt
 from holdfast.store.store_url import open_store
 from holdfast.testing import ScriptedModel, says
 from holdfast.testing.scripted import Script

@@ -26,7 +26,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.testing import Reply, Script, refuses, says
 from holdfast.testing.upstream import Request
 from holdfast.wire.sse import SseParser

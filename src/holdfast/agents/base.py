@@ -10,8 +10,8 @@ from holdfast.core.codec import Value
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.core.turns.events import Parameters
-from holdfast.models.base import Model
-from holdfast.models.headers import Headers
+from holdfast.models.http.request_headers import Headers
+from holdfast.models.model import Model
 from holdfast.models.price import Price
 from holdfast.models.servers import Api
 from holdfast.tools.base import Toolset

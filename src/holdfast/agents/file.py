@@ -40,7 +40,7 @@ from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy, allowed
 from holdfast.core.turns.events import Parameters
 from holdfast.errors import HoldfastError, SourceUnusable
-from holdfast.models.base import KeyMissing, Model
+from holdfast.models.model import KeyMissing, Model
 from holdfast.tools.base import Toolset
 from holdfast.tools.hooks import Hooks
 from holdfast.tools.reserved import Reserved

@@ -16,9 +16,9 @@ from holdfast.agents.shaping import Findings, suggest
 from holdfast.agents.variables import filled_in
 from holdfast.core.codec import Value
 from holdfast.core.turns.events import Parameters
-from holdfast.models.asking import OTHERS
-from holdfast.models.headers import Headers, header_problem
+from holdfast.models.http.request_headers import Headers, header_problem
 from holdfast.models.price import Price
+from holdfast.models.providers.chat_body import OTHERS
 from holdfast.models.servers import SERVERS, Api
 from holdfast.tools.script import VARIABLE
 

@@ -36,7 +36,7 @@ from holdfast.ids import ItemId, MessageId, Minter, NoteId, SessionId
 from holdfast.loop.context import View, summed_up, view_for
 from holdfast.loop.gauge import Gauge
 from holdfast.loop.histories import Histories
-from holdfast.models.base import ModelFailed, Prompt
+from holdfast.models.model import ModelFailed, Prompt
 from holdfast.tools.run import clean
 
 TOO_LONG = "context_length_exceeded"

@@ -20,7 +20,7 @@ from holdfast.errors import TurnFailed
 from holdfast.loop.histories import Histories, Past, Piece, piece_of
 from holdfast.loop.parameters import parameters_for
 from holdfast.loop.shortening import shortened
-from holdfast.models.base import Dialect, Prompt
+from holdfast.models.model import Dialect, Prompt
 from holdfast.tools.base import instruction_of
 
 BLOB_BYTES = 6_000

@@ -27,7 +27,7 @@ from holdfast.core.history.conversation import (
 )
 from holdfast.core.items import Item, Items, Summary, item_id
 from holdfast.ids import ItemId, NoteId, SessionId
-from holdfast.models.base import Dialect
+from holdfast.models.model import Dialect
 
 PIECES_MAX = 64
 """More than this are joined: many small pieces cost more than one copy of them now and then."""

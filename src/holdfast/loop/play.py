@@ -42,7 +42,7 @@ from holdfast.loop.context import prompt_for
 from holdfast.loop.gauge import Gauge
 from holdfast.loop.histories import Histories
 from holdfast.loop.hooks import TurnHooks
-from holdfast.models.base import ModelFailed, Prompt
+from holdfast.models.model import ModelFailed, Prompt
 from holdfast.tools.hooks import HookEvent
 
 FindTeam: TypeAlias = Callable[[ev.TurnRequest], Awaitable[Team]]

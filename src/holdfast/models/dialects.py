@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.core.items import Item
-from holdfast.models.base import Dialect
+from holdfast.models.model import Dialect
 
 
 class SeveralDialects:

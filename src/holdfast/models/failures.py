@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from email.utils import parsedate_to_datetime
 
 from holdfast import limits
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.wire.headers import RETRY_AFTER, RETRY_AFTER_MS, SHOULD_RETRY
 from holdfast.wire.openai.chat.chunks import ErrorObject
 

@@ -17,8 +17,8 @@ import msgspec
 
 from holdfast.core.turns.deltas import Delta
 from holdfast.errors import without_frames
-from holdfast.models.base import CountedBy, Dialect, Model, ModelFailed, Prompt, beginning
 from holdfast.models.dialects import SeveralDialects
+from holdfast.models.model import CountedBy, Dialect, Model, ModelFailed, Prompt, beginning
 
 
 class FallbackModel(CountedBy):

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import Delta, UsageDelta
 from holdfast.core.turns.events import Usage
-from holdfast.models.base import CountedBy, Model, Prompt
+from holdfast.models.model import CountedBy, Model, Prompt
 
 
 class Price(Value):

@@ -12,10 +12,10 @@ from urllib.parse import quote, urlsplit
 
 from holdfast.core.codec import Value
 from holdfast.errors import InvalidValue
-from holdfast.models.anthropic import ANTHROPIC_URL
-from holdfast.models.asking import MaxTokensName
-from holdfast.models.google import GOOGLE_URL
-from holdfast.models.openai import OPENAI_URL
+from holdfast.models.providers.anthropic import ANTHROPIC_URL
+from holdfast.models.providers.chat_body import MaxTokensName
+from holdfast.models.providers.google import GOOGLE_URL
+from holdfast.models.providers.openai_chat import OPENAI_URL
 
 Api: TypeAlias = Literal["chat", "responses", "anthropic", "google"]
 """Which of the wires that we speak."""

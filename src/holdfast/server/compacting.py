@@ -13,7 +13,7 @@ from holdfast.core.turns.unfinished_turns import may_pass
 from holdfast.errors import TurnFailed
 from holdfast.ids import Tenant, TurnId
 from holdfast.loop.compaction import Made, coverable, summarize
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.server.directory import Directory
 from holdfast.server.playing import code_of
 from holdfast.server.problems import CAUSES, REFUSED_BY_UPSTREAM

@@ -10,7 +10,7 @@ from holdfast.core.items import Item
 from holdfast.core.turns.events import TurnRequest
 from holdfast.errors import AgentUnavailable, TurnFailed
 from holdfast.ids import Tenant, TurnId
-from holdfast.models.base import Counter, Dialect, Prompt, counter_of
+from holdfast.models.model import Counter, Dialect, Prompt, counter_of
 from holdfast.server.directory import Directory
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions

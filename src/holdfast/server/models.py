@@ -9,18 +9,18 @@ from typing import TypedDict, assert_never
 from holdfast import limits
 from holdfast.agents.base import ModelConfig
 from holdfast.errors import InvalidValue
-from holdfast.models.anthropic import AnthropicModel
-from holdfast.models.base import Model
-from holdfast.models.connections import Connections
-from holdfast.models.demo import DemoModel
+from holdfast.models.demo.demo_model import DemoModel
 from holdfast.models.fallback import FallbackModel
-from holdfast.models.google import GoogleModel
-from holdfast.models.openai import OpenAIModel
+from holdfast.models.http.connections import Connections
+from holdfast.models.http.http_model import Access
+from holdfast.models.model import Model
 from holdfast.models.price import PricedModel
-from holdfast.models.responses import ResponsesModel, openai_counting
-from holdfast.models.retry import RetryingModel
+from holdfast.models.providers.anthropic import AnthropicModel
+from holdfast.models.providers.google import GoogleModel
+from holdfast.models.providers.openai_chat import OpenAIModel
+from holdfast.models.providers.openai_responses import ResponsesModel, openai_counting
+from holdfast.models.retries import RetryingModel
 from holdfast.models.servers import SERVERS, Server, azure_place
-from holdfast.models.upstream import Access
 
 
 class Models:

@@ -11,7 +11,7 @@ import logging
 
 from holdfast.core.ports import OpenTurn, Play
 from holdfast.errors import HoldfastError, TurnFailed
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.server.problems import CAUSES
 
 log = logging.getLogger("holdfast.server")

@@ -29,7 +29,7 @@ from holdfast.core.turns.deltas import (
     UsageDelta,
 )
 from holdfast.core.turns.events import Finish, Parameters, Usage
-from holdfast.models.base import Dialect, ModelFailed, Prompt
+from holdfast.models.model import Dialect, ModelFailed, Prompt
 from holdfast.wire.openai.chat.messages import ChatDialect, ChatMessage
 
 

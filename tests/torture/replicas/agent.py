@@ -14,7 +14,7 @@ import msgspec
 from holdfast.agents.base import Agent, Team
 from holdfast.core.codec import Value
 from holdfast.core.items import Permissions
-from holdfast.models.openai import OpenAIModel
+from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.tools.base import ToolRun
 from holdfast.tools.function import FunctionToolset, tool
 

@@ -22,7 +22,7 @@ from holdfast.core.turns.deltas import (
     UsageDelta,
 )
 from holdfast.core.turns.events import Finish, Usage
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.testing.scripted import Gate, Script, Step
 from holdfast.testing.upstream.replies import (
     Reply,

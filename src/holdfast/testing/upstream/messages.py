@@ -25,7 +25,7 @@ from holdfast.core.turns.deltas import (
     UsageDelta,
 )
 from holdfast.core.turns.events import Finish, Usage
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.testing.scripted import Gate, Script, Step
 from holdfast.testing.upstream.replies import Reply, Request, usage_in
 from holdfast.wire.anthropic.dialect import read_thought

@@ -22,7 +22,7 @@ from holdfast.core.turns.deltas import (
     UsageDelta,
 )
 from holdfast.core.turns.events import Usage
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.testing.scripted import Gate, Script, Step, says
 from holdfast.wire.openai.chat.chunks import (
     ChunkWriter,

@@ -13,7 +13,7 @@ from typing import Self, TypeAlias
 
 import msgspec
 
-from holdfast.models.base import ModelFailed
+from holdfast.models.model import ModelFailed
 from holdfast.testing.scripted import Gate, Script, says
 from holdfast.testing.upstream.replies import (
     Reply,

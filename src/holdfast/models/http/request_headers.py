@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from holdfast.core.codec import Value
 from holdfast.errors import InvalidValue
-from holdfast.models.base import KeyMissing
+from holdfast.models.model import KeyMissing
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _VALUE = re.compile(r"[\x20-\x7e\t\x80-\xff]{0,8192}")

@@ -14,10 +14,10 @@ import pytest
 from holdfast.core.turns.deltas import FinishDelta, TextDelta, UsageDelta
 from holdfast.core.turns.events import Usage
 from holdfast.errors import InvalidValue
-from holdfast.models.base import ModelFailed, Prompt
-from holdfast.models.connections import Connections, proxy_from_environment
-from holdfast.models.openai import OpenAIModel
-from holdfast.models.upstream import Timeouts
+from holdfast.models.http.connections import Connections, proxy_from_environment
+from holdfast.models.http.http_model import Timeouts
+from holdfast.models.model import ModelFailed, Prompt
+from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, fails, refuses, says
 from tests.models.talking import answered, heard, model_at, prompt
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from holdfast.models.base import Dialect, Prompt
+from holdfast.models.model import Dialect, Prompt
 from holdfast.wire.openai.chat.chunks import ErrorObject
 from holdfast.wire.openai.chat.stream_parser import Garbled
 

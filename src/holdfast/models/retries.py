@@ -13,13 +13,7 @@ from contextlib import aclosing
 
 from holdfast import limits
 from holdfast.core.turns.deltas import Delta
-from holdfast.models.base import (
-    CountedBy,
-    Model,
-    ModelFailed,
-    Prompt,
-    beginning,
-)
+from holdfast.models.model import CountedBy, Model, ModelFailed, Prompt, beginning
 
 FIRST_S = 0.5
 LONGEST_S = 8.0

@@ -2,7 +2,7 @@
 
 It is there so that people can see what Holdfast does. It counts turns and quotes what was said before, so that
 memory is visible; it calls tools when it is told to; and it fails, stalls and breaks off on request, so that
-everybody can watch what becomes of such a turn. It sums up what it is shown (`demo_summary.py`).
+everybody can watch what becomes of such a turn. It sums up what it is shown (`demo/summary.py`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from holdfast.core.turns.deltas import (
 )
 from holdfast.core.turns.events import Finish, ToolDefinition, Usage
 from holdfast.models import failures
-from holdfast.models.base import Dialect, ModelFailed, Prompt
-from holdfast.models.demo_summary import NAME, OPENING, Notes, notes_of, quoted, read_back, write
+from holdfast.models.demo.summary import NAME, OPENING, Notes, notes_of, quoted, read_back, write
+from holdfast.models.model import Dialect, ModelFailed, Prompt
 from holdfast.wire.openai.chat.messages import ChatDialect, ChatMessage, TextPart
 
 PACE_S = 0.03

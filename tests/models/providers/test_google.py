@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
-from holdfast.models.base import ModelFailed, Prompt
-from holdfast.models.google import GoogleModel, GoogleStyle, GoogleWire, request_body
+from holdfast.models.model import ModelFailed, Prompt
+from holdfast.models.providers.google import GoogleModel, GoogleStyle, GoogleWire, request_body
 from holdfast.testing import FakeUpstream, Reply, refuses
 from tests.models.talking import heard
 

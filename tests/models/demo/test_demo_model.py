@@ -16,8 +16,8 @@ from holdfast.core.turns.deltas import (
     UsageDelta,
 )
 from holdfast.core.turns.events import ToolDefinition
-from holdfast.models.base import ModelFailed, Prompt
-from holdfast.models.demo import DemoModel
+from holdfast.models.demo.demo_model import DemoModel
+from holdfast.models.model import ModelFailed, Prompt
 from holdfast.wire.openai.chat.messages import ChatDialect
 from tests.core.builders import call, note, result, said, user
 from tests.models.talking import heard, prompt

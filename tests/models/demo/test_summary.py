@@ -10,8 +10,8 @@ from holdfast.core.transcript import ENTRY_CHARS_MAX
 from holdfast.core.turns.deltas import TextDelta
 from holdfast.ids import SessionId
 from holdfast.loop.compaction import summarize
-from holdfast.models.base import Prompt
-from holdfast.models.demo import DemoModel
+from holdfast.models.demo.demo_model import DemoModel
+from holdfast.models.model import Prompt
 from holdfast.wire.openai.chat.messages import ChatDialect
 from tests.core.builders import call, mint, note, result, said, summary, user
 from tests.models.talking import heard

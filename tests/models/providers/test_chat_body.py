@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
-from holdfast.models.asking import OTHERS, Style, request_body
-from holdfast.models.base import Prompt
+from holdfast.models.model import Prompt
+from holdfast.models.providers.chat_body import OTHERS, Style, request_body
 from tests.models.talking import prompt
 
 STYLE = Style(model="m")

@@ -12,15 +12,15 @@ from holdfast.core.items import UserMessage, plain_text
 from holdfast.core.turns.events import ToolDefinition
 from holdfast.errors import InvalidValue
 from holdfast.ids import MessageId, mint
-from holdfast.models.anthropic import AnthropicModel
-from holdfast.models.base import Model, ModelFailed, Prompt, counter_of
-from holdfast.models.demo import DemoModel
+from holdfast.models.demo.demo_model import DemoModel
 from holdfast.models.fallback import FallbackModel
-from holdfast.models.google import GoogleModel
-from holdfast.models.openai import OpenAIModel
+from holdfast.models.model import Model, ModelFailed, Prompt, counter_of
 from holdfast.models.price import Price, PricedModel
-from holdfast.models.responses import ResponsesModel, openai_counting
-from holdfast.models.retry import RetryingModel
+from holdfast.models.providers.anthropic import AnthropicModel
+from holdfast.models.providers.google import GoogleModel
+from holdfast.models.providers.openai_chat import OpenAIModel
+from holdfast.models.providers.openai_responses import ResponsesModel, openai_counting
+from holdfast.models.retries import RetryingModel
 from holdfast.testing.upstream import FakeUpstream
 
 LOOK = ToolDefinition(name="look", description="Look.", parameters='{"type":"object"}')

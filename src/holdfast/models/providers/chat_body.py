@@ -15,7 +15,7 @@ import msgspec
 from holdfast.core.codec import Value
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
-from holdfast.models.base import Prompt
+from holdfast.models.model import Prompt
 
 MaxTokensName: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
 

@@ -8,12 +8,8 @@ import msgspec
 import pytest
 
 from holdfast.core.turns.events import Parameters, ToolDefinition
-from holdfast.models.base import Prompt
-from holdfast.models.responses import (
-    ResponsesStyle,
-    ResponsesWire,
-    request_body,
-)
+from holdfast.models.model import Prompt
+from holdfast.models.providers.openai_responses import ResponsesStyle, ResponsesWire, request_body
 from tests.models.tongues import SIGNATURE, sealed
 
 HELLO = b'{"role":"user","content":"Hi"}'

@@ -16,12 +16,12 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import Delta
 from holdfast.core.turns.events import Parameters, ToolDefinition
-from holdfast.models.asking import joined_object, json_of
-from holdfast.models.base import Counting, Dialect, Hearing, Prompt
-from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
-from holdfast.models.counting import CountBy
-from holdfast.models.openai import OPENAI_URL
-from holdfast.models.upstream import Access, HttpModel
+from holdfast.models.http.http_model import Access, HttpModel
+from holdfast.models.http.token_counts import CountBy
+from holdfast.models.model import Counting, Dialect, Hearing, Prompt
+from holdfast.models.output_choices import OutputSchema, ToolChoice, read_choice, read_schema
+from holdfast.models.providers.chat_body import joined_object, json_of
+from holdfast.models.providers.openai_chat import OPENAI_URL
 from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 from holdfast.wire.openai.responses.dialect import ResponsesDialect
 from holdfast.wire.openai.responses.stream_parser import ResponsesHearing, hear_whole

@@ -8,9 +8,17 @@ from typing import Unpack
 from holdfast import limits
 from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue
-from holdfast.models.asking import KNOWN, OTHERS, OURS, MaxTokensName, Style, json_of, request_body
-from holdfast.models.base import Counting, Dialect, Hearing, Prompt
-from holdfast.models.upstream import Access, HttpModel
+from holdfast.models.http.http_model import Access, HttpModel
+from holdfast.models.model import Counting, Dialect, Hearing, Prompt
+from holdfast.models.providers.chat_body import (
+    KNOWN,
+    OTHERS,
+    OURS,
+    MaxTokensName,
+    Style,
+    json_of,
+    request_body,
+)
 from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 from holdfast.wire.openai.chat.messages import ChatDialect
 from holdfast.wire.openai.chat.stream_parser import ChatHearing, hear_whole

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.core.turns.deltas import FinishDelta, TextDelta, UsageDelta
 from holdfast.core.turns.events import Usage
-from holdfast.models.base import Model, ModelFailed
 from holdfast.models.fallback import FallbackModel, together
-from holdfast.models.retry import RetryingModel, pause_s
+from holdfast.models.model import Model, ModelFailed
+from holdfast.models.retries import RetryingModel, pause_s
 from holdfast.testing import FakeUpstream, Script, ScriptedModel, fails, refuses, says
 from tests.models.talking import heard, model_at, prompt
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp.client_proto import ResponseHandler
 
-from holdfast.models.connections import Connections
+from holdfast.models.http.connections import Connections
 
 PIECE = b"x" * 1000
 

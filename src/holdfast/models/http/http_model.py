@@ -26,9 +26,9 @@ from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue, without_frames
 from holdfast.libraries import aiohttp
 from holdfast.models import failures
-from holdfast.models.base import Counting, Dialect, ModelFailed, Prompt, Wire
-from holdfast.models.connections import Connections, proxy_from_environment
-from holdfast.models.headers import request_headers
+from holdfast.models.http.connections import Connections, proxy_from_environment
+from holdfast.models.http.request_headers import request_headers
+from holdfast.models.model import Counting, Dialect, ModelFailed, Prompt, Wire
 from holdfast.observe.events import trace_headers
 from holdfast.wire.headers import CLIENT_REQUEST_ID, RETRY_AFTER
 from holdfast.wire.openai.chat.chunks import ErrorObject

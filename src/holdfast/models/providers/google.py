@@ -20,11 +20,11 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import Delta
 from holdfast.core.turns.events import Parameters, ToolDefinition
-from holdfast.models.asking import joined_object, json_of
-from holdfast.models.base import Dialect, Hearing, Prompt
-from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
-from holdfast.models.counting import CountBy
-from holdfast.models.upstream import Access, HttpModel
+from holdfast.models.http.http_model import Access, HttpModel
+from holdfast.models.http.token_counts import CountBy
+from holdfast.models.model import Dialect, Hearing, Prompt
+from holdfast.models.output_choices import OutputSchema, ToolChoice, read_choice, read_schema
+from holdfast.models.providers.chat_body import joined_object, json_of
 from holdfast.wire.google.dialect import GoogleDialect
 from holdfast.wire.google.stream_parser import GoogleHearing, hear_whole, read_error
 from holdfast.wire.openai.chat import chunks

@@ -10,14 +10,14 @@ import pytest
 from holdfast.core.turns.deltas import FinishDelta, TextDelta
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
-from holdfast.models.anthropic import (
+from holdfast.models.model import ModelFailed, Prompt
+from holdfast.models.providers.anthropic import (
     AnthropicModel,
     AnthropicStyle,
     AnthropicWire,
     generation_of,
     request_body,
 )
-from holdfast.models.base import ModelFailed, Prompt
 from holdfast.testing import FakeUpstream, Reply, refuses
 from holdfast.wire.anthropic.dialect import AnthropicDialect
 from tests.core.builders import said

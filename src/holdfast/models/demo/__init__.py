@@ -1,0 +1,1 @@
+"""The embedded model: no network, and the same answer every time."""

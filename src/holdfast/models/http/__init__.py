@@ -1,0 +1,1 @@
+"""Asking a model over HTTP: connections, headers, counts."""
