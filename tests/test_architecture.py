@@ -79,7 +79,7 @@ def test_a_room_may_lean_on_those_below(importer: str, line: str) -> None:
         ("holdfast.core.turns.turn", "from holdfast import Turn"),
         ("holdfast.ids", "import holdfast.core"),
         ("holdfast.wire.openai.chat.messages", "import holdfast.observe"),
-        ("holdfast.models.model", "from holdfast.tools.base import Tool"),
+        ("holdfast.models.model", "from holdfast.tools.tool import Tool"),
         ("holdfast.loop.play", "from holdfast.sessions.lease import Lease"),
         ("holdfast.loop.play", "from holdfast import sessions"),
         ("holdfast.sessions.lanes", "from holdfast.loop import play"),
@@ -243,7 +243,7 @@ def test_every_rule_is_on_trial_above_and_at_work() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["holdfast.cli", "holdfast", "holdfast.store.store_url", "holdfast.tools.mcp.loading"]
+    "name", ["holdfast.cli", "holdfast", "holdfast.store.store_url", "holdfast.tools.mcp.lazy_sdk"]
 )
 def test_the_command_table_the_front_door_and_two_extras_alone_may_import_late(name: str) -> None:
     for late in ("def f():\n    import holdfast.server", "def __getattr__(name): ..."):

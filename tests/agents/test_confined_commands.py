@@ -13,11 +13,11 @@ from holdfast.agents.base import Agent
 from holdfast.agents.file import Checked, check_agent_file
 from holdfast.agents.registry import Registry
 from holdfast.agents.sources import Supplies, parse_source
-from holdfast.tools.base import ToolOutput
+from holdfast.tools.execution import execute
 from holdfast.tools.hooks import Verdict, run_hook
-from holdfast.tools.run import execute
 from holdfast.tools.sandbox.backend import Backend
 from holdfast.tools.sandbox.sandbox import Sandbox
+from holdfast.tools.tool import ToolOutput
 from tests.agents.models import Factory
 from tests.tools.running import Blobs, call_of, said
 from tests.tools.sandboxes import ENVIRONMENT, sandbox

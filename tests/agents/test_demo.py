@@ -10,9 +10,9 @@ from holdfast.agents.demo import demo_team
 from holdfast.agents.sources import DemoSource, Supplies
 from holdfast.core.turns.events import StateSet
 from holdfast.errors import InvalidValue, SourceUnusable
-from holdfast.tools.base import Tool, ToolRun
+from holdfast.tools.execution import execute
 from holdfast.tools.permissions import permission_for
-from holdfast.tools.run import execute
+from holdfast.tools.tool import Tool, ToolRun
 from tests.agents.models import Factory
 from tests.tools.running import Blobs, said
 

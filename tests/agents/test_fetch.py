@@ -1,6 +1,6 @@
 """Fetching a file never leads into the private network, and never waits, reads or follows without bound.
 
-`tests/tools/test_fetch.py` has the addresses that lead inside, in every notation, for whoever fetches something.
+`tests/tools/toolsets/test_fetch.py` has the addresses that lead inside, in every notation, for whoever fetches something.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.agents.fetch import Fetched, Fetcher
-from holdfast.tools.guard import FetchFailed, Guard, is_public, shown
-from holdfast.tools.web import Answer
-from holdfast.tools.web import Web as Asking
+from holdfast.tools.web.address_guard import FetchFailed, Guard, is_public, shown
+from holdfast.tools.web.web_client import Answer
+from holdfast.tools.web.web_client import Web as Asking
 from tests.agents.web import Web, serving
 
 PUBLIC = """

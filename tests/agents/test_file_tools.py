@@ -10,13 +10,13 @@ import pytest
 from holdfast.agents.file import AgentFile, check_agent_file
 from holdfast.agents.variables import filled
 from holdfast.errors import SourceUnusable
-from holdfast.tools.base import Toolset, instruction_of
-from holdfast.tools.choosing import ChosenToolset
-from holdfast.tools.mcp import loading
+from holdfast.tools.execution import execute
+from holdfast.tools.mcp import lazy_sdk
 from holdfast.tools.mcp.config import Remote, Server, Stdio
 from holdfast.tools.mcp.toolset import McpToolset
-from holdfast.tools.run import execute
-from holdfast.tools.todo import INSTRUCTION
+from holdfast.tools.tool import Toolset, instruction_of
+from holdfast.tools.toolset_choice import ChosenToolset
+from holdfast.tools.toolsets.todo import INSTRUCTION
 from tests import markdown, repository
 from tests.tools.running import Blobs, call_of, said
 
@@ -243,7 +243,7 @@ def test_dockers_gateway_is_left_out_with_a_warning() -> None:
 
 
 def test_without_the_extra_the_file_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    monkeypatch.setattr(lazy_sdk, "find_spec", lambda name: None)
     told = wrong("- {type: mcp, command: x}\n")
     assert told.startswith("shop.yaml:5:9: agents.root.toolsets[0]: ")
     assert "pip install 'holdfast[mcp]'" in told

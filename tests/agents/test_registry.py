@@ -44,7 +44,7 @@ from holdfast.errors import (
     TurnFailed,
 )
 from holdfast.ids import SessionId, TurnId
-from holdfast.tools.guard import Guard
+from holdfast.tools.web.address_guard import Guard
 from tests.agents.models import Factory, Mute
 from tests.agents.web import Web, serving
 from tests.core.builders import mint

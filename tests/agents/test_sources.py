@@ -27,7 +27,7 @@ from holdfast.agents.sources import (
     parse_source,
 )
 from holdfast.errors import SourceUnusable
-from holdfast.tools.guard import Guard
+from holdfast.tools.web.address_guard import Guard
 from tests.agents.models import Factory
 from tests.agents.web import Web, serving
 

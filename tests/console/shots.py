@@ -23,7 +23,7 @@ from holdfast.ids import Tenant
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
-from holdfast.tools.base import ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.tool import ToolOutput, ToolRun, ToolSpec
 from tests.console.browser import Scheme, Window, launch, window
 from tests.server.stubs import Serving, StubTools, serving
 from tests.server.test_auth import put_key

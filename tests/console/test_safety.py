@@ -16,7 +16,7 @@ from holdfast.printable import printable_lines
 from holdfast.server.directory import BrokenSource, ModelEntry
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.testing.scripted import Script
-from holdfast.tools.base import ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.tool import ToolOutput, ToolRun, ToolSpec
 from tests.console.browser import Window, window, within
 from tests.console.payloads import NAME, PAYLOADS
 from tests.server.stubs import Serving, StubDirectory, agent, serving

@@ -40,7 +40,7 @@ from holdfast.store.outcomes import Attempt
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.verification.verification import Finding, verify
 from holdfast.testing import says
-from holdfast.tools.base import ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.tool import ToolOutput, ToolRun, ToolSpec
 from tests.loop.stage import Tools, by_place
 
 ACME = Tenant("acme")

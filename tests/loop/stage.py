@@ -41,7 +41,7 @@ from holdfast.loop.histories import Histories
 from holdfast.loop.play import Player
 from holdfast.models.model import Prompt
 from holdfast.testing import Gate, Script, ScriptedModel
-from holdfast.tools.base import Tool, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.wire.openai.chat.messages import ChatMessage
 from tests.core.builders import frozen, mint, user
 from tests.core.histories import ending, new_session, turn_on

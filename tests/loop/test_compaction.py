@@ -31,7 +31,7 @@ from holdfast.loop.shortening import LAST_WHOLE, SHOWN_CHARS, STRIDE, shortened
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.models.windows import context_window
 from holdfast.testing.scripted import Script, fails, says
-from holdfast.tools.base import ToolOutput, ToolRun
+from holdfast.tools.tool import ToolOutput, ToolRun
 from tests.core.builders import call, mint, result, summary, user
 from tests.core.histories import new_session, noted, waiting_for, with_turn
 from tests.loop.stage import Deed, Model, Stage, agent, messages_of, results_of, words

@@ -37,7 +37,7 @@ from holdfast.loop.context import prompt_for, view_for
 from holdfast.loop.histories import ENTRY_BYTES, PIECE_BYTES, PIECES_MAX, Histories, joined
 from holdfast.models.model import Prompt
 from holdfast.testing import says
-from holdfast.tools.base import ToolOutput, ToolRun
+from holdfast.tools.tool import ToolOutput, ToolRun
 from holdfast.wire.openai.chat.messages import ChatDialect, ChatMessage, spoken
 from tests.core.builders import (
     after,

@@ -15,7 +15,7 @@ from holdfast.core.turns.effects import Close, Finish, wanted
 from holdfast.errors import Superseded, TurnFailed
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.testing import Gate, Script, fails, says
-from holdfast.tools.base import ToolOutput, ToolRun
+from holdfast.tools.tool import ToolOutput, ToolRun
 from tests.loop.stage import (
     Deed,
     Model,

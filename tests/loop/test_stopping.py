@@ -15,7 +15,7 @@ from holdfast.core.turns.deltas import Delta, ExtraDelta, TextDelta
 from holdfast.core.turns.effects import Finish, wanted
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.testing import Gate, Script, says
-from holdfast.tools.base import ToolOutput, ToolRun
+from holdfast.tools.tool import ToolOutput, ToolRun
 from tests.loop.errand import Errand
 from tests.loop.stage import (
     Deed,

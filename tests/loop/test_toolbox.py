@@ -8,11 +8,11 @@ import pytest
 
 from holdfast.agents.base import Agent
 from holdfast.loop.toolbox import Toolbox
-from holdfast.tools.base import Tool, Toolset
-from holdfast.tools.choosing import ChosenToolset
 from holdfast.tools.mcp.config import Server, Stdio
 from holdfast.tools.mcp.peer import OnChanged, Peer, Unavailable
 from holdfast.tools.mcp.toolset import McpToolset
+from holdfast.tools.tool import Tool, Toolset
+from holdfast.tools.toolset_choice import ChosenToolset
 from tests.loop.stage import Deed, Model, Stage, Tools, agent
 
 

@@ -18,7 +18,7 @@ from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.outcomes import Attempt
 from holdfast.testing import fails, says
-from holdfast.tools.base import ToolOutput, ToolRun
+from holdfast.tools.tool import ToolOutput, ToolRun
 from tests.loop.stage import Deed, agent, scripted, words
 
 ACME = Tenant("acme")

@@ -36,7 +36,7 @@ from holdfast.sessions.ask import AgentChoice, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.store import Store
-from holdfast.tools.base import Tool, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.wire.problems import BusyStatus
 from tests.server.conforming import demand_described
 

@@ -28,14 +28,14 @@ from holdfast.ids import SessionId
 from holdfast.server.auth import LOCAL
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Script, ScriptedModel, says
-from holdfast.tools.base import Tool, ToolOutput, ToolRun, ToolSpec
-from holdfast.tools.filesystem import FilesystemToolset
+from holdfast.tools.execution import execute
+from holdfast.tools.files.reserved_files import Reserved
 from holdfast.tools.hooks import Hook, Hooks
 from holdfast.tools.mcp.config import Server, Stdio
 from holdfast.tools.mcp.peer import Offered
 from holdfast.tools.mcp.toolset import spec_of
-from holdfast.tools.reserved import Reserved
-from holdfast.tools.run import execute
+from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.toolsets.filesystem import FilesystemToolset
 from tests.server.stubs import Answer, HeldTool, Serving, StubDirectory, StubTools, serving
 from tests.tools.running import Blobs, call_of
 

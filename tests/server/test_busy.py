@@ -13,7 +13,7 @@ from holdfast.core.policy import Policy
 from holdfast.ids import TurnId
 from holdfast.sessions.operations import StillRunning
 from holdfast.testing import Gate, ScriptedModel, says
-from holdfast.tools.base import ToolOutput, ToolRun
+from holdfast.tools.tool import ToolOutput, ToolRun
 from tests.server.stubs import Answer, HeldTool, Serving, agent, chat_body, serving, until
 
 

@@ -20,14 +20,14 @@ from holdfast.server.agents import load_directory
 from holdfast.server.run import files_of
 from holdfast.store.store_url import open_store
 from holdfast.testing import ScriptedModel, says
-from holdfast.tools.base import Json
-from holdfast.tools.filesystem import FilesystemToolset
-from holdfast.tools.reserved import Held, Names, Reserved, data_named_by, of_process
-from holdfast.tools.rooted import read_in
-from holdfast.tools.run import execute
+from holdfast.tools.execution import execute
+from holdfast.tools.files.reserved_files import Held, Names, Reserved, data_named_by, of_process
+from holdfast.tools.files.rooted_paths import read_in
 from holdfast.tools.sandbox.backend import Kind
 from holdfast.tools.sandbox.sandbox import Sandbox, cache_home
-from holdfast.tools.script import passed_on
+from holdfast.tools.tool import Json
+from holdfast.tools.toolsets.filesystem import FilesystemToolset
+from holdfast.tools.toolsets.script import passed_on
 from tests.server.stubs import serving
 from tests.tools.running import Blobs, call_of, said
 from tests.tools.sandboxes import run, sandbox
@@ -400,7 +400,7 @@ async def test_what_becomes_the_servers_during_a_search_is_left_out(
         read.append(name)
         return read_in(directory, name, held)
 
-    monkeypatch.setattr("holdfast.tools.files.read_in", while_it_is_deployed)
+    monkeypatch.setattr("holdfast.tools.files.file_operations.read_in", while_it_is_deployed)
     told = await use(tmp_path, mine, "search_files_content", path=".", query="jam")
     assert told == "ok: first:1: my jam\nzzz:1: more jam"
     assert read[0] == "first"

@@ -13,11 +13,11 @@ from holdfast.agents.sources import Supplies, parse_source
 from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import TurnId
 from holdfast.testing import ScriptedModel
-from holdfast.tools.base import Json, Tool
+from holdfast.tools.execution import execute
 from holdfast.tools.hooks import run_hook
 from holdfast.tools.mcp.config import Stdio
-from holdfast.tools.run import execute
 from holdfast.tools.sandbox.backend import Kind
+from holdfast.tools.tool import Json, Tool
 from tests.tools.running import Blobs, call_of, said
 from tests.tools.sandboxes import sandbox
 

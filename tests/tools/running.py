@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.items import Blob, text_of
-from holdfast.tools.base import Json, ToolOutput, ToolRun, ToolSpec
-from holdfast.tools.reserved import Reserved
+from holdfast.tools.files.reserved_files import Reserved
+from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
 
 KEY = f"fc_{os.getpid()}"
 """A call's key is nobody else's: whoever stops a command ends all processes that carry its key, on the whole machine,

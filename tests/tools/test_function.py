@@ -17,10 +17,10 @@ from msgspec import Meta, Struct
 from holdfast import limits
 from holdfast.core.items import Image, Link, Text
 from holdfast.core.turns.events import StateSet
-from holdfast.tools.base import Json, ToolOutput, ToolRun
+from holdfast.tools.execution import execute
 from holdfast.tools.function import FunctionTool, FunctionToolset, parse_docstring, tool
-from holdfast.tools.run import execute
 from holdfast.tools.schema import InvalidArguments, InvalidTool, parse_arguments
+from holdfast.tools.tool import Json, ToolOutput, ToolRun
 from tests.tools.running import KEY, Blobs, call_of, said
 
 

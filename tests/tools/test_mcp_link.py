@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast import limits
-from holdfast.tools.base import Json, ToolOutput
-from holdfast.tools.mcp import loading
+from holdfast.tools.execution import execute
+from holdfast.tools.mcp import lazy_sdk
 from holdfast.tools.mcp.config import Remote, Server, Stdio
-from holdfast.tools.mcp.link import Link, backoff_s
+from holdfast.tools.mcp.connection import Link, backoff_s
 from holdfast.tools.mcp.peer import (
     CallFailed,
     Offered,
@@ -23,8 +23,8 @@ from holdfast.tools.mcp.peer import (
     Unavailable,
 )
 from holdfast.tools.mcp.toolset import McpToolset
-from holdfast.tools.run import execute
 from holdfast.tools.schema import InvalidTool
+from holdfast.tools.tool import Json, ToolOutput
 from tests.tools.running import Blobs, call_of, said
 
 ANY = '{"type":"object"}'
@@ -324,7 +324,7 @@ async def test_a_call_that_was_not_heard_is_made_again_and_any_other_is_not(worl
 
 
 def test_without_the_extra_its_install_line_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    monkeypatch.setattr(lazy_sdk, "find_spec", lambda name: None)
     with pytest.raises(InvalidTool, match=r"pip install 'holdfast\[mcp\]'"):
         McpToolset(Server(transport=Stdio(command="desk")))
 

@@ -14,11 +14,11 @@ import pytest
 
 from holdfast.core.items import Image
 from holdfast.observe.events import traced
-from holdfast.tools.base import Json, Tool, ToolOutput
+from holdfast.tools.execution import execute
 from holdfast.tools.mcp.config import Server, Stdio, Transport
 from holdfast.tools.mcp.toolset import McpToolset, _Progress
 from holdfast.tools.permissions import permission_for
-from holdfast.tools.run import execute
+from holdfast.tools.tool import Json, Tool, ToolOutput
 from tests.tools import mcp_means as means
 from tests.tools.running import KEY, Blobs, Pipe, call_of, leap, said
 

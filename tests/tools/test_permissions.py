@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.items import Permissions
-from holdfast.tools.base import ToolSpec
 from holdfast.tools.permissions import Narrowing, Permission, permission_for
+from holdfast.tools.tool import ToolSpec
 
 READS = ToolSpec(name="read_file", description="", parameters="{}", read_only=True)
 WRITES = ToolSpec(name="write_file", description="", parameters="{}")

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import limits
-from holdfast.tools.reserved import Names, Reserved
+from holdfast.tools.files.reserved_files import Names, Reserved
 from holdfast.tools.sandbox.backend import Kind
 from holdfast.tools.sandbox.sandbox import Cell, Sandbox
 from tests.tools.running import Lifeline

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.tools.base import ToolOutput
+from holdfast.tools.execution import execute
 from holdfast.tools.hooks import Hook, Hooks, run_hook
-from holdfast.tools.run import execute
 from holdfast.tools.sandbox.backend import Backend, find_backend
 from holdfast.tools.sandbox.sandbox import (
     Mode,
@@ -21,7 +20,8 @@ from holdfast.tools.sandbox.sandbox import (
     named_paths,
     program_folders,
 )
-from holdfast.tools.shell import ShellToolset
+from holdfast.tools.tool import ToolOutput
+from holdfast.tools.toolsets.shell import ShellToolset
 from tests.tools.running import Blobs, call_of, said
 from tests.tools.sandboxes import ENVIRONMENT
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.tools.base import ToolSpec
 from holdfast.tools.schema import InvalidArguments, InvalidTool, checked, parse_arguments
+from holdfast.tools.tool import ToolSpec
 from tests.tools.running import spec
 
 SCHEMA = """{"type": "object", "properties": {

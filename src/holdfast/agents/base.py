@@ -14,10 +14,10 @@ from holdfast.models.http.request_headers import Headers
 from holdfast.models.model import Model
 from holdfast.models.price import Price
 from holdfast.models.servers import Api
-from holdfast.tools.base import Toolset
+from holdfast.tools.files.reserved_files import Reserved
 from holdfast.tools.hooks import Hooks
 from holdfast.tools.names import NameOwners
-from holdfast.tools.reserved import Reserved
+from holdfast.tools.tool import Toolset
 
 
 class ModelConfig(Value):

@@ -14,8 +14,8 @@ import msgspec
 from holdfast.agents.base import Agent, ModelConfig, ModelFactory, Team
 from holdfast.core.items import Permissions, Text
 from holdfast.core.turns.events import StateSet
-from holdfast.tools.base import ToolOutput, ToolRun
 from holdfast.tools.function import FunctionToolset, tool
+from holdfast.tools.tool import ToolOutput, ToolRun
 
 NAME = "demo"
 MODEL = ModelConfig(provider="demo", model="parrot")

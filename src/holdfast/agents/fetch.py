@@ -1,7 +1,7 @@
 """Fetching an agent file over HTTP, without becoming somebody's way into the network.
 
-The address comes from the operator, but where it leads (DNS, redirects) does not: `tools/guard.py` says where a
-request may go, `tools/web.py` how it is made.
+The address comes from the operator, but where it leads (DNS, redirects) does not: `tools/web/address_guard.py` says where a
+request may go, `tools/web/web_client.py` how it is made.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.identity import portable_key
-from holdfast.tools.guard import FetchFailed as FetchFailed
-from holdfast.tools.guard import Guard
-from holdfast.tools.guard import shown as shown
-from holdfast.tools.web import Answer, Web
+from holdfast.tools.web.address_guard import FetchFailed as FetchFailed
+from holdfast.tools.web.address_guard import Guard
+from holdfast.tools.web.address_guard import shown as shown
+from holdfast.tools.web.web_client import Answer, Web
 
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 

@@ -41,10 +41,10 @@ from holdfast.core.policy import Policy, allowed
 from holdfast.core.turns.events import Parameters
 from holdfast.errors import HoldfastError, SourceUnusable
 from holdfast.models.model import KeyMissing, Model
-from holdfast.tools.base import Toolset
+from holdfast.tools.files.reserved_files import Reserved
 from holdfast.tools.hooks import Hooks
-from holdfast.tools.reserved import Reserved
 from holdfast.tools.sandbox.sandbox import Sandbox
+from holdfast.tools.tool import Toolset
 
 ENTRY = "root"
 

@@ -13,7 +13,7 @@ from holdfast.agents.shape import HookMatcherShape, HookShape, HooksShape
 from holdfast.agents.shaping import Findings
 from holdfast.tools.hooks import EVERY_TOOL, Hook, Hooks
 from holdfast.tools.sandbox.sandbox import Sandbox
-from holdfast.tools.script import passed_on
+from holdfast.tools.toolsets.script import passed_on
 
 
 class FileHooks:

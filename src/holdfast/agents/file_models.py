@@ -20,7 +20,7 @@ from holdfast.models.http.request_headers import Headers, header_problem
 from holdfast.models.price import Price
 from holdfast.models.providers.chat_body import OTHERS
 from holdfast.models.servers import SERVERS, Api
-from holdfast.tools.script import VARIABLE
+from holdfast.tools.toolsets.script import VARIABLE
 
 UNTRUSTED = (
     "is not accepted from a URL: it would let whoever serves the file {what}; "

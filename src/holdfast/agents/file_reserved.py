@@ -16,8 +16,8 @@ from holdfast.agents.shape import (
     ScriptToolsetShape,
     ShellToolsetShape,
 )
+from holdfast.tools.files.reserved_files import Reserved, files_run_by, search_path
 from holdfast.tools.hooks import HookEvent, Hooks
-from holdfast.tools.reserved import Reserved, files_run_by, search_path
 from holdfast.tools.sandbox.sandbox import cache_home
 
 

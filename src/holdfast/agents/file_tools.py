@@ -35,25 +35,25 @@ from holdfast.agents.shaping import Findings, suggest
 from holdfast.agents.variables import filled_in
 from holdfast.core.codec import encode
 from holdfast.core.items import Permissions
-from holdfast.tools.base import Json, Toolset, ToolSpec
-from holdfast.tools.built import BuiltToolset
-from holdfast.tools.choosing import ChosenToolset
-from holdfast.tools.deferring import ADD, SEARCH
-from holdfast.tools.fetch import FetchToolset
-from holdfast.tools.filesystem import WRITERS, FilesystemToolset
-from holdfast.tools.guard import WEB_PORTS, Domains, FetchFailed, Guard, host_of
+from holdfast.tools.built_in_tools import BuiltToolset
+from holdfast.tools.deferred_tools import ADD, SEARCH
 from holdfast.tools.mcp.config import Remote, Server, Stdio
 from holdfast.tools.mcp.toolset import McpToolset
-from holdfast.tools.memory import MemoryToolset
-from holdfast.tools.openapi import Api, OpenApiToolset
-from holdfast.tools.openapi_document import Unusable
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.sandbox.sandbox import Sandbox, cache_home
 from holdfast.tools.schema import TOOL_NAME, InvalidTool
-from holdfast.tools.script import Script, ScriptToolset, passed_on, working_directory
-from holdfast.tools.shell import ShellToolset
-from holdfast.tools.think import ThinkToolset
-from holdfast.tools.todo import TodoToolset
+from holdfast.tools.tool import Json, Toolset, ToolSpec
+from holdfast.tools.toolset_choice import ChosenToolset
+from holdfast.tools.toolsets.fetch import FetchToolset
+from holdfast.tools.toolsets.filesystem import WRITERS, FilesystemToolset
+from holdfast.tools.toolsets.memory import MemoryToolset
+from holdfast.tools.toolsets.openapi import Api, OpenApiToolset
+from holdfast.tools.toolsets.openapi_document import Unusable
+from holdfast.tools.toolsets.script import Script, ScriptToolset, passed_on, working_directory
+from holdfast.tools.toolsets.shell import ShellToolset
+from holdfast.tools.toolsets.think import ThinkToolset
+from holdfast.tools.toolsets.todo import TodoToolset
+from holdfast.tools.web.address_guard import WEB_PORTS, Domains, FetchFailed, Guard, host_of
 
 RESERVED_TOOLS = frozenset({"transfer_task", "handoff", SEARCH, ADD})
 """The loop's own: how agents work together, and how they look for deferred tools."""

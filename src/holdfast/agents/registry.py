@@ -52,7 +52,7 @@ from holdfast.errors import (
     SourceUnusable,
     TurnFailed,
 )
-from holdfast.tools.reserved import Reserved
+from holdfast.tools.files.reserved_files import Reserved
 
 # ── what it tells ────────────────────────────────────────────────────────────────────────────
 

@@ -38,7 +38,7 @@ from holdfast.agents.fetch import Fetched, Fetcher, FetchFailed, shown
 from holdfast.agents.file import Checked, assemble, check_agent_file, check_models
 from holdfast.core.codec import Value
 from holdfast.errors import HoldfastError, InvalidValue, SourceUnusable
-from holdfast.tools.reserved import Names, Reserved
+from holdfast.tools.files.reserved_files import Names, Reserved
 from holdfast.tools.sandbox.sandbox import Sandbox
 
 SUFFIXES = (".yaml", ".yml")

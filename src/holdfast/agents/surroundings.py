@@ -11,7 +11,7 @@ import platform
 from pathlib import Path
 
 from holdfast import limits
-from holdfast.tools.rooted import Refused, Rooted
+from holdfast.tools.files.rooted_paths import Refused, Rooted
 
 
 class NoPrompt(Exception):

@@ -35,8 +35,8 @@ from holdfast.cli.options import json_option
 from holdfast.config import load_config
 from holdfast.errors import SourceUnusable
 from holdfast.server.models import Models
-from holdfast.tools.guard import Guard
 from holdfast.tools.sandbox.sandbox import Sandbox
+from holdfast.tools.web.address_guard import Guard
 
 FOUND, UNREADABLE = 1, 2
 """The exit codes: something is wrong in a file; a file could not be read at all."""

@@ -32,9 +32,9 @@ from holdfast.loop import colleagues, spans
 from holdfast.loop.hooks import TurnHooks
 from holdfast.loop.leave import Leave
 from holdfast.loop.toolbox import Toolbox
-from holdfast.tools.base import Json, Tool, ToolRun
-from holdfast.tools.deferring import ADD
-from holdfast.tools.run import InvalidArguments, execute, parse_arguments
+from holdfast.tools.deferred_tools import ADD
+from holdfast.tools.execution import InvalidArguments, execute, parse_arguments
+from holdfast.tools.tool import Json, Tool, ToolRun
 
 
 class Calls:

@@ -37,7 +37,7 @@ from holdfast.loop.context import View, summed_up, view_for
 from holdfast.loop.gauge import Gauge
 from holdfast.loop.histories import Histories
 from holdfast.models.model import ModelFailed, Prompt
-from holdfast.tools.run import clean
+from holdfast.tools.execution import clean
 
 TOO_LONG = "context_length_exceeded"
 """The reason of a model that was shown more than it takes, whatever its provider's words for it."""

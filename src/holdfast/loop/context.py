@@ -21,7 +21,7 @@ from holdfast.loop.histories import Histories, Past, Piece, piece_of
 from holdfast.loop.parameters import parameters_for
 from holdfast.loop.shortening import shortened
 from holdfast.models.model import Dialect, Prompt
-from holdfast.tools.base import instruction_of
+from holdfast.tools.tool import instruction_of
 
 BLOB_BYTES = 6_000
 """What a picture or file weighs beside words: no provider counts its bytes."""

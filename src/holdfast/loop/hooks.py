@@ -26,8 +26,8 @@ from holdfast.core.codec import Value
 from holdfast.core.items import ToolCall, ToolResult, text_of
 from holdfast.core.ports import OpenTurn
 from holdfast.errors import TurnFailed
-from holdfast.tools.base import Json
 from holdfast.tools.hooks import Hook, HookEvent, Verdict, run_hook
+from holdfast.tools.tool import Json
 
 log = logging.getLogger("holdfast.hooks")
 

@@ -21,9 +21,9 @@ from holdfast.ids import CallId
 from holdfast.loop import colleagues
 from holdfast.loop.hooks import Reviewed, TurnHooks
 from holdfast.loop.toolbox import Toolbox
-from holdfast.tools.base import Tool
+from holdfast.tools.execution import InvalidArguments, parse_arguments
 from holdfast.tools.permissions import Narrowing, Permission, permission_for
-from holdfast.tools.run import InvalidArguments, parse_arguments
+from holdfast.tools.tool import Tool
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from holdfast.agents.base import Agent
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import changed_state
 from holdfast.core.ports import OpenTurn
-from holdfast.tools.base import Tool, Toolset, fingerprint, is_foreign, named_in
-from holdfast.tools.deferring import is_offered, loaded_by, loaders
+from holdfast.tools.deferred_tools import is_offered, loaded_by, loaders
+from holdfast.tools.tool import Tool, Toolset, fingerprint, is_foreign, named_in
 
 
 class _Kept(Value):

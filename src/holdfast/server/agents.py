@@ -31,9 +31,9 @@ from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
 from holdfast.server.directory import BrokenSource, ModelEntry
 from holdfast.server.models import Models
 from holdfast.sessions.ask import AgentChoice, Ask
-from holdfast.tools.guard import Guard
-from holdfast.tools.reserved import Reserved
+from holdfast.tools.files.reserved_files import Reserved
 from holdfast.tools.sandbox.sandbox import Sandbox
+from holdfast.tools.web.address_guard import Guard
 
 log = logging.getLogger("holdfast.agents")
 

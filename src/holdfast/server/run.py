@@ -42,7 +42,7 @@ from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.store_url import InFile, InMemory, InPostgres, open_store, parse_url
-from holdfast.tools.reserved import Names, Reserved
+from holdfast.tools.files.reserved_files import Names, Reserved
 from holdfast.tools.sandbox.sandbox import Sandbox
 
 

@@ -30,9 +30,9 @@ import msgspec
 from holdfast import limits
 from holdfast.core.codec import encode
 from holdfast.core.items import Audio, File, Image, Part, Refusal, Text
-from holdfast.tools.base import Json, Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.schema import InvalidTool, checked
 from holdfast.tools.threads import in_thread
+from holdfast.tools.tool import Json, Tool, ToolOutput, ToolRun, ToolSpec
 
 Function: TypeAlias = Callable[..., object]
 

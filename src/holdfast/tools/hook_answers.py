@@ -21,8 +21,8 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.tools.base import Json
-from holdfast.tools.run import clean
+from holdfast.tools.execution import clean
+from holdfast.tools.tool import Json
 
 WAY_OUT = (
     'answer with a JSON object: {"decision": "block", "reason": "…"} to refuse, {} or nothing to agree; '

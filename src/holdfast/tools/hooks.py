@@ -22,12 +22,12 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.tools.base import Json
+from holdfast.tools.execution import clean
+from holdfast.tools.files.reserved_files import data_named_by
 from holdfast.tools.hook_answers import WAY_OUT, NotUnderstood, quoted, read_answer
 from holdfast.tools.process import Exit, run_command
-from holdfast.tools.reserved import data_named_by
-from holdfast.tools.run import clean
 from holdfast.tools.sandbox.sandbox import Cell, Sandbox, named_paths
+from holdfast.tools.tool import Json
 
 HookEvent: TypeAlias = Literal[
     "pre_tool_use", "post_tool_use", "session_start", "on_user_input", "stop", "session_end"

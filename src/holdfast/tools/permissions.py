@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 
 from holdfast.core.codec import Value
 from holdfast.core.items import Permissions
-from holdfast.tools.base import ToolSpec
+from holdfast.tools.tool import ToolSpec
 
 Permission: TypeAlias = Literal["allow", "ask", "deny"]
 NO_RULES = Permissions()

@@ -18,8 +18,8 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import InvalidValue
-from holdfast.tools.base import Json, ToolSpec
 from holdfast.tools.schema_cost import TooCostly, steps, visits
+from holdfast.tools.tool import Json, ToolSpec
 
 TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{limits.tool_name_chars_max}}}")
 WRONG_MAX = 5

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast import limits
-from holdfast.tools.base import Json
+from holdfast.tools.tool import Json
 
 _SAME_PLACE = ("not", "if", "then", "else")
 _SAME_PLACE_LISTS = ("allOf", "anyOf", "oneOf")

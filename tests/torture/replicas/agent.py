@@ -15,8 +15,8 @@ from holdfast.agents.base import Agent, Team
 from holdfast.core.codec import Value
 from holdfast.core.items import Permissions
 from holdfast.models.providers.openai_chat import OpenAIModel
-from holdfast.tools.base import ToolRun
 from holdfast.tools.function import FunctionToolset, tool
+from holdfast.tools.tool import ToolRun
 
 UPSTREAM = "TORTURE_UPSTREAM"
 LOG = "TORTURE_LOG"

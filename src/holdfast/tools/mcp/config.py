@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.tools.guard import shown
 from holdfast.tools.sandbox.sandbox import named_paths
+from holdfast.tools.web.address_guard import shown
 
 
 class Stdio(Value):

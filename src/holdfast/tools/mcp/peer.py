@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
 from holdfast.core.codec import Value
-from holdfast.tools.base import Json, ToolOutput
+from holdfast.tools.tool import Json, ToolOutput
 
 
 class Unavailable(Exception):

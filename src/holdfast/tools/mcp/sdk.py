@@ -34,7 +34,7 @@ from holdfast import limits
 from holdfast.core.items import Audio, File, Image, Inline, Part, Parts, Text
 from holdfast.environment import MCP_SERVER
 from holdfast.observe.events import trace_headers
-from holdfast.tools.base import Json, ToolOutput
+from holdfast.tools.files.reserved_files import data_named_by
 from holdfast.tools.mcp.config import Remote, Server, Stdio
 from holdfast.tools.mcp.peer import (
     CallFailed,
@@ -46,9 +46,9 @@ from holdfast.tools.mcp.peer import (
     Unavailable,
 )
 from holdfast.tools.process import Capture, kill_marked
-from holdfast.tools.reserved import data_named_by
 from holdfast.tools.sandbox.sandbox import Sandbox, named_paths
 from holdfast.tools.threads import in_thread
+from holdfast.tools.tool import Json, ToolOutput
 from holdfast.version import VERSION
 
 CALL_KEY = "holdfast/call_key"

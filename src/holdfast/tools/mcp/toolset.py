@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from holdfast.tools.base import Tool, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.execution import failure
 from holdfast.tools.mcp.config import Server
-from holdfast.tools.mcp.link import Link
-from holdfast.tools.mcp.loading import INSTALL, connecting_to, is_installed
+from holdfast.tools.mcp.connection import Link
+from holdfast.tools.mcp.lazy_sdk import INSTALL, connecting_to, is_installed
 from holdfast.tools.mcp.peer import CallFailed, Connect, Offered, ServerLost, Unavailable
 from holdfast.tools.names import valid_names
-from holdfast.tools.run import failure
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.schema import InvalidTool, checked
+from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec
 
 log = logging.getLogger("holdfast.tools")
 

@@ -4,7 +4,7 @@
    warning, `off` confines none. Nothing that a request, a session or a model says changes that.
 2. A command reads programs and libraries, reads and writes its roots, and has a home and a /tmp of its own.
    Network, and more roots, are declared in an agent file of the operator.
-3. What the server reads, reloads or runs (`tools/reserved.py`) is out of reach, whatever the roots: it is hidden, or
+3. What the server reads, reloads or runs (`tools/files/reserved_files.py`) is out of reach, whatever the roots: it is hidden, or
    cannot be changed.
 """
 
@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.tools.reserved import Reserved
+from holdfast.tools.files.reserved_files import Reserved
 from holdfast.tools.sandbox.backend import WAY_OUT, Backend, find_backend, launcher
 from holdfast.tools.threads import in_thread
 

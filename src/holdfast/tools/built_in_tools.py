@@ -1,0 +1,84 @@
+"""Tools that come with Holdfast: a spec, and the method that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.core.items import Text
+from holdfast.core.turns.events import Change
+from holdfast.tools.schema import checked
+from holdfast.tools.tool import Json, Tool, ToolOutput, ToolRun, ToolSpec
+
+Do: TypeAlias = Callable[[ToolRun], Awaitable[ToolOutput]]
+
+
+class BuiltTool:
+    """One of our own tools."""
+
+    def __init__(self, spec: ToolSpec, do: Do) -> None:
+        self.spec = checked(spec)
+        self._do = do
+
+    async def run(self, run: ToolRun) -> ToolOutput:
+        return await self._do(run)
+
+    def __repr__(self) -> str:
+        return f"<BuiltTool {self.spec.name}>"
+
+
+class BuiltToolset:
+    """Some of our own tools, and what their agent is told about them."""
+
+    def __init__(self, *tools: Tool, instruction: str = "") -> None:
+        self._tools = tools
+        self.instruction = instruction
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(each.spec.name for each in self._tools)
+
+    async def tools(self) -> tuple[Tool, ...]:
+        return self._tools
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(self.names)}>"
+
+
+def parameters(required: Sequence[str] = (), **properties: Json) -> str:
+    """The schema of a tool's arguments."""
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+    return msgspec.json.encode(schema).decode()
+
+
+def told(words: str, *changes: Change) -> ToolOutput:
+    """A good result, in words."""
+    return ToolOutput(content=(Text(text=words),), changes=changes)
+
+
+# What a schema has promised, to a type checker.
+
+
+def text_in(arguments: Mapping[str, Json], name: str, default: str = "") -> str:
+    value = arguments.get(name)
+    return value if isinstance(value, str) else default
+
+
+def number_in(arguments: Mapping[str, Json], name: str, default: int) -> int:
+    value = arguments.get(name)
+    return int(value) if isinstance(value, int | float) else default
+
+
+def texts_in(arguments: Mapping[str, Json], name: str) -> tuple[str, ...]:
+    value = arguments.get(name)
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()

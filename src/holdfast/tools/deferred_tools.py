@@ -1,0 +1,115 @@
+"""Tools that a model is told of once it has looked for them: `defer` of a toolset.
+
+Every tool that is offered is sent with every request. An agent with many may have some of them deferred: its model
+is given two tools in their place, one to search among them and one to load what it has found. What is loaded is
+session state: it lands with the turn, or not at all, and stays loaded for the rest of the conversation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from holdfast.core.codec import Decoder, Unreadable, Value, encode
+from holdfast.core.turns.events import StateSet
+from holdfast.tools.built_in_tools import BuiltTool, parameters, text_in, told
+from holdfast.tools.execution import failure
+from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec
+
+SEARCH, ADD = "search_tool", "add_tool"
+STATE = "loaded_tools"
+FOUND_MAX = 20
+
+
+class _Loaded(Value):
+    agents: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Agent → the tools that it has loaded."""
+
+
+_decode: Decoder[_Loaded] = Decoder(_Loaded)
+
+
+def loaded_by(agent: str, state: Mapping[str, str]) -> frozenset[str]:
+    """The deferred tools that an agent has loaded in a session, by its state."""
+    return frozenset(_read(state).agents.get(agent, ()))
+
+
+def is_offered(spec: ToolSpec, loaded: frozenset[str]) -> bool:
+    return not spec.deferred or spec.name in loaded
+
+
+def loaders(deferred: Sequence[ToolSpec]) -> tuple[Tool, ...]:
+    """The two tools by which a model finds and loads these; none if there are none."""
+    if not deferred:
+        return ()
+    known = {each.name: each for each in deferred}
+
+    async def search(run: ToolRun) -> ToolOutput:
+        found = matching(text_in(run.arguments, "query"), deferred)
+        if not found:
+            return told(f"None of {len(known)} tools has these words; try others, or fewer.")
+        lines = [f"{each.name}: {each.description}" for each in found[:FOUND_MAX]]
+        more = len(found) - len(lines)
+        ending = f"\n… and {more} more; use words that say more." if more else ""
+        return told("\n".join(lines) + ending)
+
+    async def add(run: ToolRun) -> ToolOutput:
+        name = text_in(run.arguments, "name")
+        if name not in known:
+            return failure(f"There is no tool {name!r} to load; look for it with {SEARCH}.")
+        before = _read(run.state)
+        mine = (*(each for each in before.agents.get(run.agent, ()) if each != name), name)
+        after = _Loaded(agents={**before.agents, run.agent: mine})
+        change = StateSet(name=STATE, value=encode(after).decode())
+        return told(f"{name} is loaded, and can be called from now on.", change)
+
+    return (
+        BuiltTool(
+            ToolSpec(
+                name=SEARCH,
+                description=f"Search among {len(known)} more tools, by words of their names and descriptions. "
+                f"Load what you find with {ADD}.",
+                parameters=parameters(
+                    ["query"], query={"type": "string", "description": "A few words."}
+                ),
+                read_only=True,
+                idempotent=True,
+            ),
+            search,
+        ),
+        BuiltTool(
+            ToolSpec(
+                name=ADD,
+                description=f"Load a tool that {SEARCH} has found, so that it can be called.",
+                parameters=parameters(
+                    ["name"], name={"type": "string", "description": "The tool's name."}
+                ),
+                read_only=True,
+                idempotent=True,
+                state=STATE,
+            ),
+            add,
+        ),
+    )
+
+
+def matching(query: str, specs: Sequence[ToolSpec]) -> list[ToolSpec]:
+    """Those with some of these words, the best first: most words, then words in the name, then as they came."""
+    words = {each.casefold() for each in re.findall(r"\w+", query.replace("_", " "))}
+
+    def score(spec: ToolSpec) -> tuple[int, int]:
+        name, about = spec.name.casefold(), spec.description.casefold()
+        in_name = sum(each in name for each in words)
+        return sum(each in name or each in about for each in words), in_name
+
+    scored = [(score(each), each) for each in specs]
+    best = sorted((each for each in scored if each[0][0]), key=lambda each: each[0], reverse=True)
+    return [spec for _, spec in best]
+
+
+def _read(state: Mapping[str, str]) -> _Loaded:
+    text = state.get(STATE, "")
+    found = _decode.lenient(text.encode()) if text else _Loaded()
+    return _Loaded() if isinstance(found, Unreadable) else found  # then they are looked for again

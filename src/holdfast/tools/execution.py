@@ -1,0 +1,234 @@
+"""Running one call: time and output bounded, nothing left behind.
+
+1. Whatever goes wrong with a tool is its output. What goes wrong with us (a store that does not answer, a turn
+   that is somebody else's now) travels.
+2. What comes out can be written to a journal and read back: a tool's own output is never trusted to.
+3. A tool's changes come with a good result only. An error remembers nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core.codec import Decoder, encode
+from holdfast.core.items import (
+    Audio,
+    Blob,
+    File,
+    Image,
+    Inline,
+    Link,
+    Part,
+    Parts,
+    Refusal,
+    Source,
+    Text,
+)
+from holdfast.core.transcript import ends
+from holdfast.core.turns.events import Change, MemoryAdded, MemoryDeleted, StateSet
+from holdfast.tools.schema import InvalidArguments as InvalidArguments
+from holdfast.tools.schema import parse_arguments as parse_arguments
+from holdfast.tools.tool import Tool, ToolOutput, ToolRun
+
+Keep: TypeAlias = Callable[[bytes, str], Awaitable[Blob]]
+"""Keeps bytes that are too large for an item."""
+
+PLAIN_TEXT = "text/plain; charset=utf-8"
+
+_read_back: Decoder[ToolOutput] = Decoder(ToolOutput)
+
+
+class _Failed(Exception):
+    """The tool did not come to an output; the message is what the model is told."""
+
+
+class BadOutput(Exception):
+    """What a tool returned cannot be kept; the message says why."""
+
+
+async def execute(tool: Tool, run: ToolRun, keep: Keep) -> ToolOutput:
+    """Run a tool within its bounds. Whatever goes wrong with it is its output.
+
+    Cancelling this cancels the tool. What `keep` raises is raised here.
+    """
+    spec = tool.spec
+    try:
+        output = await _attempt(tool, run)
+        _check(output, run)
+        return _readable(msgspec.structs.replace(output, content=await _fitted(output, keep)))
+    except _Failed as error:
+        return failure(str(error))
+    except BadOutput as error:
+        return failure(f"{spec.name!r} ran, but what it returned cannot be kept: {error}.")
+
+
+def failure(words: str) -> ToolOutput:
+    """An error, in words for the model."""
+    shown = clean(words)[: limits.tool_output_chars_max]
+    return ToolOutput(content=(Text(text=shown),), outcome="error")
+
+
+def clean(text: str) -> str:
+    """The same text, encodable: halves of characters, which no JSON can hold, are replaced."""
+    return text.encode(errors="replace").decode() if _is_broken(text) else text
+
+
+def _is_broken(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+async def _attempt(tool: Tool, run: ToolRun) -> ToolOutput:
+    """What the tool returned. Raises _Failed."""
+    spec = tool.spec
+    patience = asyncio.timeout(spec.timeout_s)
+    try:
+        async with patience:
+            return await tool.run(run)
+    except TimeoutError as error:
+        if not patience.expired():  # its own, from inside
+            raise _told(spec.name, error) from error
+        words = f"{spec.name!r} did not finish within {spec.timeout_s:g} s and was stopped."
+        raise _Failed(words) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # Something inside the tool was cancelled, and not we.
+        raise _told(spec.name, error) from error
+    except (Exception, SystemExit) as error:  # a tool is somebody else's code
+        raise _told(spec.name, error) from error
+
+
+def _told(name: str, error: BaseException) -> _Failed:
+    try:
+        words = str(error)
+    except Exception as worse:
+        words = f"and says nothing about it ({type(worse).__name__})"
+    return _Failed(f"{name!r} failed: {type(error).__name__}" + (f": {words}" if words else ""))
+
+
+# ── what a tool may return ───────────────────────────────────────────────────────────────────
+
+
+def _check(output: object, run: ToolRun) -> None:
+    if not isinstance(output, ToolOutput):
+        raise BadOutput(f"it is a {type(output).__name__}, not a ToolOutput")
+    if {type(output.content), type(output.changes)} != {tuple}:
+        raise BadOutput("its content and its changes have to be tuples")
+    if len(output.content) > limits.tool_parts_max:
+        raise BadOutput(f"it has {len(output.content)} parts, at most {limits.tool_parts_max}")
+    if output.outcome == "error" and output.changes:
+        raise BadOutput("an error cannot have changes")
+    if len(output.changes) > limits.tool_changes_max:
+        raise BadOutput(f"it has {len(output.changes)} changes, at most {limits.tool_changes_max}")
+    for change in output.changes:
+        _check_change(change, run)
+
+
+def _check_change(change: Change, run: ToolRun) -> None:
+    match change:
+        case StateSet(name=str(name), value=str(value)):
+            if not 1 <= len(name) <= limits.state_name_chars_max or not name.isprintable():
+                raise BadOutput(
+                    f"a name of state has 1–{limits.state_name_chars_max} printable characters"
+                )
+            _check_size(f"the state {name!r}", value, limits.state_value_bytes_max)
+            _check_json(name, value)
+        case MemoryAdded(memory_id=str(memory), agent=agent, text=str(text)):
+            _check_memory(memory, agent, run)
+            _check_size(f"the memory {memory!r}", text, limits.memory_text_bytes_max)
+        case MemoryDeleted(memory_id=str(memory), agent=agent):
+            _check_memory(memory, agent, run)
+        case _:
+            raise BadOutput(f"a {type(change).__name__} is not a change, or not a whole one")
+
+
+def _check_memory(memory: str, agent: str, run: ToolRun) -> None:
+    if not 1 <= len(memory) <= limits.memory_id_chars_max or not memory.isprintable():
+        raise BadOutput(f"a memory's id has 1–{limits.memory_id_chars_max} printable characters")
+    if agent != run.agent:
+        raise BadOutput(f"it changes a memory of {agent!r}, and belongs to {run.agent!r}")
+
+
+def _check_size(what: str, text: str, bytes_max: int) -> None:
+    size = len(text.encode(errors="surrogatepass"))
+    if size > bytes_max:
+        raise BadOutput(f"{what} has {size} bytes, at most {bytes_max}")
+
+
+def _check_json(name: str, value: str) -> None:
+    if not value:
+        return  # forgotten
+    try:
+        msgspec.json.decode(value)
+    except (ValueError, RecursionError) as error:
+        raise BadOutput(f"the state {name!r} is not JSON: {error}") from error
+
+
+def _readable(output: ToolOutput) -> ToolOutput:
+    """The same output, as a journal would give it back."""
+    try:
+        return _read_back.strict(encode(output))
+    except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
+        raise BadOutput(str(error)) from error
+
+
+# ── what a model is shown of it ──────────────────────────────────────────────────────────────
+
+
+async def _fitted(output: ToolOutput, keep: Keep) -> Parts:
+    """Content that fits a prompt and an item: long text shortened, large bytes kept as blobs."""
+    room = limits.tool_output_chars_max
+    fitted: list[Part] = []
+    for part in output.content:
+        if isinstance(part, Text | Refusal):
+            if not isinstance(part.text, str):
+                raise BadOutput("its text is not text")
+            text = clean(part.text)
+            parts = await _shortened(text, room, keep)
+            fitted += parts if isinstance(part, Text) else (Refusal(text=parts[0].text),)
+            room = max(0, room - len(text))
+        elif isinstance(part, Image | Audio | File):
+            source = await _placed(part.source, keep)
+            fitted.append(msgspec.structs.replace(part, source=source))
+        else:
+            raise BadOutput(f"a {type(part).__name__} is not a part")
+    return tuple(fitted)
+
+
+async def _shortened(text: str, room: int, keep: Keep) -> tuple[Text, *tuple[File, ...]]:
+    """The text if there is room for it; else its two ends, and the whole of it in a blob."""
+    if len(text) <= room:
+        return (Text(text=text),)
+    shown = Text(text=ends(text, room))
+    data = text.encode()
+    if len(data) > limits.tool_output_bytes_max:
+        return (shown,)
+    return (shown, File(source=await keep(data, PLAIN_TEXT), name="output.txt"))
+
+
+async def _placed(source: Source, keep: Keep) -> Source:
+    match source:
+        case Inline(data=data, media_type=media_type):
+            if not isinstance(data, bytes):
+                raise BadOutput("its bytes are not bytes")
+            if len(data) > limits.tool_output_bytes_max:
+                raise BadOutput(
+                    f"a file in it has {len(data)} bytes, at most {limits.tool_output_bytes_max}"
+                )
+            if len(data) > limits.inline_bytes_max:
+                return await keep(data, media_type)
+            return source
+        case Blob() | Link():
+            return source
+        case _:
+            raise BadOutput(f"a {type(source).__name__} is not a place for bytes")

@@ -1,0 +1,81 @@
+"""Some of a toolset's tools, and other words about them: what an agent file may say of any toolset."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from holdfast.tools.tool import (
+    Tool,
+    ToolOutput,
+    ToolRun,
+    Toolset,
+    instruction_of,
+    is_foreign,
+    named_in,
+)
+
+ORIGINAL = "{ORIGINAL_INSTRUCTIONS}"
+"""Stands, in an instruction, for what the toolset itself says."""
+
+
+class ChosenToolset:
+    """A toolset, seen through a choice."""
+
+    def __init__(
+        self,
+        inner: Toolset,
+        *,
+        only: Collection[str] | None = None,
+        instruction: str | None = None,
+        deferred: Collection[str] | None = (),
+    ) -> None:
+        """`only`: these of its tools; None: all. `instruction`: in place of its own; None: its own.
+        `deferred`: those that a model has to look for; None: all.
+        """
+        self._inner = inner
+        self._only = only
+        self._instruction = instruction
+        self._deferred = deferred
+
+    @property
+    def foreign(self) -> bool:
+        return is_foreign(self._inner)
+
+    @property
+    def named(self) -> Collection[str]:
+        return named_in(self._inner) if self._only is None else self._only
+
+    @property
+    def instruction(self) -> str:
+        own = instruction_of(self._inner)
+        return own if self._instruction is None else self._instruction.replace(ORIGINAL, own)
+
+    async def tools(self) -> tuple[Tool, ...]:
+        tools = await self._inner.tools()
+        offered = (tool for tool in tools if self._only is None or tool.spec.name in self._only)
+        return tuple(
+            _Deferred(tool) if self._deferred is None or tool.spec.name in self._deferred else tool
+            for tool in offered
+        )
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def __repr__(self) -> str:
+        return f"<Chosen {self._inner!r}>"
+
+
+class _Deferred:
+    """A tool that a model has to look for."""
+
+    def __init__(self, inner: Tool) -> None:
+        self.spec = msgspec.structs.replace(inner.spec, deferred=True)
+        self._inner = inner
+
+    async def run(self, run: ToolRun) -> ToolOutput:
+        return await self._inner.run(run)
+
+    def __repr__(self) -> str:
+        return f"<Deferred {self._inner!r}>"

@@ -1,0 +1,1 @@
+"""The toolsets that an agent file may name."""

@@ -1,0 +1,139 @@
+"""Reading pages of the web: the `fetch` toolset.
+
+It only reads, so it needs no permission; where it may go is the guard's business (`web/address_guard.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from urllib.parse import urlsplit
+
+from holdfast import limits
+from holdfast.tools.built_in_tools import (
+    BuiltTool,
+    BuiltToolset,
+    number_in,
+    parameters,
+    text_in,
+    texts_in,
+    told,
+)
+from holdfast.tools.execution import failure
+from holdfast.tools.threads import in_thread
+from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.web.address_guard import WEB_PORTS, FetchFailed, Guard, host_of, shown
+from holdfast.tools.web.page_text import page_text
+from holdfast.tools.web.web_client import Answer, Web
+
+TIMEOUT_S = 30.0
+
+_TEXTUAL = re.compile(
+    r"text/.*|application/(.*\+)?(json|xml|yaml|javascript|x-ndjson|toml|x-www-form-urlencoded)"
+)
+_CHARSET = re.compile(
+    r"charset=[\"']?(utf-8|utf-16|us-ascii|iso-8859-\d{1,2}|windows-125\d|koi8-[ru]|gbk|gb18030|big5|shift_jis|euc-jp|euc-kr)\b"
+)
+"""Those of the web. Python has more, and some of them are not about text."""
+_HTML = ("text/html", "application/xhtml+xml")
+_HEADERS = {"User-Agent": "holdfast", "Accept": "text/markdown, text/html, text/plain, */*;q=0.5"}
+
+_URLS: Json = {
+    "type": "array",
+    "items": {"type": "string"},
+    "minItems": 1,
+    "maxItems": limits.web_pages_max,
+    "description": "Addresses to read, http or https.",
+}
+_FORMAT: Json = {
+    "type": "string",
+    "enum": ["markdown", "text", "html"],
+    "description": "How to show a web page: markdown unless said otherwise.",
+}
+_TIMEOUT: Json = {
+    "type": "integer",
+    "minimum": 1,
+    "maximum": 300,
+    "description": "How long to wait for each, in seconds.",
+}
+
+
+class FetchToolset(BuiltToolset):
+    """One tool, `fetch`."""
+
+    def __init__(self, guard: Guard | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Without a `guard` of its own: the open web, on the usual ports."""
+        self._web = Web(
+            guard or Guard(ports=WEB_PORTS),
+            bytes_max=limits.web_body_bytes_max,
+            timeout_s=timeout_s,
+            cuts=True,
+        )
+        self._timeout_s = timeout_s
+        spec = ToolSpec(
+            name="fetch",
+            description="Read pages of the web. Shows their text; nothing is sent but the address.",
+            parameters=parameters(["urls"], urls=_URLS, format=_FORMAT, timeout=_TIMEOUT),
+            read_only=True,
+            idempotent=True,
+            timeout_s=max(timeout_s, 300.0) + 5,
+        )
+        super().__init__(BuiltTool(spec, self._fetch))
+
+    async def _fetch(self, run: ToolRun) -> ToolOutput:
+        urls = texts_in(run.arguments, "urls")
+        style = text_in(run.arguments, "format", "markdown")
+        timeout_s = float(number_in(run.arguments, "timeout", 0)) or self._timeout_s
+        pages = await asyncio.gather(*(self._page(url, style, timeout_s) for url in urls))
+        if not any(is_read for is_read, _ in pages):
+            return failure("\n\n".join(words for _, words in pages))
+        if len(pages) == 1:
+            return told(pages[0][1])
+        shares = limits.tool_output_chars_max // len(pages)
+        return told(
+            "\n\n".join(
+                _headed(url, words, shares) for url, (_, words) in zip(urls, pages, strict=True)
+            )
+        )
+
+    async def _page(self, url: str, style: str, timeout_s: float) -> tuple[bool, str]:
+        """Whether it could be read, and what is to be said about it."""
+        try:
+            host_of(url)
+            if "@" in urlsplit(url).netloc:
+                raise FetchFailed(url, "it holds a user name; leave that out", transient=False)
+            answer = await self._web.ask(url, headers=_HEADERS, timeout_s=timeout_s)
+        except FetchFailed as error:
+            return False, f"{shown(url)} could not be read: {error.why}."
+        if answer.status != 200:
+            return False, f"{shown(url)} could not be read: it answers {answer.status}."
+        is_text, words = await in_thread(lambda: readable(answer, style), name="page")
+        return is_text, words if is_text else f"{shown(url)} could not be read: {words}."
+
+
+def readable(answer: Answer, style: str = "markdown") -> tuple[bool, str]:
+    """An answer's text, and that it is one; or what else it is."""
+    kind, _, options = answer.headers.get("content-type", "text/plain").partition(";")
+    kind = kind.strip().lower()
+    if _TEXTUAL.fullmatch(kind) is None or b"\0" in answer.body[:4096]:
+        return False, f"it is not text but {kind[:100] or 'bytes'}"
+    text = answer.body.decode(_charset(options), errors="replace")
+    if kind in _HTML and style != "html":
+        text = page_text(text, marks=style == "markdown")
+    read = f"only the first {len(answer.body)} bytes were read"
+    cut = f"\n[… {read} …]" if answer.cut else ""
+    return True, f"{text}{cut}" if text else "[nothing is there]"
+
+
+def _charset(options: str) -> str:
+    found = _CHARSET.search(options.lower())
+    return found[1] if found else "utf-8"
+
+
+def _headed(url: str, words: str, chars: int) -> str:
+    cut = (
+        words
+        if len(words) <= chars
+        else f"{words[:chars]}\n[… {len(words) - chars} characters left out …]"
+    )
+    return f"── {shown(url)}\n{cut}"

@@ -1,0 +1,27 @@
+"""Room to think: the `think` toolset. Nothing happens but that the thought is in the conversation."""
+
+from __future__ import annotations
+
+from holdfast.tools.built_in_tools import BuiltTool, BuiltToolset, parameters, told
+from holdfast.tools.tool import ToolOutput, ToolRun, ToolSpec
+
+INSTRUCTION = """\
+Before you act on something difficult, use your think tool: what is asked for, what you know, what is missing, and
+whether what you are about to do follows the rules that you were given."""
+
+
+class ThinkToolset(BuiltToolset):
+    """One tool, `think`."""
+
+    def __init__(self) -> None:
+        spec = ToolSpec(
+            name="think",
+            description="Think about something. It learns and changes nothing; the thought is kept.",
+            parameters=parameters(["thought"], thought={"type": "string"}),
+            read_only=True,
+            idempotent=True,
+        )
+        super().__init__(BuiltTool(spec, self._think), instruction=INSTRUCTION)
+
+    async def _think(self, run: ToolRun) -> ToolOutput:
+        return told("Go on.")
