@@ -21,7 +21,7 @@ from time import perf_counter_ns, process_time_ns
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.agents.base import Agent, Team
+from holdfast.agents.agent import Agent, Team
 from holdfast.core.grants import Grant
 from holdfast.core.history.conversation import Snapshot, commit_of
 from holdfast.core.items import AssistantMessage, Blob, Text, UserMessage

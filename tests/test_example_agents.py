@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.agents.file import check_agent_file
+from holdfast.agents.file.agent_file import check_agent_file
 from holdfast.server.agents import load_directory
 from holdfast.testing import ScriptedModel, says
 from tests import repository

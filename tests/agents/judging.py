@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from holdfast.agents.file import Checked, check_agent_file
-from holdfast.agents.shaping import Problem
+from holdfast.agents.file.agent_file import Checked, check_agent_file
+from holdfast.agents.file.shape_checks import Problem
 from tests import markdown, repository
 
 PLACE = "fuzzed.yaml"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 
-from holdfast.agents.base import ModelConfig
+from holdfast.agents.agent import ModelConfig
 from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue
 from holdfast.models.model import Dialect, Prompt

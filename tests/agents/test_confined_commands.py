@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.base import Agent
-from holdfast.agents.file import Checked, check_agent_file
+from holdfast.agents.agent import Agent
+from holdfast.agents.file.agent_file import Checked, check_agent_file
 from holdfast.agents.registry import Registry
 from holdfast.agents.sources import Supplies, parse_source
 from holdfast.tools.execution import execute

@@ -7,10 +7,10 @@ from typing import get_args
 
 import pytest
 
-from holdfast.agents import shape
-from holdfast.agents.shape import GONE, NOT_RUN, TOOLSETS_NOT_RUN, AnyToolset, Shape
+from holdfast.agents.file import shapes
+from holdfast.agents.file.shapes import GONE, NOT_RUN, TOOLSETS_NOT_RUN, AnyToolset, Shape
 from tests import repository
-from tests.agents.test_file import in_agent, in_model, read
+from tests.agents.file.test_agent_file import in_agent, in_model, read
 
 PAGE = repository.ROOT / "docs/reference/agent-file.md"
 
@@ -21,29 +21,29 @@ TOOLSET_FIELDS = (
 )
 
 FIELDS: Mapping[type[Shape], str] = {
-    shape.FileShape: "agents mcps metadata models permissions providers rag version",
-    shape.AgentShape: (
+    shapes.FileShape: "agents mcps metadata models permissions providers rag version",
+    shapes.AgentShape: (
         "add_date add_description_parameter add_environment_info add_prompt_files code_mode_tools commands "
         "description fallback handoffs hooks instruction max_consecutive_tool_calls max_iterations "
         "max_old_tool_call_tokens model num_history_items rag skills structured_output sub_agents toolsets "
         "welcome_message"
     ),
-    shape.CommandShape: "description instruction",
-    shape.StructuredOutputShape: "description name schema strict",
-    shape.FallbackShape: "cooldown models retries",
-    shape.HooksShape: "notification on_user_input post_tool_use pre_tool_use session_end session_start stop",
-    shape.HookMatcherShape: "hooks matcher",
-    shape.HookShape: "command timeout type",
-    shape.ModelShape: (
+    shapes.CommandShape: "description instruction",
+    shapes.StructuredOutputShape: "description name schema strict",
+    shapes.FallbackShape: "cooldown models retries",
+    shapes.HooksShape: "notification on_user_input post_tool_use pre_tool_use session_end session_start stop",
+    shapes.HookMatcherShape: "hooks matcher",
+    shapes.HookShape: "command timeout type",
+    shapes.ModelShape: (
         "base_url frequency_penalty headers max_tokens model parallel_tool_calls presence_penalty provider "
         "provider_opts routing temperature thinking_budget token_key top_p track_usage"
     ),
-    shape.ProviderShape: "api_type base_url headers token_key",
-    shape.MetadataShape: "author description license readme version",
-    shape.PermissionsShape: "allow ask deny",
-    shape.McpShape: "args command config defer env instruction name ref remote tools version",
-    shape.RemoteShape: "headers transport_type url",
-    shape.ScriptShape: "args cmd description env required working_dir",
+    shapes.ProviderShape: "api_type base_url headers token_key",
+    shapes.MetadataShape: "author description license readme version",
+    shapes.PermissionsShape: "allow ask deny",
+    shapes.McpShape: "args command config defer env instruction name ref remote tools version",
+    shapes.RemoteShape: "headers transport_type url",
+    shapes.ScriptShape: "args cmd description env required working_dir",
     **dict.fromkeys(get_args(AnyToolset), TOOLSET_FIELDS),
 }
 """Our own list of what the format has, in versions 5 to 7; what lies below a field that is not run is not in it."""
@@ -81,15 +81,15 @@ def test_what_is_not_run_is_told_with_its_name(of: type[Shape], field: str) -> N
 
 def _file_with(of: type[Shape], field: str) -> str:
     """A file that is fine but for this field."""
-    if of is shape.FileShape:
+    if of is shapes.FileShape:
         return f"{field}: {{}}\n" + in_agent("")
-    if of is shape.AgentShape:
+    if of is shapes.AgentShape:
         return in_agent(f"{field}: 1")
-    if of is shape.HooksShape:
+    if of is shapes.HooksShape:
         return in_agent(f"hooks: {{{field}: []}}")
-    if of is shape.ModelShape:
+    if of is shapes.ModelShape:
         return in_model(f"{field}: []")
-    if of is shape.McpShape:
+    if of is shapes.McpShape:
         return f"mcps: {{m: {{command: a, {field}: 1}}}}\n" + in_agent("")
     needed = {"script": "shell: {a: {cmd: b}}, ", "mcp": "command: a, ", "openapi": "url: a.yaml, "}
     tag = str(of.__struct_config__.tag)
@@ -127,21 +127,21 @@ def _name(of: type[Shape]) -> str:
 
 
 NAMES: Mapping[type[Shape], str] = {
-    shape.FileShape: "a file",
-    shape.AgentShape: "an agent",
-    shape.CommandShape: "`commands`",
-    shape.StructuredOutputShape: "`structured_output`",
-    shape.FallbackShape: "`fallback`",
-    shape.HooksShape: "`hooks`",
-    shape.HookMatcherShape: "a matcher of hooks",
-    shape.HookShape: "a hook",
-    shape.ModelShape: "a model",
-    shape.ProviderShape: "a provider",
-    shape.MetadataShape: "`metadata`",
-    shape.PermissionsShape: "`permissions`",
-    shape.McpShape: "`mcps`",
-    shape.RemoteShape: "`remote`",
-    shape.ScriptShape: "a command of `script`",
+    shapes.FileShape: "a file",
+    shapes.AgentShape: "an agent",
+    shapes.CommandShape: "`commands`",
+    shapes.StructuredOutputShape: "`structured_output`",
+    shapes.FallbackShape: "`fallback`",
+    shapes.HooksShape: "`hooks`",
+    shapes.HookMatcherShape: "a matcher of hooks",
+    shapes.HookShape: "a hook",
+    shapes.ModelShape: "a model",
+    shapes.ProviderShape: "a provider",
+    shapes.MetadataShape: "`metadata`",
+    shapes.PermissionsShape: "`permissions`",
+    shapes.McpShape: "`mcps`",
+    shapes.RemoteShape: "`remote`",
+    shapes.ScriptShape: "a command of `script`",
 }
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agents.base import ModelConfig
+from holdfast.agents.agent import ModelConfig
 from holdfast.models.http.request_headers import Headers
 from holdfast.models.model import ModelFailed
 from holdfast.models.servers import Api
 from holdfast.server.models import Models
 from holdfast.testing import FakeUpstream, Reply
-from tests.agents.test_file import SMALL, in_model, problems, read
+from tests.agents.file.test_agent_file import SMALL, in_model, problems, read
 from tests.models.talking import heard
 
 FILE = """

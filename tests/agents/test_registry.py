@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.agents.base import Agent, ModelConfig, Source, Team
-from holdfast.agents.fetch import Fetcher
+from holdfast.agents.agent import Agent, ModelConfig, Source, Team
 from holdfast.agents.registry import (
     Broken,
     Chosen,
@@ -22,6 +21,7 @@ from holdfast.agents.registry import (
     Removed,
     Report,
 )
+from holdfast.agents.remote_files import Fetcher
 from holdfast.agents.sources import (
     Directory,
     FileSource,

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.agents.base import Source
-from holdfast.agents.fetch import Fetcher
-from holdfast.agents.file import Checked
+from holdfast.agents.agent import Source
+from holdfast.agents.file.agent_file import Checked
+from holdfast.agents.remote_files import Fetcher
 from holdfast.agents.sources import (
     DemoSource,
     Directory,
@@ -404,7 +404,7 @@ async def test_a_server_that_says_not_modified_unasked_is_refused(site: Web) -> 
 # ── modules ──
 
 MODULE = """
-from holdfast.agents.base import Agent, ModelConfig, Team
+from holdfast.agents.agent import (Agent, ModelConfig, Team)
 from tests.agents.models import Mute
 
 model = Mute(ModelConfig(provider="a", model="b"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.agents.base import ModelConfig
+from holdfast.agents.agent import ModelConfig
 from holdfast.cli import checkup
 from holdfast.cli.agents import Report
 from holdfast.cli.checkup import Finding

@@ -16,7 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.cli import main
 from holdfast.core.items import Permissions
 from holdfast.testing import ScriptedModel, says

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from playwright.async_api import Browser, async_playwright, expect
 
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.core.items import Permissions, plain_text
 from holdfast.core.turns.deltas import Delta
 from holdfast.core.turns.events import Usage

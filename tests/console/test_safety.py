@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from playwright.async_api import Browser, expect
 
-from holdfast.agents.base import Command
+from holdfast.agents.agent import Command
 from holdfast.core.items import plain_text
 from holdfast.ids import Tenant
 from holdfast.models.model import ModelFailed, Prompt

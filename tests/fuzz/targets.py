@@ -14,9 +14,9 @@ from unittest.mock import patch
 import msgspec
 from msgspec import Struct
 
-from holdfast.agents import file as agent_file
-from holdfast.agents.document import Document, Mark, Node, Plain, read_document
-from holdfast.agents.schema import DESCRIPTIONS
+from holdfast.agents.file import agent_file
+from holdfast.agents.file.document import Document, Mark, Node, Plain, read_document
+from holdfast.agents.file.schema import DESCRIPTIONS
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
 from holdfast.ids import CallId, MessageId, TurnId

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agents.base import Agent, Team
+from holdfast.agents.agent import Agent, Team
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import (

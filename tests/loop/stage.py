@@ -16,7 +16,7 @@ from hashlib import sha256
 
 import msgspec
 
-from holdfast.agents.base import Agent, Team
+from holdfast.agents.agent import Agent, Team
 from holdfast.core.grants import Grant
 from holdfast.core.history.checks import check_turn
 from holdfast.core.history.conversation import Snapshot

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.core.grants import Grant
 from holdfast.core.history.conversation import SettingsChanged
 from holdfast.core.items import Permissions, SessionSettings, ToolCall, text_of

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from holdfast import limits
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.core.history.conversation import (
     Snapshot,
     Summarized,

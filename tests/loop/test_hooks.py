@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.core.grants import Grant
 from holdfast.core.items import Permissions, ToolCall, ToolResult, text_of
 from holdfast.core.turns import events as ev

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from holdfast.agents.base import Team
+from holdfast.agents.agent import Team
 from holdfast.core.history.conversation import Flagged, Snapshot, Visibility, seen_by_people
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import AssistantMessage, Summary, UserMessage, plain_text, text_of

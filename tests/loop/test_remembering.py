@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agents.base import Agent, Team
+from holdfast.agents.agent import Agent, Team
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import plain_text
 from holdfast.core.policy import Policy

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents.base import Team
+from holdfast.agents.agent import Team
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Image, Inline, Permissions, Text, plain_text
 from holdfast.core.turns.events import TurnRequest

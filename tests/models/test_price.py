@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agents.base import ModelConfig
+from holdfast.agents.agent import ModelConfig
 from holdfast.core.turns.deltas import UsageDelta
 from holdfast.core.turns.events import Usage
 from holdfast.models.model import ModelFailed

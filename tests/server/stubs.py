@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 from holdfast import limits
-from holdfast.agents.base import Agent, Team
+from holdfast.agents.agent import Agent, Team
 from holdfast.config import Auth
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import Permissions, plain_text

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.base import ModelConfig
+from holdfast.agents.agent import ModelConfig
 from holdfast.config import TenantAgents
 from holdfast.core.history.conversation import Snapshot
 from holdfast.errors import (

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.core.turns.events import Usage
 from holdfast.models.price import Price, PricedModel
 from holdfast.testing import Gate, ScriptedModel, says

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.core.items import Permissions
 from holdfast.ids import CallId, ResultId, TurnId
 from holdfast.store.memory_store import MemoryStore

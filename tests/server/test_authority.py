@@ -19,8 +19,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import pytest
 
-from holdfast.agents.base import Agent
-from holdfast.agents.file import check_agent_file
+from holdfast.agents.agent import Agent
+from holdfast.agents.file.agent_file import check_agent_file
 from holdfast.core.history.conversation import SettingsChanged, SettingsMerged
 from holdfast.core.items import Permissions, SessionSettings, plain_text
 from holdfast.core.turns.events import StateSet

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import ScriptedModel
 from holdfast.tools.hooks import Hook, Hooks

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.core.items import Permissions
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import GrantId, Tenant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.core.history.conversation import SettingsChanged
 from holdfast.core.items import SessionSettings, TurnLimits
 from holdfast.core.policy import Policy

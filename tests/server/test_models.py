@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents.base import ModelConfig
+from holdfast.agents.agent import ModelConfig
 from holdfast.errors import InvalidValue
 from holdfast.models.http.http_model import HttpModel
 from holdfast.models.servers import SERVERS, Server

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.base import ModelConfig
+from holdfast.agents.agent import ModelConfig
 from holdfast.agents.registry import Registry
 from holdfast.agents.sources import Supplies, parse_source
 from holdfast.config import load_config
@@ -482,7 +482,7 @@ async def test_a_python_source_is_reserved_with_what_it_imports(
     (tmp_path / "orchard_helpers.py").write_text("NAME = 'root'\n")
     (tmp_path / "orchard.py").write_text(
         "from orchard_helpers import NAME\n"
-        "from holdfast.agents.base import Agent\n"
+        "from holdfast.agents.agent import Agent\n"
         "from holdfast.testing import ScriptedModel\n"
         "agent = Agent(NAME, ScriptedModel())\n"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.base import Team
+from holdfast.agents.agent import Team
 from holdfast.agents.registry import Registry
 from holdfast.agents.sources import Supplies, parse_source
 from holdfast.core.turns.events import TurnRequest

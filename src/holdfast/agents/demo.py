@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.agents.base import Agent, ModelConfig, ModelFactory, Team
+from holdfast.agents.agent import Agent, ModelConfig, ModelFactory, Team
 from holdfast.core.items import Permissions, Text
 from holdfast.core.turns.events import StateSet
 from holdfast.tools.function import FunctionToolset, tool

@@ -27,9 +27,9 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from holdfast import limits
-from holdfast.agents.base import Agent, Command, Source, Team
-from holdfast.agents.fetch import shown_key
-from holdfast.agents.file_reserved import files_of_hooks
+from holdfast.agents.agent import Agent, Command, Source, Team
+from holdfast.agents.file.reserved_files import files_of_hooks
+from holdfast.agents.remote_files import shown_key
 from holdfast.agents.sources import Directory, InvalidSource, Origin, reserved_by
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Snapshot

@@ -33,9 +33,9 @@ import msgspec
 
 from holdfast import limits
 from holdfast.agents import demo
-from holdfast.agents.base import Agent, ModelFactory, Source, Team
-from holdfast.agents.fetch import Fetched, Fetcher, FetchFailed, shown
-from holdfast.agents.file import Checked, assemble, check_agent_file, check_models
+from holdfast.agents.agent import Agent, ModelFactory, Source, Team
+from holdfast.agents.file.agent_file import Checked, assemble, check_agent_file, check_models
+from holdfast.agents.remote_files import Fetched, Fetcher, FetchFailed, shown
 from holdfast.core.codec import Value
 from holdfast.errors import HoldfastError, InvalidValue, SourceUnusable
 from holdfast.tools.files.reserved_files import Names, Reserved

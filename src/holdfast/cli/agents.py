@@ -14,12 +14,12 @@ import click
 import msgspec
 
 from holdfast.agents import demo
-from holdfast.agents.base import ModelConfig
-from holdfast.agents.fetch import Fetcher
-from holdfast.agents.file import Checked
+from holdfast.agents.agent import ModelConfig
+from holdfast.agents.file.agent_file import Checked
+from holdfast.agents.file.schema import agent_file_schema
+from holdfast.agents.file.shape_checks import Problem
 from holdfast.agents.registry import Broken, Listed, Registry
-from holdfast.agents.schema import agent_file_schema
-from holdfast.agents.shaping import Problem
+from holdfast.agents.remote_files import Fetcher
 from holdfast.agents.sources import (
     DemoSource,
     Directory,

@@ -11,7 +11,7 @@ from collections import defaultdict
 from contextlib import nullcontext
 
 from holdfast import limits
-from holdfast.agents.base import Agent, Team
+from holdfast.agents.agent import Agent, Team
 from holdfast.core.history.conversation import changed_memories
 from holdfast.core.items import (
     HandOff,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast import limits
-from holdfast.agents.base import Agent, Team
+from holdfast.agents.agent import Agent, Team
 from holdfast.core.codec import Value
 from holdfast.core.items import ToolCall
 from holdfast.core.turns.events import ToolDefinition

@@ -18,7 +18,7 @@ from contextlib import aclosing
 import msgspec
 
 from holdfast import limits
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.core.codec import Unreadable, Value, encode
 from holdfast.core.history.conversation import (
     Snapshot,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Snapshot, further, seen_in_turn
 from holdfast.core.items import Path, Summary

@@ -21,7 +21,7 @@ import logging
 import msgspec
 
 from holdfast import limits
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.core.codec import Value
 from holdfast.core.items import ToolCall, ToolResult, text_of
 from holdfast.core.ports import OpenTurn

@@ -13,7 +13,7 @@ from typing import TypeVar, assert_never
 
 import msgspec
 
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.core.items import Text, ToolCall, WaitsFor, result_for
 from holdfast.core.ports import OpenTurn
 from holdfast.core.turns import events as ev

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from holdfast import limits
-from holdfast.agents.base import Agent, Team
+from holdfast.agents.agent import Agent, Team
 from holdfast.core.items import Path, Text, ToolCall, result_for
 from holdfast.core.ports import OpenTurn
 from holdfast.core.turns import events as ev

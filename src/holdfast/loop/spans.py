@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from holdfast.agents.base import Agent, Team
+from holdfast.agents.agent import Agent, Team
 from holdfast.core.items import ToolCall
 from holdfast.core.ports import OpenTurn
 from holdfast.core.turns.deltas import Accumulator

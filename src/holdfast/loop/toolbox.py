@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import changed_state
 from holdfast.core.ports import OpenTurn

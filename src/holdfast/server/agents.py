@@ -9,8 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import assert_never
 
-from holdfast.agents.base import Agent, ModelFactory, Team
-from holdfast.agents.fetch import Fetcher, shown_key
+from holdfast.agents.agent import Agent, ModelFactory, Team
 from holdfast.agents.registry import (
     Broken,
     Chosen,
@@ -20,6 +19,7 @@ from holdfast.agents.registry import (
     Removed,
     Report,
 )
+from holdfast.agents.remote_files import Fetcher, shown_key
 from holdfast.agents.sources import Supplies, parse_source
 from holdfast.config import TenantAgents
 from holdfast.core.history.conversation import Snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from holdfast.agents.base import Agent, Command, Team
+from holdfast.agents.agent import Agent, Command, Team
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.ports import Play

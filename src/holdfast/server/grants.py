@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from holdfast import limits
-from holdfast.agents.fetch import shown_key
+from holdfast.agents.remote_files import shown_key
 from holdfast.core.grants import canonical, held_by, holder
 from holdfast.core.items import ToolCall
 from holdfast.errors import InvalidId, SessionMissing

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TypedDict, assert_never
 
 from holdfast import limits
-from holdfast.agents.base import ModelConfig
+from holdfast.agents.agent import ModelConfig
 from holdfast.errors import InvalidValue
 from holdfast.models.demo.demo_model import DemoModel
 from holdfast.models.fallback import FallbackModel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.agents.base import Agent
+from holdfast.agents.agent import Agent
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.log import Log
 from holdfast.core.items import Item

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from holdfast import limits
-from holdfast.agents.fetch import Fetcher
+from holdfast.agents.remote_files import Fetcher
 from holdfast.tools.execution import execute
 from holdfast.tools.schema import parse_arguments
 from holdfast.tools.tool import Json, ToolOutput

@@ -11,7 +11,7 @@ import os
 
 import msgspec
 
-from holdfast.agents.base import Agent, Team
+from holdfast.agents.agent import Agent, Team
 from holdfast.core.codec import Value
 from holdfast.core.items import Permissions
 from holdfast.models.providers.openai_chat import OpenAIModel

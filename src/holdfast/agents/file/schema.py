@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.agents.shape import NOT_RUN, TOOLSETS_NOT_RUN, FileShape, Shape
+from holdfast.agents.file.shapes import NOT_RUN, TOOLSETS_NOT_RUN, FileShape, Shape
 
 Schema: TypeAlias = dict[str, Any]
 

@@ -9,9 +9,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from holdfast import limits
-from holdfast.agents.document import Unreadable, Where, read_document
-from holdfast.agents.file_models import UNTRUSTED
-from holdfast.agents.shape import (
+from holdfast.agents.file.document import Unreadable, Where, read_document
+from holdfast.agents.file.models import UNTRUSTED
+from holdfast.agents.file.shape_checks import Findings, suggest
+from holdfast.agents.file.shapes import (
     AgentShape,
     AnyToolset,
     Deferred,
@@ -31,8 +32,7 @@ from holdfast.agents.shape import (
     TodoToolsetShape,
     ToolsetShape,
 )
-from holdfast.agents.shaping import Findings, suggest
-from holdfast.agents.variables import filled_in
+from holdfast.agents.file.variables import filled_in
 from holdfast.core.codec import encode
 from holdfast.core.items import Permissions
 from holdfast.tools.built_in_tools import BuiltToolset

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agents import versions
-from holdfast.agents.document import Document, Node, Where, read_document
-from holdfast.agents.versions import CURRENT, STEPS, NotRead
+from holdfast.agents.file import versions
+from holdfast.agents.file.document import Document, Node, Where, read_document
+from holdfast.agents.file.versions import CURRENT, STEPS, NotRead
+from tests.agents.file.test_agent_file import SMALL, in_agent, problems, read, warnings
 from tests.agents.judging import judge, real_files
-from tests.agents.test_file import SMALL, in_agent, problems, read, warnings
 
 READ = (*STEPS, CURRENT)
 

@@ -13,15 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import limits
-from holdfast.agents.base import Command, ModelConfig, Team
-from holdfast.agents.file import AgentFile, assemble, check_agent_file
-from holdfast.agents.shape import (
-    NOT_RUN,
-    TOOLSETS_NOT_RUN,
-    AgentShape,
-    FileShape,
-    ModelShape,
-)
+from holdfast.agents.agent import Command, ModelConfig, Team
+from holdfast.agents.file.agent_file import AgentFile, assemble, check_agent_file
+from holdfast.agents.file.shapes import NOT_RUN, TOOLSETS_NOT_RUN, AgentShape, FileShape, ModelShape
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.core.turns.events import Parameters

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import get_args
 
-from holdfast.agents.shape import (
+from holdfast.agents.file.shapes import (
     AgentShape,
     FileShape,
     McpShape,

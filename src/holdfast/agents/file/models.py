@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.agents.base import ModelConfig
-from holdfast.agents.document import Where
-from holdfast.agents.shape import AgentShape, ApiType, CostShape, FileShape, ModelShape
-from holdfast.agents.shaping import Findings, suggest
-from holdfast.agents.variables import filled_in
+from holdfast.agents.agent import ModelConfig
+from holdfast.agents.file.document import Where
+from holdfast.agents.file.shape_checks import Findings, suggest
+from holdfast.agents.file.shapes import AgentShape, ApiType, CostShape, FileShape, ModelShape
+from holdfast.agents.file.variables import filled_in
 from holdfast.core.codec import Value
 from holdfast.core.turns.events import Parameters
 from holdfast.models.http.request_headers import Headers, header_problem

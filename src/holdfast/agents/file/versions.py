@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.agents.document import Document, Node, Where
+from holdfast.agents.file.document import Document, Node, Where
 from holdfast.core.codec import Value
 
 Step: TypeAlias = Callable[[Node], Node]

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.agents.document import Document, Mark, Plain, Where
-from holdfast.agents.shape import GONE, NOT_RUN, TOOLSETS_NOT_RUN, Shape
+from holdfast.agents.file.document import Document, Mark, Plain, Where
+from holdfast.agents.file.shapes import GONE, NOT_RUN, TOOLSETS_NOT_RUN, Shape
 from holdfast.core.codec import Value
 from holdfast.printable import printable
 

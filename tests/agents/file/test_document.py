@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import limits
-from holdfast.agents.document import Document, Plain, Unreadable, meaning, read_document
+from holdfast.agents.file.document import Document, Plain, Unreadable, meaning, read_document
 
 
 def read(text: str) -> Plain:

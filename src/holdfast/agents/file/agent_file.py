@@ -19,21 +19,21 @@ import jsonschema_rs
 import msgspec
 
 from holdfast import limits
-from holdfast.agents import versions
-from holdfast.agents.base import Agent, Command, ModelConfig, ModelFactory, Team, close_all
-from holdfast.agents.document import Plain, Unreadable, Where, read_document
-from holdfast.agents.file_hooks import FileHooks
-from holdfast.agents.file_models import UNTRUSTED, FileModels
-from holdfast.agents.file_reserved import files_of
-from holdfast.agents.file_tools import FileTools
-from holdfast.agents.shape import (
+from holdfast.agents.agent import Agent, Command, ModelConfig, ModelFactory, Team, close_all
+from holdfast.agents.file import versions
+from holdfast.agents.file.document import Plain, Unreadable, Where, read_document
+from holdfast.agents.file.hooks import FileHooks
+from holdfast.agents.file.models import UNTRUSTED, FileModels
+from holdfast.agents.file.reserved_files import files_of
+from holdfast.agents.file.shape_checks import Findings, Problem, Problems, suggest
+from holdfast.agents.file.shapes import (
     AgentShape,
     FileShape,
     LimitsShape,
     PermissionsShape,
     StructuredOutputShape,
 )
-from holdfast.agents.shaping import Findings, Problem, Problems, suggest
+from holdfast.agents.file.toolsets import FileTools
 from holdfast.agents.surroundings import NoPrompt, environment_info, prompt_file
 from holdfast.core.codec import Value
 from holdfast.core.items import Permissions, TurnLimits

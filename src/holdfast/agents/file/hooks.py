@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.agents.document import Where
-from holdfast.agents.file_models import UNTRUSTED
-from holdfast.agents.shape import HookMatcherShape, HookShape, HooksShape
-from holdfast.agents.shaping import Findings
+from holdfast.agents.file.document import Where
+from holdfast.agents.file.models import UNTRUSTED
+from holdfast.agents.file.shape_checks import Findings
+from holdfast.agents.file.shapes import HookMatcherShape, HookShape, HooksShape
 from holdfast.tools.hooks import EVERY_TOOL, Hook, Hooks
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.toolsets.script import passed_on

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import limits
-from holdfast.agents.fetch import Fetched, Fetcher
+from holdfast.agents.remote_files import Fetched, Fetcher
 from holdfast.tools.web.address_guard import FetchFailed, Guard, is_public, shown
 from holdfast.tools.web.web_client import Answer
 from holdfast.tools.web.web_client import Web as Asking

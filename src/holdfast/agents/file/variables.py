@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from holdfast.agents.document import Where
-from holdfast.agents.shaping import Findings
+from holdfast.agents.file.document import Where
+from holdfast.agents.file.shape_checks import Findings
 from holdfast.core.codec import Value
 
 _VARIABLE = re.compile(r"\$\{(?:env\.)?([A-Za-z_]\w*)\}|^\$([A-Za-z_]\w*)$", re.ASCII)

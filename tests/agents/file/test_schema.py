@@ -8,11 +8,11 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from holdfast.agents.document import read_document
-from holdfast.agents.schema import DESCRIPTIONS, agent_file_schema
+from holdfast.agents.file.document import read_document
+from holdfast.agents.file.schema import DESCRIPTIONS, agent_file_schema
 from tests import repository
+from tests.agents.file.test_agent_file import NOT_YET, in_agent, in_model, in_script
 from tests.agents.judging import real_files
-from tests.agents.test_file import NOT_YET, in_agent, in_model, in_script
 
 PUBLISHED = repository.ROOT / "docs/reference/agent-file.schema.json"
 SCHEMA: dict[str, Any] = msgspec.json.decode(agent_file_schema())

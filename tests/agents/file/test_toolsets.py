@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.file import AgentFile, check_agent_file
-from holdfast.agents.variables import filled
+from holdfast.agents.file.agent_file import AgentFile, check_agent_file
+from holdfast.agents.file.variables import filled
 from holdfast.errors import SourceUnusable
 from holdfast.tools.execution import execute
 from holdfast.tools.mcp import lazy_sdk
