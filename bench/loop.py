@@ -31,8 +31,8 @@ from holdfast.core.turns.journal import numbered
 from holdfast.core.turns.turn import Turn, advance, advance_all, begin
 from holdfast.ids import MessageId, Minter, SessionId, Tenant, TurnId
 from holdfast.loop.context import prompt_for, view_for
-from holdfast.loop.histories import Histories
-from holdfast.loop.play import Player
+from holdfast.loop.encoded_histories import Histories
+from holdfast.loop.player import Player
 from holdfast.models.model import Dialect, Prompt
 from holdfast.models.providers.chat_body import Style, request_body
 from holdfast.sessions.feed import Feed

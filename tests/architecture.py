@@ -103,7 +103,7 @@ BRIEF: Mapping[str, str] = {
     "holdfast.agents.registry.Registry.refresh": "ends with the group that it is in",
     "holdfast.cli.talk.stopping.stopping.heard": "one request, of a command",
     "holdfast.cli.tour.scenes.together": "two requests, of a command",
-    "holdfast.loop.play._Playing._start": "one effect of a turn, which waits for it",
+    "holdfast.loop.player._Playing._start": "one effect of a turn, which waits for it",
     "holdfast.server.exchange.Exchange.gone": "ends with its request",
     "holdfast.server.exchange.Exchange.unless_gone": "ends with its request",
     "holdfast.server.run.HttpServer.reload": "one reload, which tells what it could not read",

@@ -37,8 +37,8 @@ from holdfast.core.turns.effects import Finish, wanted
 from holdfast.core.turns.journal import Record, numbered
 from holdfast.core.turns.turn import Turn
 from holdfast.ids import MessageId, Tenant
-from holdfast.loop.histories import Histories
-from holdfast.loop.play import Player
+from holdfast.loop.encoded_histories import Histories
+from holdfast.loop.player import Player
 from holdfast.models.model import Prompt
 from holdfast.testing import Gate, Script, ScriptedModel
 from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec

@@ -26,8 +26,8 @@ from holdfast.core.items import (
 from holdfast.core.turns import events as ev
 from holdfast.ids import SessionId
 from holdfast.loop.compaction import INSTRUCTION, TOO_LONG, coverable
-from holdfast.loop.gauge import BYTES_PER_TOKEN, Gauge
-from holdfast.loop.shortening import LAST_WHOLE, SHOWN_CHARS, STRIDE, shortened
+from holdfast.loop.prompt_sizes import BYTES_PER_TOKEN, Gauge
+from holdfast.loop.shortened_results import LAST_WHOLE, SHOWN_CHARS, STRIDE, shortened
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.models.windows import context_window
 from holdfast.testing.scripted import Script, fails, says

@@ -15,7 +15,7 @@ from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import AssistantMessage, Summary, UserMessage, plain_text, text_of
 from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import SessionId, SessionKey, Tenant
-from holdfast.loop.play import Player
+from holdfast.loop.player import Player
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore

@@ -14,7 +14,7 @@ from holdfast.core.items import plain_text
 from holdfast.core.policy import Policy
 from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import SessionKey, Tenant
-from holdfast.loop.play import Player
+from holdfast.loop.player import Player
 from holdfast.sessions.ask import Ask, Ending
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore

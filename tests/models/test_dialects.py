@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.items import Blob, Image, Interruption, Item
 from holdfast.ids import NoteId
-from holdfast.loop.histories import joined, piece_of
+from holdfast.loop.encoded_histories import joined, piece_of
 from holdfast.models.dialects import SeveralDialects
 from holdfast.models.fallback import FallbackModel
 from holdfast.models.model import Dialect

@@ -21,7 +21,7 @@ from holdfast.core.ports import Play
 from holdfast.core.turns.events import TurnRequest
 from holdfast.errors import ModelNotFound
 from holdfast.ids import Tenant
-from holdfast.loop.play import Player
+from holdfast.loop.player import Player
 from holdfast.models.model import Model
 from holdfast.server.app import App
 from holdfast.server.auth import Door

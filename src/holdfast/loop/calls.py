@@ -28,10 +28,10 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.closure import UNKNOWN
 from holdfast.core.turns.unfinished_turns import keys_of_calls
 from holdfast.ids import CallId, MessageId, NoteId
-from holdfast.loop import colleagues, spans
+from holdfast.loop import spans, team_tools
+from holdfast.loop.call_permissions import Leave
 from holdfast.loop.hooks import TurnHooks
-from holdfast.loop.leave import Leave
-from holdfast.loop.toolbox import Toolbox
+from holdfast.loop.turn_tools import Toolbox
 from holdfast.tools.deferred_tools import ADD
 from holdfast.tools.execution import InvalidArguments, execute, parse_arguments
 from holdfast.tools.tool import Json, Tool, ToolRun
@@ -56,7 +56,7 @@ class Calls:
         No two have the same name: colleagues come before an agent's own tools, the client's before both.
         """
         own = map(_definition, await self._toolbox.offered(agent))
-        theirs = colleagues.definitions(agent, self._team, depth=len(path))
+        theirs = team_tools.definitions(agent, self._team, depth=len(path))
         client = () if path else self._turn.turn.request.client_tools
         return tuple({each.name: each for each in (*own, *theirs, *client)}.values())
 
@@ -71,9 +71,9 @@ class Calls:
             if agent is None:
                 words = f"{call.agent!r}, who asked for this, is not in the team any more."
                 await self._answer(call, "error", words)
-            elif colleagues.means_one(call, agent):
+            elif team_tools.means_one(call, agent):
                 if not await self._is_refused(call, agent):
-                    handle = self._transfer if call.name == colleagues.TRANSFER else self._hand_off
+                    handle = self._transfer if call.name == team_tools.TRANSFER else self._hand_off
                     await handle(call, agent)
             else:
                 await self._use_tool(call, agent)
@@ -162,14 +162,14 @@ class Calls:
     # ── colleagues ──
 
     async def _transfer(self, call: ToolCall, agent: Agent) -> None:
-        if not colleagues.gives_tasks(agent, depth=len(call.path)):
+        if not team_tools.gives_tasks(agent, depth=len(call.path)):
             words = (
                 f"Colleagues are {limits.branch_depth_max} deep at work already; do it yourself."
             )
             await self._answer(call, "error", words)
             return
-        asked = colleagues.parse_transfer(call.arguments, agent, self._team)
-        if isinstance(asked, colleagues.Unfit):
+        asked = team_tools.parse_transfer(call.arguments, agent, self._team)
+        if isinstance(asked, team_tools.Unfit):
             await self._answer(call, "error", asked.why)
             return
         task = UserMessage(
@@ -180,12 +180,12 @@ class Calls:
         await self._turn.record(ev.BranchOpened(call=call.id, agent=asked.agent, task=task))
 
     async def _hand_off(self, call: ToolCall, agent: Agent) -> None:
-        if not colleagues.hands_off(agent, depth=len(call.path)):
+        if not team_tools.hands_off(agent, depth=len(call.path)):
             words = "Only who talks to the user can hand over; finish your own task."
             await self._answer(call, "error", words)
             return
-        to = colleagues.parse_handoff(call.arguments, agent, self._team)
-        if isinstance(to, colleagues.Unfit):
+        to = team_tools.parse_handoff(call.arguments, agent, self._team)
+        if isinstance(to, team_tools.Unfit):
             await self._answer(call, "error", to.why)
             return
         speaker = self._turn.turn.agent or self._team.entry

@@ -8,7 +8,7 @@ or not at all. What people see does not change; nothing in the history is touche
 2. A summary is made of what the model would have seen: what is hidden from it stays hidden.
 3. Between two summaries a prompt only grows at its end, so that providers can cache what comes before.
 4. A model that refuses a prompt as too long is asked once more, with less. If there is no less, it has refused.
-5. A turn that is too long by itself has its own old results shortened (`shortening.py`), last of all.
+5. A turn that is too long by itself has its own old results shortened (`shortened_results.py`), last of all.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from holdfast.core.turns.deltas import FinishDelta, TextDelta, UsageDelta
 from holdfast.errors import without_frames
 from holdfast.ids import ItemId, MessageId, Minter, NoteId, SessionId
 from holdfast.loop.context import View, summed_up, view_for
-from holdfast.loop.gauge import Gauge
-from holdfast.loop.histories import Histories
+from holdfast.loop.encoded_histories import Histories
+from holdfast.loop.prompt_sizes import Gauge
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.tools.execution import clean
 

@@ -17,9 +17,9 @@ from holdfast.core.ports import OpenTurn
 from holdfast.core.turns.events import ToolDefinition
 from holdfast.core.turns.turn import Turn
 from holdfast.errors import TurnFailed
-from holdfast.loop.histories import Histories, Past, Piece, piece_of
+from holdfast.loop.encoded_histories import Histories, Past, Piece, piece_of
 from holdfast.loop.parameters import parameters_for
-from holdfast.loop.shortening import shortened
+from holdfast.loop.shortened_results import shortened
 from holdfast.models.model import Dialect, Prompt
 from holdfast.tools.tool import instruction_of
 

@@ -12,7 +12,7 @@ from holdfast.core.history.conversation import Snapshot, seen_by_model
 from holdfast.core.history.reconciliation import Fresh, NothingNew, take_in
 from holdfast.core.items import Item, SystemMessage
 from holdfast.ids import ResponseId, SessionId
-from holdfast.loop.gauge import BYTES_PER_TOKEN
+from holdfast.loop.prompt_sizes import BYTES_PER_TOKEN
 from holdfast.server import openapi_errors as errors
 from holdfast.server.compacting import Compacting
 from holdfast.server.counting import Counters

@@ -19,7 +19,7 @@ import uvicorn
 from holdfast import limits
 from holdfast.config import Config
 from holdfast.errors import InvalidValue, StorePoisoned
-from holdfast.loop.play import Player
+from holdfast.loop.player import Player
 from holdfast.observe.events import event
 from holdfast.observe.log_files import reopen_all, standard_files
 from holdfast.observe.supervisor import TaskSupervisor

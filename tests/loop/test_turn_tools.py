@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from holdfast.agents.agent import Agent
-from holdfast.loop.toolbox import Toolbox
+from holdfast.loop.turn_tools import Toolbox
 from holdfast.tools.mcp.config import Server, Stdio
 from holdfast.tools.mcp.peer import OnChanged, Peer, Unavailable
 from holdfast.tools.mcp.toolset import McpToolset

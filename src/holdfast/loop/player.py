@@ -39,9 +39,9 @@ from holdfast.loop import spans
 from holdfast.loop.calls import Calls
 from holdfast.loop.compaction import Compaction
 from holdfast.loop.context import prompt_for
-from holdfast.loop.gauge import Gauge
-from holdfast.loop.histories import Histories
+from holdfast.loop.encoded_histories import Histories
 from holdfast.loop.hooks import TurnHooks
+from holdfast.loop.prompt_sizes import Gauge
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.tools.hooks import HookEvent
 

@@ -18,9 +18,9 @@ from holdfast.core.items import Text, ToolCall, WaitsFor, result_for
 from holdfast.core.ports import OpenTurn
 from holdfast.core.turns import events as ev
 from holdfast.ids import CallId
-from holdfast.loop import colleagues
+from holdfast.loop import team_tools
 from holdfast.loop.hooks import Reviewed, TurnHooks
-from holdfast.loop.toolbox import Toolbox
+from holdfast.loop.turn_tools import Toolbox
 from holdfast.tools.execution import InvalidArguments, parse_arguments
 from holdfast.tools.permissions import Narrowing, Permission, permission_for
 from holdfast.tools.tool import Tool
@@ -71,7 +71,7 @@ class Leave:
         """A call as it is recorded, and why it must not run."""
         if not call.path and call.name in {t.name for t in self._turn.turn.request.client_tools}:
             return msgspec.structs.replace(call, waits_for="client"), None
-        if colleagues.means_one(call, agent):
+        if team_tools.means_one(call, agent):
             return await self._guarded(call, agent, None)
         tool = await self._toolbox.find(agent, call.name)
         if tool is None or not self._toolbox.is_offered(agent, tool):

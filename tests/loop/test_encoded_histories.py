@@ -34,7 +34,7 @@ from holdfast.core.turns import events as ev
 from holdfast.errors import TurnFailed
 from holdfast.ids import MessageId, SessionId
 from holdfast.loop.context import prompt_for, view_for
-from holdfast.loop.histories import ENTRY_BYTES, PIECE_BYTES, PIECES_MAX, Histories, joined
+from holdfast.loop.encoded_histories import ENTRY_BYTES, PIECE_BYTES, PIECES_MAX, Histories, joined
 from holdfast.models.model import Prompt
 from holdfast.testing import says
 from holdfast.tools.tool import ToolOutput, ToolRun
