@@ -35,7 +35,7 @@ from holdfast.loop.encoded_histories import Histories
 from holdfast.loop.player import Player
 from holdfast.models.model import Dialect, Prompt
 from holdfast.models.providers.chat_body import Style, request_body
-from holdfast.sessions.feed import Feed
+from holdfast.sessions.turns.feed import Feed
 from holdfast.wire.openai.chat.chunks import ChunkWriter
 from holdfast.wire.openai.chat.messages import ChatDialect
 from holdfast.wire.openai.chat.stream_parser import ChatHearing

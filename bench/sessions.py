@@ -21,7 +21,7 @@ from holdfast.core.items import AssistantMessage, plain_text
 from holdfast.core.ports import OpenTurn
 from holdfast.core.turns import events as ev
 from holdfast.ids import MessageId, SessionKey, Tenant
-from holdfast.sessions.ask import Ask
+from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.sqlite import SqliteStore

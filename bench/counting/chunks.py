@@ -18,7 +18,7 @@ from holdfast.core.items import plain_text
 from holdfast.core.turns.journal import Record
 from holdfast.ids import SessionKey, Tenant, TurnId
 from holdfast.loop.encoded_histories import Histories
-from holdfast.sessions.ask import Ask
+from holdfast.sessions.session_requests import Ask
 from holdfast.wire.openai.chat.answer import AnswerHead, ChatStream
 
 

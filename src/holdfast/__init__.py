@@ -28,30 +28,30 @@ if TYPE_CHECKING:
     from holdfast.ids import SessionKey as SessionKey
     from holdfast.ids import Tenant as Tenant
     from holdfast.ids import Version as Version
-    from holdfast.sessions.ask import Ask as Ask
-    from holdfast.sessions.ask import Ending as Ending
-    from holdfast.sessions.embed import LOCAL as LOCAL
-    from holdfast.sessions.embed import Hand as Hand
-    from holdfast.sessions.embed import nobody_plays as nobody_plays
-    from holdfast.sessions.embed import played as played
+    from holdfast.sessions.manual_turns import LOCAL as LOCAL
+    from holdfast.sessions.manual_turns import Hand as Hand
+    from holdfast.sessions.manual_turns import nobody_plays as nobody_plays
+    from holdfast.sessions.manual_turns import played as played
+    from holdfast.sessions.session_requests import Ask as Ask
+    from holdfast.sessions.session_requests import Ending as Ending
     from holdfast.sessions.sessions import Sessions as Sessions
-    from holdfast.sessions.watch import Watch as Watch
+    from holdfast.sessions.turns.watch import Watch as Watch
     from holdfast.store.outcomes import Attempt as Attempt
     from holdfast.store.store import Store as Store
     from holdfast.store.store_url import open_store as open_store
 
 HOMES = {
-    "Ask": "holdfast.sessions.ask",
+    "Ask": "holdfast.sessions.session_requests",
     "AssistantMessage": "holdfast.core.items",
     "AsyncClient": "holdfast.client.aio",
     "Attempt": "holdfast.store.outcomes",
     "Client": "holdfast.client.sync",
-    "Ending": "holdfast.sessions.ask",
-    "Hand": "holdfast.sessions.embed",
+    "Ending": "holdfast.sessions.session_requests",
+    "Hand": "holdfast.sessions.manual_turns",
     "HoldfastError": "holdfast.errors",
     "IdempotencyKey": "holdfast.ids",
     "Incoming": "holdfast.core.history.reconciliation",
-    "LOCAL": "holdfast.sessions.embed",
+    "LOCAL": "holdfast.sessions.manual_turns",
     "OpenTurn": "holdfast.core.ports",
     "Play": "holdfast.core.ports",
     "Policy": "holdfast.core.policy",
@@ -64,11 +64,11 @@ HOMES = {
     "TurnFailed": "holdfast.errors",
     "UserMessage": "holdfast.core.items",
     "Version": "holdfast.ids",
-    "Watch": "holdfast.sessions.watch",
-    "nobody_plays": "holdfast.sessions.embed",
+    "Watch": "holdfast.sessions.turns.watch",
+    "nobody_plays": "holdfast.sessions.manual_turns",
     "open_store": "holdfast.store.store_url",
     "plain_text": "holdfast.core.items",
-    "played": "holdfast.sessions.embed",
+    "played": "holdfast.sessions.manual_turns",
     "text_of": "holdfast.core.items",
 }
 """Public name → the module that has it."""

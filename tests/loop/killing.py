@@ -34,7 +34,7 @@ from holdfast.core.ports import OpenTurn, Play
 from holdfast.core.turns import events as ev
 from holdfast.ids import IdempotencyKey, SessionKey, Tenant
 from holdfast.loop.player import Player
-from holdfast.sessions.ask import Ask
+from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import Attempt
 from holdfast.store.sqlite import SqliteStore

@@ -16,7 +16,7 @@ from holdfast.core.items import AssistantMessage, Summary, UserMessage, plain_te
 from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.loop.player import Player
-from holdfast.sessions.ask import Ask
+from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.outcomes import SummaryMoved

@@ -15,7 +15,7 @@ from holdfast.core.policy import Policy
 from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import SessionKey, Tenant
 from holdfast.loop.player import Player
-from holdfast.sessions.ask import Ask, Ending
+from holdfast.sessions.session_requests import Ask, Ending
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import fails, says

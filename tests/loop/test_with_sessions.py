@@ -13,7 +13,7 @@ from holdfast.core.items import Image, Inline, Permissions, Text, plain_text
 from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import IdempotencyKey, SessionKey, Tenant
 from holdfast.loop.player import Player
-from holdfast.sessions.ask import Ask, Ending
+from holdfast.sessions.session_requests import Ask, Ending
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.outcomes import Attempt

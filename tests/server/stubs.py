@@ -32,7 +32,7 @@ from holdfast.server.listening import listen
 from holdfast.server.playing import playing
 from holdfast.server.quotas import Quotas
 from holdfast.server.run import HttpServer
-from holdfast.sessions.ask import AgentChoice, Ask
+from holdfast.sessions.session_requests import AgentChoice, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.store import Store

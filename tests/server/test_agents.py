@@ -25,7 +25,7 @@ from holdfast.models.retries import RetryingModel
 from holdfast.server.agents import load_directory
 from holdfast.server.models import Models
 from holdfast.server.problems import problem_of
-from holdfast.sessions.ask import Ask
+from holdfast.sessions.session_requests import Ask
 from holdfast.store.memory_store import MemoryStore
 from tests.agents.web import serving as web_serving
 from tests.server.stubs import Serving, serving

@@ -16,7 +16,7 @@ from holdfast.errors import InDoubt, StoreFault, StoreUnavailable
 from holdfast.ids import SessionId, Tenant, TurnId, mint
 from holdfast.models.model import ModelFailed
 from holdfast.server.problems import after_begin, problem_of, problem_of_ending, shutting_down
-from holdfast.sessions.ask import Ending
+from holdfast.sessions.session_requests import Ending
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.rows import TurnRow
 from holdfast.testing import Gate, ScriptedModel, fails, says

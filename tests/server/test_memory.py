@@ -25,7 +25,7 @@ from holdfast.errors import StorageFull
 from holdfast.models.fallback import FallbackModel
 from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.models.retries import RetryingModel
-from holdfast.sessions.transaction import LiveTurn
+from holdfast.sessions.turns.live_turn import LiveTurn
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import FakeUpstream, Gate, ScriptedModel, says
 from holdfast.testing.scripted import Script, fails

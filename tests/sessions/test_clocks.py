@@ -7,7 +7,7 @@ import pytest
 from holdfast import limits
 from holdfast.ids import TurnId
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.lease import Lease
+from holdfast.sessions.turns.lease import Lease
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import ManualClock
 from tests.simulation.clients import TENANT

@@ -12,7 +12,7 @@ from holdfast.core.items import Interruption
 from holdfast.core.policy import Policy
 from holdfast.errors import CannotContinue, SessionGone, TurnFailed
 from holdfast.ids import SessionKey, Version
-from holdfast.sessions.ask import Ending
+from holdfast.sessions.session_requests import Ending
 from tests.sessions.test_named_cases import hang
 from tests.simulation.clients import TENANT
 from tests.simulation.simulation import Home

@@ -13,8 +13,8 @@ from holdfast.core.items import AssistantMessage, ToolCall, plain_text, result_f
 from holdfast.core.ports import OpenTurn
 from holdfast.core.turns import events as ev
 from holdfast.ids import CallId, MessageId, SessionKey, Tenant
-from holdfast.sessions.ask import Ask
-from holdfast.sessions.lanes import Lane
+from holdfast.sessions.admission.lanes import Lane
+from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
 

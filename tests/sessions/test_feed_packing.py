@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record, encode_records, numbered
 from holdfast.ids import ItemId, MessageId
-from holdfast.sessions.feed import Feed
+from holdfast.sessions.turns.feed import Feed
 from tests.core.builders import mint
 
 ITEMS: tuple[ItemId, ...] = (mint(MessageId), mint(MessageId), mint(MessageId))
@@ -80,7 +80,7 @@ async def test_little_is_at_hand_and_nothing_is_packed_twice(
         packed.extend(each.n for each in records)
         return encode_records(records)
 
-    monkeypatch.setattr("holdfast.sessions.feed.encode_records", counted)
+    monkeypatch.setattr("holdfast.sessions.turns.feed.encode_records", counted)
     feed = Feed(events_max=100)
     for n, each in enumerate(words(1_000, speakers=speakers)):
         published(feed, each)

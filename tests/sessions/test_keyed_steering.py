@@ -12,7 +12,7 @@ from holdfast import limits
 from holdfast.core.policy import Policy
 from holdfast.errors import KeyReused, SessionGone, StoreUnavailable
 from holdfast.ids import IdempotencyKey
-from holdfast.sessions.ask import Ending
+from holdfast.sessions.session_requests import Ending
 from holdfast.store.outcomes import SignalOutcome
 from tests.simulation.clients import TENANT
 from tests.simulation.stage import Asking, Hand, Stage, on_stage

@@ -12,10 +12,10 @@ from holdfast import limits
 from holdfast.core.policy import Policy
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import SessionKey, TurnId
-from holdfast.sessions.apart import AWAY_MAX
-from holdfast.sessions.ask import Ending
 from holdfast.sessions.operations import StillRunning
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.session_requests import Ending
+from holdfast.sessions.turns.sweep_errors import AWAY_MAX
+from holdfast.sessions.turns.watch import Watch
 from tests.simulation.clients import TENANT
 from tests.simulation.stage import Hand, Stage, on_stage
 from tests.simulation.world import Node

@@ -16,9 +16,9 @@ from holdfast.core.policy import Policy
 from holdfast.core.turns import events as ev
 from holdfast.errors import SessionGone, StoreUnavailable
 from holdfast.ids import SessionKey
-from holdfast.sessions.ask import Ending, OnBusy
 from holdfast.sessions.operations import StillRunning
-from holdfast.sessions.transaction import LiveTurn
+from holdfast.sessions.session_requests import Ending, OnBusy
+from holdfast.sessions.turns.live_turn import LiveTurn
 from holdfast.store.outcomes import Begin
 from holdfast.store.rows import SignalRow
 from tests.simulation.clients import TENANT, as_client_sees

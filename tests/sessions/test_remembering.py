@@ -7,7 +7,7 @@ import pytest
 from holdfast import limits
 from holdfast.core.turns import events as ev
 from holdfast.ids import MessageId, SessionKey
-from holdfast.sessions import owner
+from holdfast.sessions.turns import owner
 from tests.simulation.stage import Hand, Part, Stage, act_out, on_stage
 
 LONG = "word " * 60_000

@@ -11,8 +11,8 @@ from holdfast.core.history import reconciliation
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.policy import Policy
 from holdfast.ids import SessionKey
-from holdfast.sessions.ask import OnBusy
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.session_requests import OnBusy
+from holdfast.sessions.turns.watch import Watch
 from tests.simulation.clients import TENANT
 from tests.simulation.stage import KEY, Gate, Stage, act_out, heard, on_stage, said
 from tests.simulation.world import Node

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import limits
 from holdfast.errors import Superseded
-from holdfast.sessions.ask import Ending
+from holdfast.sessions.session_requests import Ending
 from tests.simulation.clients import TENANT
 from tests.simulation.stage import KEY, Hand, Stage, on_stage
 

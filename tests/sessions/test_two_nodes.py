@@ -1,6 +1,6 @@
 """Two nodes on one real store, whose clocks are hours off in opposite directions: nothing changes for clients.
 
-The interleavings are tried on simulated nodes (`test_resends.py`, `test_queue.py`, `test_clocks.py`). Here the store is a
+The interleavings are tried on simulated nodes (`test_resends.py`, `admission/test_queued_turns.py`, `test_clocks.py`). Here the store is a
 PostgreSQL with connections of each node's own, and its clock, or a SQLite with its writer's thread.
 """
 
@@ -19,7 +19,7 @@ from holdfast.core.ports import Play
 from holdfast.errors import TurnFailed
 from holdfast.ids import SessionKey
 from holdfast.sessions.ambient import Ambient, steady_ms
-from holdfast.sessions.ask import Ending
+from holdfast.sessions.session_requests import Ending
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore

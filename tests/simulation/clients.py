@@ -31,9 +31,9 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.ids import IdempotencyKey, SessionId, SessionKey, Tenant, TurnId, Version
-from holdfast.sessions.ask import Ask, Ending, OnBusy
 from holdfast.sessions.operations import StillRunning
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.session_requests import Ask, Ending, OnBusy
+from holdfast.sessions.turns.watch import Watch
 from holdfast.store.outcomes import Annotated, Attempt
 from tests.simulation.faults import Odd
 from tests.simulation.history import Act, Outcome, Send, Shown, Told, Watched

@@ -19,7 +19,7 @@ from holdfast.core.items import Text
 from holdfast.core.policy import resolve_policy
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.ids import SessionKey
-from holdfast.sessions.ask import Ask, OnBusy
+from holdfast.sessions.session_requests import Ask, OnBusy
 from holdfast.store.outcomes import Attempt
 from tests.simulation.clients import TENANT, Exchange, as_client_sees
 from tests.simulation.history import Act, Send

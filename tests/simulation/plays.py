@@ -33,7 +33,7 @@ from holdfast.core.turns.effects import (
 )
 from holdfast.errors import IllegalEvent, TurnFailed
 from holdfast.ids import CallId, MessageId
-from holdfast.sessions.transaction import LiveTurn
+from holdfast.sessions.turns.live_turn import LiveTurn
 from tests.simulation import history
 from tests.simulation.world import Node, World
 

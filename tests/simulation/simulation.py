@@ -24,7 +24,7 @@ from holdfast.core.codec import Value
 from holdfast.errors import StoreError
 from holdfast.ids import SessionKey
 from holdfast.observe.supervisor import DEFAULT
-from holdfast.sessions.ask import OnBusy
+from holdfast.sessions.session_requests import OnBusy
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.engine.engine import Engine

@@ -39,8 +39,8 @@ from holdfast.core.ports import OpenTurn, Play
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.effects import AskModel, RunCall, wanted
 from holdfast.ids import CallId, IdempotencyKey, MessageId, SessionId, SessionKey, Version
-from holdfast.sessions.ask import Ask, Ending, OnBusy
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.session_requests import Ask, Ending, OnBusy
+from holdfast.sessions.turns.watch import Watch
 from holdfast.store.outcomes import Attempt
 from holdfast.store.rows import TurnRow
 from tests.simulation.clients import TENANT

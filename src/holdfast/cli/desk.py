@@ -37,7 +37,7 @@ from holdfast.errors import InvalidId, InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import Minter, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.shown import match_shown, session_shown, turn_shown
 from holdfast.server.transfer import take_sessions
-from holdfast.sessions.queue import last_words
+from holdfast.sessions.admission.queued_turns import last_words
 from holdfast.store.outcomes import SessionFilter, TooLate
 from holdfast.store.rows import TurnRow
 from holdfast.store.search.matches import parse_query

@@ -21,7 +21,7 @@ from holdfast.core.history.reconciliation import Incoming
 from holdfast.errors import SessionMissing
 from holdfast.ids import Tenant, Version
 from holdfast.integrations.staging import Conversation
-from holdfast.sessions.embed import LOCAL
+from holdfast.sessions.manual_turns import LOCAL
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.openai.responses.dialect import input_of
 from holdfast.wire.openai.responses.items import joined, read_input

@@ -37,7 +37,7 @@ from holdfast.core.items import (
 )
 from holdfast.ids import Tenant
 from holdfast.integrations.staging import Conversation
-from holdfast.sessions.embed import LOCAL
+from holdfast.sessions.manual_turns import LOCAL
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.history_order import Said, Step, in_order, result_text, words_of
 

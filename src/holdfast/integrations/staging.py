@@ -17,7 +17,7 @@ from holdfast.core.ports import OpenTurn
 from holdfast.core.turns import events as ev
 from holdfast.errors import TurnFailed
 from holdfast.ids import SessionKey, Tenant, Version
-from holdfast.sessions.ask import Ask
+from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 
 

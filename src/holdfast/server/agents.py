@@ -30,7 +30,7 @@ from holdfast.ids import Tenant
 from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
 from holdfast.server.directory import BrokenSource, ModelEntry
 from holdfast.server.models import Models
-from holdfast.sessions.ask import AgentChoice, Ask
+from holdfast.sessions.session_requests import AgentChoice, Ask
 from holdfast.tools.files.reserved_files import Reserved
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.web.address_guard import Guard

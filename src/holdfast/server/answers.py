@@ -12,9 +12,9 @@ from holdfast.errors import SessionMissing
 from holdfast.ids import ItemId, Tenant, TurnId
 from holdfast.server.playing import UpstreamFailed
 from holdfast.server.problems import WayOn, problem_of_ending
-from holdfast.sessions.ask import Ending
-from holdfast.sessions.persistence import persistently
-from holdfast.sessions.watch import Watch, journaled
+from holdfast.sessions.session_requests import Ending
+from holdfast.sessions.turns.store_retries import persistently
+from holdfast.sessions.turns.watch import Watch, journaled
 from holdfast.store.rows import TurnRow
 from holdfast.store.store import Store
 from holdfast.wire.headers import (

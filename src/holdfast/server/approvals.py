@@ -22,7 +22,7 @@ from holdfast.ids import CallId, Tenant, TurnId
 from holdfast.server.directory import Directory
 from holdfast.server.grants import Grants
 from holdfast.server.routing import Call
-from holdfast.sessions.ask import Admission, Ask
+from holdfast.sessions.session_requests import Admission, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import Attempt
 from holdfast.wire.api.objects import Decisions, WaitingCall

@@ -9,7 +9,7 @@ from holdfast.errors import ModelNotFound
 from holdfast.ids import Tenant
 from holdfast.server.directory import Directory
 from holdfast.server.exchange import Exchange
-from holdfast.sessions.ask import AgentChoice
+from holdfast.sessions.session_requests import AgentChoice
 from holdfast.wire.headers import IGNORED_PARAMS
 from holdfast.wire.openai.chat.request import Given, ignored
 from holdfast.wire.problems import Refused

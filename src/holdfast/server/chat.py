@@ -18,9 +18,9 @@ from holdfast.server.directory import Directory
 from holdfast.server.parameters import ABOUT_TURN, TURN
 from holdfast.server.routing import Answer, Body, Call, Route
 from holdfast.server.showing import Showing
-from holdfast.sessions.ask import Ask
+from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.turns.watch import Watch
 from holdfast.wire.headers import (
     CONVERSATION_ID,
     CONVERSATION_VERSION,

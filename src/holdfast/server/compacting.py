@@ -17,7 +17,7 @@ from holdfast.models.model import ModelFailed
 from holdfast.server.directory import Directory
 from holdfast.server.playing import code_of
 from holdfast.server.problems import CAUSES, REFUSED_BY_UPSTREAM
-from holdfast.sessions.ask import Ask
+from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import SummaryMoved
 from holdfast.wire.api.objects import Compacted, Usage

@@ -32,7 +32,7 @@ from holdfast.server.references import References
 from holdfast.server.response_turns import ResponseTurns
 from holdfast.server.routing import Answer, Body, Call, Route
 from holdfast.server.seals import Seals
-from holdfast.sessions.ask import Ask
+from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.rows import SessionRow
 from holdfast.wire.headers import ETAG, Naming, read_naming

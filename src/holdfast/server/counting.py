@@ -12,7 +12,7 @@ from holdfast.errors import AgentUnavailable, TurnFailed
 from holdfast.ids import Tenant, TurnId
 from holdfast.models.model import Counter, Dialect, Prompt, counter_of
 from holdfast.server.directory import Directory
-from holdfast.sessions.ask import Ask
+from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.openai.responses.request import ContextAsk
 

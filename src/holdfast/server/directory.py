@@ -11,7 +11,7 @@ from holdfast.core.history.conversation import Snapshot
 from holdfast.core.ports import Play
 from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import Tenant
-from holdfast.sessions.ask import AgentChoice, Ask
+from holdfast.sessions.session_requests import AgentChoice, Ask
 
 
 class ModelEntry(Value):

@@ -36,7 +36,7 @@ from holdfast.errors import (
     TurnRejected,
 )
 from holdfast.ids import TurnId
-from holdfast.sessions.ask import Ending
+from holdfast.sessions.session_requests import Ending
 from holdfast.wire.headers import CONVERSATION_VERSION, IDEMPOTENCY_KEY, IF_MATCH, ON_BUSY
 from holdfast.wire.problems import BusyStatus, Problem, busy
 

@@ -20,10 +20,10 @@ from holdfast.server.answers import (
     is_answered,
     problem_for,
 )
-from holdfast.sessions.ask import Ending
-from holdfast.sessions.persistence import persistently
+from holdfast.sessions.session_requests import Ending
 from holdfast.sessions.sessions import Sessions
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.turns.store_retries import persistently
+from holdfast.sessions.turns.watch import Watch
 from holdfast.store.rows import TurnRow
 from holdfast.store.store import Store
 from holdfast.wire.openai.responses.answer import (

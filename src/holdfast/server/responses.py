@@ -32,10 +32,10 @@ from holdfast.server.response_turns import Ended, ResponseTurns, response_end
 from holdfast.server.routing import Answer, Body, Call, Route
 from holdfast.server.seals import Seals
 from holdfast.server.showing import Showing
-from holdfast.sessions.ask import Ask
+from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.sessions.stateless import Loose
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.stateless_turns import Loose
+from holdfast.sessions.turns.watch import Watch
 from holdfast.wire.headers import (
     CONVERSATION_ID,
     CONVERSATION_VERSION,

@@ -16,7 +16,7 @@ from holdfast.server.routing import Answer, Call, Route
 from holdfast.server.seals import Seals
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.turns.watch import Watch
 from holdfast.wire.headers import TURN_ID
 from holdfast.wire.openai import answer_types as openai
 from holdfast.wire.openai.pages import page_object, read_page

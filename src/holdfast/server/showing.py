@@ -13,7 +13,7 @@ from holdfast.core.turns.journal import Record
 from holdfast.server.exchange import Exchange
 from holdfast.server.routing import Call
 from holdfast.sessions.sessions import Sessions
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.turns.watch import Watch
 from holdfast.wire.sse import HEARTBEAT
 
 

@@ -25,7 +25,7 @@ from holdfast.server.exchange import Exchange
 from holdfast.server.responses import Responses
 from holdfast.server.routing import Call, Route
 from holdfast.server.sockets import WebSocket
-from holdfast.sessions.stateless import Loose
+from holdfast.sessions.stateless_turns import Loose
 from holdfast.wire.openai.responses.items import InputPiece
 from holdfast.wire.openai.responses.request import ResponsesAsk, read_responses_request
 from holdfast.wire.openai.responses.socket import read_message

@@ -14,14 +14,14 @@ from holdfast.core.history.conversation import Patch, SettingsChanged, Summarize
 from holdfast.core.items import SessionSettings, Summary
 from holdfast.core.turns import events as ev
 from holdfast.ids import ItemId, NoteId, SessionId, SessionKey, Tenant, TurnId, Version
+from holdfast.sessions.admission.queued_turns import Queue
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.ask import Ending, ending_of
 from holdfast.sessions.cache import SnapshotCache
-from holdfast.sessions.noting import note_signal
-from holdfast.sessions.owner import Owner
-from holdfast.sessions.queue import Queue
-from holdfast.sessions.recovery import Recovery
-from holdfast.sessions.watch import find_ending
+from holdfast.sessions.session_requests import Ending, ending_of
+from holdfast.sessions.turns.owner import Owner
+from holdfast.sessions.turns.recovery import Recovery
+from holdfast.sessions.turns.turn_notes import note_signal
+from holdfast.sessions.turns.watch import find_ending
 from holdfast.store.outcomes import AnnotateOutcome, TooLate
 from holdfast.store.rows import SessionRow
 from holdfast.store.store import Store

@@ -6,7 +6,7 @@
             async for record in watch.events(): …
         ending = await watch.ended()
 
-`play` is whatever plays a turn: our loop, or somebody's own agent code (see `embed.py` for a shorter way).
+`play` is whatever plays a turn: our loop, or somebody's own agent code (see `manual_turns.py` for a shorter way).
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from holdfast.core.ports import Play
 from holdfast.errors import SessionMissing, StoreError, StoreReadOnly, StoreUnavailable
 from holdfast.ids import Minter, SessionId, Tenant, TurnId, Version
 from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
-from holdfast.sessions.admission import Admissions
+from holdfast.sessions.admission.admissions import Admissions
+from holdfast.sessions.admission.continuations import asked_for
+from holdfast.sessions.admission.lanes import Lanes
+from holdfast.sessions.admission.queued_turns import Queue
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.ask import NO_ATTEMPT, Admission, Ask, Choose, as_asked, base_of
 from holdfast.sessions.cache import SnapshotCache
-from holdfast.sessions.continuation import asked_for
-from holdfast.sessions.lanes import Lanes
-from holdfast.sessions.lease import Lease
 from holdfast.sessions.operations import Operations
-from holdfast.sessions.owner import Owner
-from holdfast.sessions.queue import Queue
-from holdfast.sessions.recovery import Recovery
-from holdfast.sessions.stateless import Loose, Stateless
+from holdfast.sessions.session_requests import NO_ATTEMPT, Admission, Ask, Choose, as_asked, base_of
+from holdfast.sessions.stateless_turns import Loose, Stateless
+from holdfast.sessions.turns.lease import Lease
+from holdfast.sessions.turns.owner import Owner
+from holdfast.sessions.turns.recovery import Recovery
+from holdfast.sessions.turns.watch import Watch
 from holdfast.sessions.upkeep import Upkeep
-from holdfast.sessions.watch import Watch
 from holdfast.store.outcomes import Attempt
 from holdfast.store.store import Store
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.ids import NodeId
 from holdfast.observe.supervisor import TaskSupervisor
-from holdfast.sessions.lease import Lease
+from holdfast.sessions.turns.lease import Lease
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from tests.replicas.wire import Wire

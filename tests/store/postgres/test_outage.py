@@ -15,7 +15,7 @@ import pytest
 from holdfast.errors import StoreClosed, StoreError, StoreUnavailable, StoreUnusable
 from holdfast.ids import NodeId
 from holdfast.observe.supervisor import TaskSupervisor
-from holdfast.sessions.lease import Lease
+from holdfast.sessions.turns.lease import Lease
 from holdfast.store.outcomes import Committed
 from holdfast.store.postgres import migration as migrating
 from holdfast.store.postgres import pool

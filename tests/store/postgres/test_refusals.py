@@ -12,7 +12,7 @@ import pytest
 from holdfast import limits
 from holdfast.errors import StoreFault
 from holdfast.observe.supervisor import TaskSupervisor
-from holdfast.sessions.embed import nobody_plays, played
+from holdfast.sessions.manual_turns import nobody_plays, played
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore

@@ -14,10 +14,10 @@ from holdfast.core.items import Interruption, Summary, ToolResult, plain_text, t
 from holdfast.core.ports import OpenTurn, Play
 from holdfast.errors import IllegalEvent, TurnFailed
 from holdfast.ids import NoteId, SessionKey, Tenant, mint
-from holdfast.sessions.ask import Ask
-from holdfast.sessions.embed import Hand, nobody_plays, played
+from holdfast.sessions.manual_turns import Hand, nobody_plays, played
+from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.turns.watch import Watch
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.verification.verification import Finding, verify
 from tests.simulation.stage import words

@@ -35,23 +35,23 @@ from holdfast.errors import (
 )
 from holdfast.ids import IdempotencyKey, SessionId, Tenant, TurnId, Version
 from holdfast.observe.tally import Tally
+from holdfast.sessions.admission.continuations import retried_by
+from holdfast.sessions.admission.keyed_retries import retried
+from holdfast.sessions.admission.lanes import Lane, LaneFull, LaneName, Lanes
+from holdfast.sessions.admission.recognition import Recognition
+from holdfast.sessions.admission.session_lookup import Resolver, Seen, named, request_after
+from holdfast.sessions.admission.steered_messages import Heard, Steering
+from holdfast.sessions.admission.steered_requests import SteeredRequests
+from holdfast.sessions.admission.wait_budget import Patience, session_busy
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.ask import Admission, Ask, Choose, base_of
 from holdfast.sessions.cache import SnapshotCache
-from holdfast.sessions.continuation import retried_by
-from holdfast.sessions.lanes import Lane, LaneFull, LaneName, Lanes
-from holdfast.sessions.noting import note_admission, note_refusal, note_signal
-from holdfast.sessions.owner import Owner
-from holdfast.sessions.patience import Patience, session_busy
-from holdfast.sessions.persistence import persistently
-from holdfast.sessions.recognition import Recognition
-from holdfast.sessions.recovery import Recovery
-from holdfast.sessions.resolve import Resolver, Seen, named, request_after
-from holdfast.sessions.retry import retried
-from holdfast.sessions.steered_requests import SteeredRequests
-from holdfast.sessions.steering import Heard, Steering
-from holdfast.sessions.transaction import LiveTurn
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.session_requests import Admission, Ask, Choose, base_of
+from holdfast.sessions.turns.live_turn import LiveTurn
+from holdfast.sessions.turns.owner import Owner
+from holdfast.sessions.turns.recovery import Recovery
+from holdfast.sessions.turns.store_retries import persistently
+from holdfast.sessions.turns.turn_notes import note_admission, note_refusal, note_signal
+from holdfast.sessions.turns.watch import Watch
 from holdfast.store.outcomes import (
     Begin,
     BeginOutcome,

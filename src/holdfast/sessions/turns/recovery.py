@@ -35,12 +35,12 @@ from holdfast.errors import StorageFull, StoreUnavailable, Superseded
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.events import event
 from holdfast.observe.tally import Tally
+from holdfast.sessions.admission.keyed_retries import retried
+from holdfast.sessions.admission.queued_turns import NOT_OPENED, Queue
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.apart import Apart
-from holdfast.sessions.owner import Owner, wait_for_hint
-from holdfast.sessions.queue import NOT_OPENED, Queue
-from holdfast.sessions.retry import retried
-from holdfast.sessions.transaction import LiveTurn
+from holdfast.sessions.turns.live_turn import LiveTurn
+from holdfast.sessions.turns.owner import Owner, wait_for_hint
+from holdfast.sessions.turns.sweep_errors import Apart
 from holdfast.store.outcomes import Orphan, Taken, Waiting
 from holdfast.store.rows import JournalRow, TurnRow
 from holdfast.store.store import Store

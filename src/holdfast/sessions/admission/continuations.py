@@ -14,8 +14,8 @@ from holdfast.core.turns.turn import Turn
 from holdfast.core.turns.unfinished_turns import Spent, links_after
 from holdfast.errors import CannotContinue, SessionMissing
 from holdfast.ids import SessionId, Tenant, TurnId, Version
-from holdfast.sessions.ask import Ask, Continuation
-from holdfast.sessions.watch import journaled
+from holdfast.sessions.session_requests import Ask, Continuation
+from holdfast.sessions.turns.watch import journaled
 from holdfast.store.outcomes import Attempt, Unfinished
 from holdfast.store.store import Store
 

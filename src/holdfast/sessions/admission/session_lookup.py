@@ -38,8 +38,8 @@ from holdfast.errors import (
 )
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.ask import Ask, Choose, Continuation, as_asked
 from holdfast.sessions.cache import SnapshotCache
+from holdfast.sessions.session_requests import Ask, Choose, Continuation, as_asked
 from holdfast.store.outcomes import Anonymous, ById, ByKey, Target
 from holdfast.store.store import Store
 

@@ -23,8 +23,8 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record, encode_records, numbered
 from holdfast.core.turns.turn import Turn, advance, advance_all, demand_growable, grow, same_text
 from holdfast.errors import without_frames
-from holdfast.sessions.feed import Feed
-from holdfast.sessions.persistence import persistently
+from holdfast.sessions.turns.feed import Feed
+from holdfast.sessions.turns.store_retries import persistently
 from holdfast.store.outcomes import Fence
 from holdfast.store.store import Store
 

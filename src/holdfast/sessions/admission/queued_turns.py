@@ -22,11 +22,11 @@ from holdfast.core.turns.turn import begin
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.events import event
 from holdfast.observe.tally import Tally
+from holdfast.sessions.admission.keyed_retries import retried
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.apart import Apart
-from holdfast.sessions.noting import note_withdrawal
-from holdfast.sessions.owner import Owner
-from holdfast.sessions.retry import retried
+from holdfast.sessions.turns.owner import Owner
+from holdfast.sessions.turns.sweep_errors import Apart
+from holdfast.sessions.turns.turn_notes import note_withdrawal
 from holdfast.store.outcomes import Moved, NotLive, Opening, Settlement, Started, Waiting
 from holdfast.store.rows import TurnRow
 from holdfast.store.store import Store

@@ -15,8 +15,8 @@ from holdfast.core.turns.journal import Record
 from holdfast.core.turns.turn import Turn, advance
 from holdfast.errors import IllegalEvent, Superseded
 from holdfast.ids import CallId, MessageId, SessionId, Tenant, TurnId
-from holdfast.sessions.feed import Feed
-from holdfast.sessions.recorder import Recorder
+from holdfast.sessions.turns.feed import Feed
+from holdfast.sessions.turns.recorder import Recorder
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.outcomes import Fence
 from tests.core.builders import after, answered, asked, asking, mint

@@ -14,15 +14,15 @@ from holdfast.core.turns.turn import Turn
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.tally import Tally
+from holdfast.sessions.admission.lanes import Lane, Lanes
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.cache import SnapshotCache, weight_of
-from holdfast.sessions.ending import Judge
-from holdfast.sessions.feed import Feed, Older
-from holdfast.sessions.lanes import Lane, Lanes
-from holdfast.sessions.lease import Lease
-from holdfast.sessions.noting import note_end
-from holdfast.sessions.transaction import LiveTurn
-from holdfast.sessions.watch import journaled
+from holdfast.sessions.turns.feed import Feed, Older
+from holdfast.sessions.turns.lease import Lease
+from holdfast.sessions.turns.live_turn import LiveTurn
+from holdfast.sessions.turns.turn_end import Judge
+from holdfast.sessions.turns.turn_notes import note_end
+from holdfast.sessions.turns.watch import journaled
 from holdfast.store.outcomes import Fence, Hinting
 from holdfast.store.rows import SignalRow
 from holdfast.store.store import Store

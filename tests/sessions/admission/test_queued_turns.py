@@ -18,9 +18,9 @@ from holdfast.errors import (
     StoreUnusable,
 )
 from holdfast.ids import SessionKey, Tenant, TurnId
-from holdfast.sessions.ask import Ending
-from holdfast.sessions.queue import OPENINGS_MAX
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.admission.queued_turns import OPENINGS_MAX
+from holdfast.sessions.session_requests import Ending
+from holdfast.sessions.turns.watch import Watch
 from holdfast.store.rows import TurnRow
 from tests.simulation.clients import TENANT
 from tests.simulation.stage import KEY, Gate, Hand, Stage, act_out, on_stage

@@ -9,7 +9,7 @@ import msgspec
 from holdfast import limits
 from holdfast.core.policy import Policy
 from holdfast.errors import StoreUnavailable
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.turns.watch import Watch
 from tests.simulation.stage import Hand, Stage, on_stage
 from tests.simulation.world import Node
 

@@ -22,9 +22,9 @@ from holdfast.core.turns.journal import Record, encode_records
 from holdfast.core.turns.turn import Turn, advance
 from holdfast.errors import Superseded
 from holdfast.ids import Minter
-from holdfast.sessions.ask import Ending
-from holdfast.sessions.persistence import persistently
-from holdfast.sessions.recorder import Recorder
+from holdfast.sessions.session_requests import Ending
+from holdfast.sessions.turns.recorder import Recorder
+from holdfast.sessions.turns.store_retries import persistently
 from holdfast.store.outcomes import Fence, Settlement, Unconsumed
 from holdfast.store.rows import SignalRow
 from holdfast.store.store import Store

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.sessions.lanes import Lane, LaneFull, Lanes
+from holdfast.sessions.admission.lanes import Lane, LaneFull, Lanes
 
 NAME = ("acme", "trip")
 

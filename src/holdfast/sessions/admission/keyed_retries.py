@@ -13,8 +13,8 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import fold
 from holdfast.core.turns.retries import retrying
 from holdfast.ids import TurnId
-from holdfast.sessions.persistence import persistently
-from holdfast.sessions.watch import journaled
+from holdfast.sessions.turns.store_retries import persistently
+from holdfast.sessions.turns.watch import journaled
 from holdfast.store.outcomes import Fence
 from holdfast.store.store import Store
 

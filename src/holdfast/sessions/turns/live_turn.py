@@ -36,12 +36,12 @@ from holdfast.errors import (
     without_frames,
 )
 from holdfast.ids import Minter, Tenant
-from holdfast.sessions.ask import Ending
-from holdfast.sessions.ending import HandedOver, Judge, NotYet, Settled, settle
-from holdfast.sessions.feed import Feed
-from holdfast.sessions.lease import Lease
-from holdfast.sessions.persistence import persistently, told_again
-from holdfast.sessions.recorder import Recorder
+from holdfast.sessions.session_requests import Ending
+from holdfast.sessions.turns.feed import Feed
+from holdfast.sessions.turns.lease import Lease
+from holdfast.sessions.turns.recorder import Recorder
+from holdfast.sessions.turns.store_retries import persistently, told_again
+from holdfast.sessions.turns.turn_end import HandedOver, Judge, NotYet, Settled, settle
 from holdfast.store.outcomes import Fence, GrantFilter
 from holdfast.store.rows import SignalRow
 from holdfast.store.store import Store

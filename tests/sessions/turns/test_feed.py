@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
 from holdfast.ids import MessageId
-from holdfast.sessions.feed import Feed
-from holdfast.sessions.watch import paused
+from holdfast.sessions.turns.feed import Feed
+from holdfast.sessions.turns.watch import paused
 from tests.core.builders import mint
 
 ITEM = mint(MessageId)

@@ -17,15 +17,15 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record, decode_records
 from holdfast.errors import InDoubt, StoreUnavailable, TurnRejected
 from holdfast.ids import Tenant, TurnId
+from holdfast.sessions.admission.session_lookup import Resolver, Seen, request_after
+from holdfast.sessions.admission.steered_requests import is_retried, signed
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.ask import Ask, Choose
-from holdfast.sessions.noting import note_signal
-from holdfast.sessions.owner import Owner
-from holdfast.sessions.persistence import persistently
-from holdfast.sessions.resolve import Resolver, Seen, request_after
-from holdfast.sessions.steered_requests import is_retried, signed
-from holdfast.sessions.transaction import steering_messages, steering_payload
-from holdfast.sessions.watch import Watch, persistent_ending
+from holdfast.sessions.session_requests import Ask, Choose
+from holdfast.sessions.turns.live_turn import steering_messages, steering_payload
+from holdfast.sessions.turns.owner import Owner
+from holdfast.sessions.turns.store_retries import persistently
+from holdfast.sessions.turns.turn_notes import note_signal
+from holdfast.sessions.turns.watch import Watch, persistent_ending
 from holdfast.store.outcomes import (
     Gone,
     Joined,

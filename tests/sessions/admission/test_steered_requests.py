@@ -13,14 +13,14 @@ from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import UserMessage, plain_text
 from holdfast.errors import TurnFailed
 from holdfast.ids import IdempotencyKey, MessageId, TurnId
-from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.ask import Ending
-from holdfast.sessions.steered_requests import (
+from holdfast.sessions.admission.steered_requests import (
     RECEIPTS_MAX,
     SteeredRequests,
     is_retried,
     signed,
 )
+from holdfast.sessions.ambient import Ambient
+from holdfast.sessions.session_requests import Ending
 from holdfast.store.outcomes import Attempt
 from tests.simulation.clients import TENANT
 from tests.simulation.simulation import Home

@@ -15,9 +15,9 @@ from holdfast.core.ports import OpenTurn
 from holdfast.core.turns import events as ev
 from holdfast.errors import StoreUnavailable, StoreUnusable
 from holdfast.ids import MessageId, SessionKey, TurnId
-from holdfast.sessions.apart import AWAY_MAX
-from holdfast.sessions.recovery import SIDE_BY_SIDE_MAX
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.turns.recovery import SIDE_BY_SIDE_MAX
+from holdfast.sessions.turns.sweep_errors import AWAY_MAX
+from holdfast.sessions.turns.watch import Watch
 from tests.simulation.clients import TENANT
 from tests.simulation.simulation import Home
 from tests.simulation.stage import Hand, Stage, act_out, on_stage, outcomes

@@ -8,9 +8,9 @@ from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.resends import Arrival, arrival
 from holdfast.errors import SessionBusy
 from holdfast.ids import TurnId
-from holdfast.sessions.ask import Ask
-from holdfast.sessions.lanes import Lane
-from holdfast.sessions.resolve import Seen
+from holdfast.sessions.admission.lanes import Lane
+from holdfast.sessions.admission.session_lookup import Seen
+from holdfast.sessions.session_requests import Ask
 
 RETRY_AFTER_S = 1.0
 """What a client is told who meets a session that is busy: most turns take a few seconds."""

@@ -21,7 +21,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.ids import NodeId
 from holdfast.observe.supervisor import Backoff
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.persistence import told_again
+from holdfast.sessions.turns.store_retries import told_again
 from holdfast.store.store import Store
 
 PATIENCE_SHARE = 1 / 3

@@ -24,14 +24,14 @@ from holdfast.core.turns.turn import begin
 from holdfast.errors import StoreError, TurnFailed
 from holdfast.ids import GrantId, SessionId, Tenant, Version
 from holdfast.observe.tally import Tally
+from holdfast.sessions.admission.session_lookup import request_of
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.ask import Admission, Ask, Choose
-from holdfast.sessions.feed import Feed
-from holdfast.sessions.lease import Lease
-from holdfast.sessions.noting import note_end, note_stateless
-from holdfast.sessions.resolve import request_of
-from holdfast.sessions.transaction import LiveTurn
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.session_requests import Admission, Ask, Choose
+from holdfast.sessions.turns.feed import Feed
+from holdfast.sessions.turns.lease import Lease
+from holdfast.sessions.turns.live_turn import LiveTurn
+from holdfast.sessions.turns.turn_notes import note_end, note_stateless
+from holdfast.sessions.turns.watch import Watch
 from holdfast.store.outcomes import ANY_GRANT, Committed, Fence, GrantFilter, Settlement
 from holdfast.store.rows import GrantRow, MemoryRow, TurnRow
 from holdfast.store.store import Store

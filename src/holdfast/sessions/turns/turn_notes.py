@@ -7,8 +7,8 @@ from holdfast.ids import Tenant, TurnId
 from holdfast.observe.events import event, is_listening
 from holdfast.observe.spans import kind_of
 from holdfast.observe.tally import Tally
-from holdfast.sessions.ask import Admission, Ask
-from holdfast.sessions.transaction import LiveTurn, Lost
+from holdfast.sessions.session_requests import Admission, Ask
+from holdfast.sessions.turns.live_turn import LiveTurn, Lost
 from holdfast.store.rows import SignalKind, TurnRow
 
 

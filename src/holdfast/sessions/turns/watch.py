@@ -18,11 +18,11 @@ from holdfast.core.codec import Unreadable
 from holdfast.core.turns.journal import Record, decode_records
 from holdfast.errors import SessionMissing, StoreUnavailable
 from holdfast.ids import Tenant, TurnId
-from holdfast.sessions.ask import Admission, Ending, ending_of
-from holdfast.sessions.feed import Take
-from holdfast.sessions.lease import Lease
-from holdfast.sessions.persistence import persistently, told_again
-from holdfast.sessions.transaction import LiveTurn, Lost
+from holdfast.sessions.session_requests import Admission, Ending, ending_of
+from holdfast.sessions.turns.feed import Take
+from holdfast.sessions.turns.lease import Lease
+from holdfast.sessions.turns.live_turn import LiveTurn, Lost
+from holdfast.sessions.turns.store_retries import persistently, told_again
 from holdfast.store.rows import TurnRow
 from holdfast.store.store import Store
 

@@ -6,9 +6,9 @@ from holdfast import limits
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.reconciliation import is_steered_again
 from holdfast.ids import TurnId
+from holdfast.sessions.admission.steered_requests import SteeredRequests
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.ask import Ask
-from holdfast.sessions.steered_requests import SteeredRequests
+from holdfast.sessions.session_requests import Ask
 from holdfast.store.outcomes import Attempt, Joined, Known, Replay, Target, Unfinished
 from holdfast.store.store import Store
 

@@ -1,0 +1,1 @@
+"""From a request to a turn: recognised, queued, steered, begun."""

@@ -1,0 +1,1 @@
+"""Turns that this node owns: played, recorded, watched, ended, recovered."""
