@@ -17,7 +17,7 @@ from holdfast.cli.options import Where, json_option, tenant_option, where_option
 from holdfast.cli.output import confirm, give, say
 from holdfast.core.codec import encode
 from holdfast.errors import InvalidValue
-from holdfast.peers.converting import READERS, convert
+from holdfast.peers.conversion import READERS, convert
 from holdfast.wire.api import objects as api
 
 

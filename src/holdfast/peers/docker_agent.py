@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.core.items import Part, Text, plain_text
-from holdfast.peers.foreign import (
+from holdfast.peers.foreign_conversation import (
     Asked,
     Came,
     Entry,
@@ -24,7 +24,7 @@ from holdfast.peers.foreign import (
     Wanted,
     image_from,
 )
-from holdfast.peers.reading import Tables, tables_of, text, when_ms
+from holdfast.peers.foreign_tables import Tables, tables_of, text, when_ms
 
 PEER = "docker-agent"
 

@@ -12,8 +12,17 @@ from pathlib import Path
 import msgspec
 
 from holdfast.core.items import Part, Refusal, Text, plain_text
-from holdfast.peers.foreign import Asked, Came, Entry, Foreign, Spoke, Told, Wanted, image_from
-from holdfast.peers.reading import Tables, tables_of, text, when_ms
+from holdfast.peers.foreign_conversation import (
+    Asked,
+    Came,
+    Entry,
+    Foreign,
+    Spoke,
+    Told,
+    Wanted,
+    image_from,
+)
+from holdfast.peers.foreign_tables import Tables, tables_of, text, when_ms
 
 PEER = "openai-agents"
 

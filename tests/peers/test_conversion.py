@@ -14,8 +14,8 @@ from holdfast.core.codec import Unreadable
 from holdfast.core.history.conversation import seen_by_model
 from holdfast.core.items import Image, Interruption, Item, ToolResult, UserMessage, text_of
 from holdfast.ids import SessionKey, Tenant
-from holdfast.peers.converting import convert
-from holdfast.peers.reading import NotTheirs
+from holdfast.peers.conversion import convert
+from holdfast.peers.foreign_tables import NotTheirs
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.transfer.imports import take_in
 from holdfast.store.verification.verification import Finding, verify

@@ -42,8 +42,8 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
-from holdfast.peers.dumping import Played, dump_of
-from holdfast.peers.foreign import Asked, Came, Entry, Foreign, Spoke, Summed, Told
+from holdfast.peers.foreign_conversation import Asked, Came, Entry, Foreign, Spoke, Summed, Told
+from holdfast.peers.session_rows import Played, dump_of
 from holdfast.store.outcomes import SessionDump
 from holdfast.store.transfer.import_checks import digest_of
 

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from holdfast.core.codec import Value
 from holdfast.ids import Tenant
 from holdfast.peers import docker_agent, goose, openai_agents
-from holdfast.peers.foreign import Foreign
-from holdfast.peers.rebuilding import rebuild
+from holdfast.peers.foreign_conversation import Foreign
+from holdfast.peers.rebuilt_session import rebuild
 from holdfast.store.transfer import export_lines
 
 Read: TypeAlias = Callable[[Path], Iterator[Foreign]]

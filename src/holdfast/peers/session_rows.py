@@ -11,7 +11,7 @@ from holdfast.core.history.conversation import Titled
 from holdfast.core.turns.turn import Turn, committed_items
 from holdfast.errors import InvalidId
 from holdfast.ids import SessionId, SessionKey, Tenant, Version
-from holdfast.peers.foreign import Foreign
+from holdfast.peers.foreign_conversation import Foreign
 from holdfast.store.first_words import opening_of
 from holdfast.store.outcomes import SessionDump
 from holdfast.store.rows import AnnotationRow, ItemRow, KeyRow, SessionRow, TurnRow

@@ -7,8 +7,17 @@ from hypothesis import strategies as st
 
 from holdfast.core.items import Text
 from holdfast.ids import Tenant
-from holdfast.peers.foreign import Asked, Came, Entry, Foreign, Spoke, Summed, Told, Wanted
-from holdfast.peers.rebuilding import rebuild
+from holdfast.peers.foreign_conversation import (
+    Asked,
+    Came,
+    Entry,
+    Foreign,
+    Spoke,
+    Summed,
+    Told,
+    Wanted,
+)
+from holdfast.peers.rebuilt_session import rebuild
 from holdfast.store.verification.session_audit import audit
 
 CALLS = ("a", "b", "c")
