@@ -5,6 +5,6 @@ Each module fits one framework and imports nothing of it, so it costs nothing to
     openai_agents   a `Session` for the OpenAI Agents SDK
     pydantic_ai     a history of messages for Pydantic AI
 
-What frameworks lack is a word for "the turn is over". `staging.py` adds it: what a run says is held back until it is
+What frameworks lack is a word for "the turn is over". `framework_turns.py` adds it: what a run says is held back until it is
 whole, and then lands in one commit, on top of the version that the run has seen.
 """

@@ -20,7 +20,7 @@ import msgspec
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.errors import SessionMissing
 from holdfast.ids import Tenant, Version
-from holdfast.integrations.staging import Conversation
+from holdfast.integrations.framework_turns import Conversation
 from holdfast.sessions.manual_turns import LOCAL
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.openai.responses.dialect import input_of

@@ -36,7 +36,7 @@ from holdfast.core.items import (
     text_of,
 )
 from holdfast.ids import Tenant
-from holdfast.integrations.staging import Conversation
+from holdfast.integrations.framework_turns import Conversation
 from holdfast.sessions.manual_turns import LOCAL
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.history_order import Said, Step, in_order, result_text, words_of
