@@ -15,7 +15,7 @@ from holdfast.models.model import ModelFailed, Prompt
 from holdfast.printable import printable_lines
 from holdfast.server.directory import BrokenSource, ModelEntry
 from holdfast.testing import Gate, ScriptedModel, says
-from holdfast.testing.scripted import Script
+from holdfast.testing.scripted_model import Script
 from holdfast.tools.tool import ToolOutput, ToolRun, ToolSpec
 from tests.console.browser import Window, window, within
 from tests.console.payloads import NAME, PAYLOADS

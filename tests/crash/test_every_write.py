@@ -18,7 +18,7 @@ from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store
 from holdfast.testing import Crash, CrashingStore, ManualClock
-from holdfast.testing.crashing import Moment
+from holdfast.testing.crash_store import Moment
 from tests.crash.audit import audit
 from tests.crash.serving import ACME, Plan, Server, World, plans_in
 from tests.postgres import shared_database, wipe

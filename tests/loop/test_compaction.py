@@ -30,7 +30,7 @@ from holdfast.loop.prompt_sizes import BYTES_PER_TOKEN, Gauge
 from holdfast.loop.shortened_results import LAST_WHOLE, SHOWN_CHARS, STRIDE, shortened
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.models.windows import context_window
-from holdfast.testing.scripted import Script, fails, says
+from holdfast.testing.scripted_model import Script, fails, says
 from holdfast.tools.tool import ToolOutput, ToolRun
 from tests.core.builders import call, mint, result, summary, user
 from tests.core.histories import new_session, noted, waiting_for, with_turn

@@ -8,7 +8,7 @@ from holdfast.loop.compaction import INSTRUCTION
 from holdfast.models.demo.demo_model import DemoModel
 from holdfast.models.model import Prompt
 from holdfast.testing import Gate, ScriptedModel, fails, says
-from holdfast.testing.scripted import Script
+from holdfast.testing.scripted_model import Script
 from tests.server.stubs import Answer, Serving, agent, serving
 from tests.server.test_busy import Asked
 

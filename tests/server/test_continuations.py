@@ -17,7 +17,7 @@ from holdfast.models.model import ModelFailed
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.store import Store
 from holdfast.testing import Gate, ManualClock, ScriptedModel, fails, says
-from holdfast.testing.scripted import Script
+from holdfast.testing.scripted_model import Script
 from holdfast.tools.tool import ToolOutput, ToolRun
 from tests.server.stubs import Answer, HeldTool, Serving, agent, serving, until
 from tests.server.test_approvals import careful

@@ -28,7 +28,7 @@ from holdfast.models.retries import RetryingModel
 from holdfast.sessions.turns.live_turn import LiveTurn
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import FakeUpstream, Gate, ScriptedModel, says
-from holdfast.testing.scripted import Script, fails
+from holdfast.testing.scripted_model import Script, fails
 from holdfast.testing.upstream import Reply, refuses
 from tests.postgres import free_port
 from tests.server.stubs import HeldTool, Serving, agent, chat_body, serving, until

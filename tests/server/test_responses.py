@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.turns.events import Usage
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
-from holdfast.testing.scripted import Script, fails
+from holdfast.testing.scripted_model import Script, fails
 from tests.server.stubs import HeldTool, Serving, agent, another, serving, until
 from tests.server.test_approvals import asks, careful
 

@@ -20,7 +20,7 @@ from holdfast.server.guards import Guard
 from holdfast.server.quotas import Quotas
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
-from holdfast.testing.scripted import fails
+from holdfast.testing.scripted_model import fails
 from tests.server.stubs import HeldTool, Serving, agent, another, serving, until
 from tests.server.test_auth import bearer, put_key
 from tests.server.test_responses import WEATHER, heard, text, yes

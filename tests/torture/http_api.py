@@ -28,7 +28,7 @@ from msgspec import Struct
 from holdfast.models.model import Prompt
 from holdfast.store.store_url import open_store
 from holdfast.testing import ScriptedModel, says
-from holdfast.testing.scripted import Script
+from holdfast.testing.scripted_model import Script
 from tests.server.stubs import HeldTool, Serving, serving
 from tests.server.test_approvals import careful
 from tests.server.test_auth import ACME, bearer, put_key

@@ -7,7 +7,7 @@ import asyncio
 import sys
 
 from holdfast.core.turns.events import Usage
-from holdfast.testing.scripted import says
+from holdfast.testing.scripted_model import says
 from holdfast.testing.upstream.replies import Reply, Request
 from holdfast.testing.upstream.server import FakeUpstream
 

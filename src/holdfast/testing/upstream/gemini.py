@@ -23,7 +23,7 @@ from holdfast.core.turns.deltas import (
 )
 from holdfast.core.turns.events import Finish, Usage
 from holdfast.models.model import ModelFailed
-from holdfast.testing.scripted import Gate, Script, Step
+from holdfast.testing.scripted_model import Gate, Script, Step
 from holdfast.testing.upstream.replies import (
     Reply,
     Request,

@@ -24,7 +24,7 @@ from holdfast.core.turns.deltas import (
 )
 from holdfast.core.turns.events import Finish, Usage
 from holdfast.models.model import ModelFailed
-from holdfast.testing.scripted import Gate, Script, Step
+from holdfast.testing.scripted_model import Gate, Script, Step
 from holdfast.testing.upstream.replies import CREATED_S, Reply, Request, error_body, usage_in
 from holdfast.wire.openai.chat.chunks import encode_json
 from holdfast.wire.sse import event_frame

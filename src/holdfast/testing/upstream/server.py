@@ -14,7 +14,7 @@ from typing import Self, TypeAlias
 import msgspec
 
 from holdfast.models.model import ModelFailed
-from holdfast.testing.scripted import Gate, Script, says
+from holdfast.testing.scripted_model import Gate, Script, says
 from holdfast.testing.upstream.replies import (
     Reply,
     Request,

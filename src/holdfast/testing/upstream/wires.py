@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from holdfast.core.codec import Value
-from holdfast.testing.scripted import Gate, Script
+from holdfast.testing.scripted_model import Gate, Script
 from holdfast.testing.upstream import gemini, messages, replies, responses
 from holdfast.testing.upstream.replies import Reply, Request
 from holdfast.wire.openai.chat.chunks import ErrorObject
