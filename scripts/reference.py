@@ -17,11 +17,11 @@ from holdfast import Sessions, limits, nobody_plays
 from holdfast.config import SETTINGS, flag_of
 from holdfast.core.turns import events as ev
 from holdfast.environment import COMMANDS, MARKS, variable
-from holdfast.server import openapi
-from holdfast.server.agents import load_directory
+from holdfast.server.agents.source_directory import load_directory
 from holdfast.server.app import App
-from holdfast.server.openapi_errors import CODES
-from holdfast.server.routing import Routes
+from holdfast.server.http.routing import Routes
+from holdfast.server.openapi import document as openapi
+from holdfast.server.openapi.error_codes import CODES
 from holdfast.store.memory_store import MemoryStore
 from holdfast.wire.headers import HEADERS
 

@@ -17,9 +17,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from holdfast.errors import InvalidValue
-from holdfast.server import connection, run, socket_connection
-from holdfast.server.dependency_parts import _parts_of, demand_parts
-from holdfast.server.paced import Paced
+from holdfast.server.http import connection, websocket_connection
+from holdfast.server.http.base_connection import Paced
+from holdfast.server.processes import server_process
+from holdfast.server.processes.dependency_parts import _parts_of, demand_parts
 from tests import repository
 
 FIXED: dict[str, tuple[int, ...]] = {
@@ -78,11 +79,11 @@ def used_names(*classes: type) -> set[str]:
     [
         ((connection.Connection, Paced), HttpToolsProtocol, connection.UVICORN),
         (
-            (socket_connection.SocketConnection, Paced),
+            (websocket_connection.SocketConnection, Paced),
             WebSocketsSansIOProtocol,
-            socket_connection.UVICORN,
+            websocket_connection.UVICORN,
         ),
-        ((run.HttpServer,), uvicorn.Server, run.UVICORN),
+        ((server_process.HttpServer,), uvicorn.Server, server_process.UVICORN),
     ],
 )
 def test_every_part_of_uvicorn_that_is_used_is_demanded_at_start(

@@ -24,7 +24,7 @@ import yaml
 
 from holdfast import limits
 from holdfast.config import load_config
-from holdfast.server.agents import load_directory
+from holdfast.server.agents.source_directory import load_directory
 from holdfast.store.store_url import InFile, InPostgres, parse_url
 from tests import repository
 from tests.deployment import Stage, read_stages

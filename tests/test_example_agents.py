@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast.agents.file.agent_file import check_agent_file
-from holdfast.server.agents import load_directory
+from holdfast.server.agents.source_directory import load_directory
 from holdfast.testing import ScriptedModel, says
 from tests import repository
 from tests.server.stubs import Answer, Serving, serving

@@ -12,7 +12,7 @@ import yaml
 from prometheus_client.core import Metric
 
 from holdfast.server.metrics import counted, current, staffed
-from holdfast.server.numbers import OwnNumbers
+from holdfast.server.processes.numbers import OwnNumbers
 from holdfast.testing import ScriptedModel
 from tests import repository
 from tests.server.stubs import agent, serving

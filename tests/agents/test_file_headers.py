@@ -8,7 +8,7 @@ from holdfast.agents.agent import ModelConfig
 from holdfast.models.http.request_headers import Headers
 from holdfast.models.model import ModelFailed
 from holdfast.models.servers import Api
-from holdfast.server.models import Models
+from holdfast.server.agents.model_factory import Models
 from holdfast.testing import FakeUpstream, Reply
 from tests.agents.file.test_agent_file import SMALL, in_model, problems, read
 from tests.models.talking import heard

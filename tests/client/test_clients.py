@@ -19,8 +19,8 @@ from holdfast.errors import ServerRefused, ServerUnreachable
 from holdfast.models.model import ModelFailed
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.wire.api import objects as api
+from tests.server.api.test_approvals import careful
 from tests.server.stubs import HeldTool, agent, serving, until
-from tests.server.test_approvals import careful
 
 
 class Speaks(Protocol):

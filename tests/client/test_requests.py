@@ -17,7 +17,7 @@ from holdfast.client.methods import Methods, Which, asking, watching
 from holdfast.client.requests import Call, Request, Stream
 from holdfast.client.sync import Client
 from holdfast.errors import InvalidValue
-from holdfast.server.routing import Route
+from holdfast.server.http.routing import Route
 from holdfast.testing import ScriptedModel
 from holdfast.wire.api import objects as api
 from holdfast.wire.api import overview

@@ -25,8 +25,8 @@ from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.tools.tool import ToolOutput, ToolRun, ToolSpec
 from tests.console.browser import Scheme, Window, launch, window
+from tests.server.access.test_authentication import put_key
 from tests.server.stubs import Serving, StubTools, serving
-from tests.server.test_auth import put_key
 
 PLAN = """Three days fit well. Here is a plan:
 

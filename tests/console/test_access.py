@@ -12,9 +12,9 @@ from holdfast.models.model import ModelFailed
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.console.browser import Scheme, window, within
+from tests.server.access.test_authentication import bearer, put_key
+from tests.server.api.test_approvals import careful
 from tests.server.stubs import HeldTool, agent, serving
-from tests.server.test_approvals import careful
-from tests.server.test_auth import bearer, put_key
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 

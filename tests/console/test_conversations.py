@@ -11,13 +11,13 @@ from playwright.async_api import Browser, expect
 
 from holdfast.core.policy import Policy
 from holdfast.models.model import ModelFailed
-from holdfast.server.listening import listen
+from holdfast.server.http.listen_sockets import listen
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.console.browser import window, within
 from tests.e2e.world import world
+from tests.server.api.test_approvals import careful
 from tests.server.stubs import HeldTool, agent, serving, until
-from tests.server.test_approvals import careful
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 

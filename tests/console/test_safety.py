@@ -13,7 +13,7 @@ from holdfast.core.items import plain_text
 from holdfast.ids import Tenant
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.printable import printable_lines
-from holdfast.server.directory import BrokenSource, ModelEntry
+from holdfast.server.agents.directory import BrokenSource, ModelEntry
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.testing.scripted_model import Script
 from holdfast.tools.tool import ToolOutput, ToolRun, ToolSpec

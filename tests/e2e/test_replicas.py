@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from holdfast.ids import TurnId
-from holdfast.server.auth import LOCAL
+from holdfast.server.access.authentication import LOCAL
 from holdfast.store.rows import TurnRow
 from holdfast.store.store_url import open_existing
 from tests.e2e.conftest import REPLICAS, SEVERAL

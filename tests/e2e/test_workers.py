@@ -240,9 +240,9 @@ async def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
 
 ADOPTING = """
 import ctypes, os, sys
-from holdfast.server.listening import Port
-from holdfast.server.worker import Worker
-from holdfast.server.workers import Supervisor
+from holdfast.server.http.listen_sockets import Port
+from holdfast.server.processes.worker import Worker
+from holdfast.server.processes.worker_supervisor import Supervisor
 
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans below us are given to us
 place = Supervisor(2, Port("127.0.0.1", 0), bounded=False, on_ready=print).run()

@@ -31,7 +31,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from holdfast.ids import TurnId
 from holdfast.models.model import ModelFailed
-from holdfast.server.auth import LOCAL
+from holdfast.server.access.authentication import LOCAL
 from holdfast.store.store_url import open_existing
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, refuses, says
 from holdfast.testing.upstream import Request

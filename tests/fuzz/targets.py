@@ -20,7 +20,7 @@ from holdfast.agents.file.schema import DESCRIPTIONS
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
 from holdfast.ids import CallId, MessageId, TurnId
-from holdfast.server.openapi_errors import CODES
+from holdfast.server.openapi.error_codes import CODES
 from holdfast.testing import says
 from holdfast.wire.headers import read_naming
 from holdfast.wire.openai.chat.answer import AnswerHead, ChatStream, error_frame

@@ -14,7 +14,7 @@ from holdfast.core.turns.deltas import UsageDelta
 from holdfast.core.turns.events import Usage
 from holdfast.models.model import ModelFailed
 from holdfast.models.price import Price, PricedModel
-from holdfast.server.models import Models
+from holdfast.server.agents.model_factory import Models
 from holdfast.testing import FakeUpstream, Gate, ScriptedModel, says
 from tests.models.talking import heard, prompt
 

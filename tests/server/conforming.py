@@ -13,8 +13,8 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 
-from holdfast.server.openapi import Schema, document
-from holdfast.server.routing import Routes
+from holdfast.server.http.routing import Routes
+from holdfast.server.openapi.document import Schema, document
 from holdfast.wire.problems import Refused
 
 _made: dict[str, Schema] = {}

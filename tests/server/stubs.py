@@ -23,15 +23,15 @@ from holdfast.errors import ModelNotFound
 from holdfast.ids import Tenant
 from holdfast.loop.player import Player
 from holdfast.models.model import Model
+from holdfast.server.access.authentication import Door
+from holdfast.server.access.quotas import Quotas
+from holdfast.server.agents.directory import BrokenSource, Directory, ModelEntry
 from holdfast.server.app import App
-from holdfast.server.auth import Door
-from holdfast.server.connection_register import ConnectionRegister
-from holdfast.server.directory import BrokenSource, Directory, ModelEntry
-from holdfast.server.guards import Guard
-from holdfast.server.listening import listen
-from holdfast.server.playing import playing
-from holdfast.server.quotas import Quotas
-from holdfast.server.run import HttpServer
+from holdfast.server.http.connection_register import ConnectionRegister
+from holdfast.server.http.listen_sockets import listen
+from holdfast.server.http.origin_guard import Guard
+from holdfast.server.processes.server_process import HttpServer
+from holdfast.server.turns.turn_failures import playing
 from holdfast.sessions.session_requests import AgentChoice, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore

@@ -11,10 +11,10 @@ import pytest
 
 from holdfast import limits
 from holdfast.ids import SessionKey
-from holdfast.server.auth import LOCAL
-from holdfast.server.bodies import Bodies
-from holdfast.server.exchange import ClientGone, Exchange, Message
-from holdfast.server.transfer import send_session
+from holdfast.server.access.authentication import LOCAL
+from holdfast.server.api.transfer import send_session
+from holdfast.server.http.body_memory import Bodies
+from holdfast.server.http.exchange import ClientGone, Exchange, Message
 from holdfast.store.transfer import export_lines
 from holdfast.testing import ScriptedModel
 from tests.server.stubs import Serving, agent, serving

@@ -11,8 +11,8 @@ from holdfast.core.turns.journal import Record
 from holdfast.testing import ScriptedModel
 from holdfast.wire.api import objects as api
 from holdfast.wire.problems import ErrorAnswer
+from tests.server.api.test_approvals import desk
 from tests.server.stubs import Serving, agent, serving
-from tests.server.test_approvals import desk
 
 
 def read(kind: type[api.Told] | type[ErrorAnswer], body: bytes) -> object:

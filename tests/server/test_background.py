@@ -12,8 +12,8 @@ from holdfast.errors import StoreUnavailable
 from holdfast.ids import Tenant
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
+from tests.server.access.test_authentication import bearer, put_key
 from tests.server.stubs import Answer, Serving, agent, another, serving, until
-from tests.server.test_auth import bearer, put_key
 
 
 async def status(server: Serving, name: str) -> str:

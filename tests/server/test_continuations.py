@@ -19,8 +19,8 @@ from holdfast.store.store import Store
 from holdfast.testing import Gate, ManualClock, ScriptedModel, fails, says
 from holdfast.testing.scripted_model import Script
 from holdfast.tools.tool import ToolOutput, ToolRun
+from tests.server.api.test_approvals import careful
 from tests.server.stubs import Answer, HeldTool, Serving, agent, serving, until
-from tests.server.test_approvals import careful
 
 KEY = {"Idempotency-Key": "k-1"}
 ACT = says("Let me do it.", calls=[("act", "{}")])

@@ -10,7 +10,7 @@ from holdfast.core.items import SessionSettings, TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.ids import SessionId
 from holdfast.models.model import ModelFailed
-from holdfast.server.auth import LOCAL
+from holdfast.server.access.authentication import LOCAL
 from holdfast.testing import Script, ScriptedModel, says
 from tests.server.stubs import HeldTool, Serving, agent, serving
 

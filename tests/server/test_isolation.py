@@ -21,15 +21,15 @@ import msgspec
 import pytest
 
 from holdfast.ids import Tenant, TurnId
-from holdfast.server.routing import Route
+from holdfast.server.http.routing import Route
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.rows import TurnRow
 from holdfast.store.store import Store
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.core.builders import new_minter
+from tests.server.access.test_authentication import bearer, put_key
+from tests.server.api.test_approvals import careful
 from tests.server.stubs import Answer, HeldTool, Serving, chat_body, serving, until
-from tests.server.test_approvals import careful
-from tests.server.test_auth import bearer, put_key
 from tests.server.test_busy import Asked
 from tests.store.contract.test_grants import granted
 

@@ -31,8 +31,8 @@ from holdfast.testing import FakeUpstream, Gate, ScriptedModel, says
 from holdfast.testing.scripted_model import Script, fails
 from holdfast.testing.upstream import Reply, refuses
 from tests.postgres import free_port
+from tests.server.http.test_websocket import Client
 from tests.server.stubs import HeldTool, Serving, agent, chat_body, serving, until
-from tests.server.test_sockets import Client
 
 TURNS = 6
 

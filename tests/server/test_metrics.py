@@ -14,8 +14,8 @@ from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import FakeUpstream, Gate, ScriptedModel, fails, says
 from tests.observe.test_events import Log, log
+from tests.server.access.test_authentication import _lose, bearer, put_key
 from tests.server.stubs import Answer, Serving, agent, another, serving, until
-from tests.server.test_auth import _lose, bearer, put_key
 from tests.server.test_busy import Asked, held
 
 __all__ = ["log"]

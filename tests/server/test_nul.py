@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.server.routing import Route
+from holdfast.server.http.routing import Route
 from holdfast.testing import ManualClock, ScriptedModel
 from tests.server.stubs import Serving, agent, serving
 from tests.store.homes import PostgresHome

@@ -20,7 +20,7 @@ from openai.types.responses.response_usage import ResponseUsage
 from openai.types.shared_params import FunctionDefinition
 from pydantic import BaseModel, TypeAdapter
 
-from tests.server.test_openapi import DOCUMENT
+from tests.server.openapi.test_document import DOCUMENT
 
 Schema: TypeAlias = dict[str, Any]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 
 from holdfast.models.demo.demo_model import DemoModel
-from holdfast.server.agents import load_directory
+from holdfast.server.agents.source_directory import load_directory
 from holdfast.store.memory_store import MemoryStore
+from tests.server.agents.test_source_directory import ALONE
 from tests.server.stubs import serving
-from tests.server.test_agents import ALONE
 
 
 async def test_feeds_exports_and_lists_show_a_files_name_and_not_where_it_lies(

@@ -16,8 +16,8 @@ from holdfast.agents.registry import Registry
 from holdfast.agents.sources import Supplies, parse_source
 from holdfast.config import load_config
 from holdfast.models.model import Model
-from holdfast.server.agents import load_directory
-from holdfast.server.run import files_of
+from holdfast.server.agents.source_directory import load_directory
+from holdfast.server.processes.server_process import files_of
 from holdfast.store.store_url import open_store
 from holdfast.testing import ScriptedModel, says
 from holdfast.tools.execution import execute

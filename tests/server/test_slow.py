@@ -18,8 +18,8 @@ from holdfast import limits
 from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue
 from holdfast.models.model import Prompt
-from holdfast.server.listening import listen
-from holdfast.server.run import HttpServer
+from holdfast.server.http.listen_sockets import listen
+from holdfast.server.processes.server_process import HttpServer
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.means import skip_without
 from tests.server.slow import MANNERS, besiege, deaf_socket

@@ -15,7 +15,7 @@ NOT_YET = {
     *("aiohttp", "yarl", "attr", "urllib.request", "http.client"),  # no model is asked over HTTP
     "yaml",  # there is no agent file
     "prometheus_client",  # the metrics were not asked for
-    *("websockets", "holdfast.server.socket_connection"),  # nor a WebSocket
+    *("websockets", "holdfast.server.http.websocket_connection"),  # nor a WebSocket
     *("asyncpg", "mcp", "opentelemetry"),  # extras, for those who want them
     *("rich", "pygments", "markdown_it"),  # for people at a terminal
     "importlib.metadata",
@@ -49,7 +49,7 @@ def modules(importtime: str) -> set[str]:
 
 
 def test_a_server_that_is_ready_has_not_loaded_what_it_may_never_use(loaded: set[str]) -> None:
-    assert "holdfast.server.run" in loaded
+    assert "holdfast.server.processes.server_process" in loaded
     assert loaded & NOT_YET == set()
 
 

@@ -29,9 +29,9 @@ from holdfast.models.model import Prompt
 from holdfast.store.store_url import open_store
 from holdfast.testing import ScriptedModel, says
 from holdfast.testing.scripted_model import Script
+from tests.server.access.test_authentication import ACME, bearer, put_key
+from tests.server.api.test_approvals import careful
 from tests.server.stubs import HeldTool, Serving, serving
-from tests.server.test_approvals import careful
-from tests.server.test_auth import ACME, bearer, put_key
 from tests.torture.campaign import Figures, Progress
 
 CHECKS = (

@@ -34,7 +34,7 @@ from holdfast.cli import output, showing
 from holdfast.cli.options import json_option
 from holdfast.config import load_config
 from holdfast.errors import SourceUnusable
-from holdfast.server.models import Models
+from holdfast.server.agents.model_factory import Models
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.web.address_guard import Guard
 

@@ -35,8 +35,8 @@ from holdfast.core.turns.events import Interrupted, Usage
 from holdfast.core.turns.journal import Record, decode_records
 from holdfast.errors import InvalidId, InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import Minter, SessionId, SessionKey, Tenant, TurnId, Version
-from holdfast.server.shown import match_shown, session_shown, turn_shown
-from holdfast.server.transfer import take_sessions
+from holdfast.server.api.objects import match_shown, session_shown, turn_shown
+from holdfast.server.api.transfer import take_sessions
 from holdfast.sessions.admission.queued_turns import last_words
 from holdfast.store.outcomes import SessionFilter, TooLate
 from holdfast.store.rows import TurnRow

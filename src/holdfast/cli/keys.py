@@ -18,7 +18,7 @@ from holdfast.cli.auditing import audit_command
 from holdfast.cli.options import json_option, store_option, tenant_option
 from holdfast.errors import InvalidValue
 from holdfast.ids import KeyId, Minter, Tenant
-from holdfast.server.seals import new_seal_key
+from holdfast.server.access.seals import new_seal_key
 from holdfast.store.api_keys import SECRET_BYTES, ShownKey, new_key, parse_key
 from holdfast.store.rows import ApiKeyRow, SealKeyRow
 from holdfast.store.store import Store

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from holdfast.config import Config, load_config
 from holdfast.observe.supervisor import TaskSupervisor, start_thread
-from holdfast.server.accounts import OwnAccounts
-from holdfast.server.agents import load_directory
-from holdfast.server.numbers import OwnNumbers
-from holdfast.server.run import files_of, serve
-from holdfast.server.station import Ready, Stoppable
+from holdfast.server.access.quota_usage import OwnAccounts
+from holdfast.server.agents.source_directory import load_directory
+from holdfast.server.processes.numbers import OwnNumbers
+from holdfast.server.processes.process_role import Ready, Stoppable
+from holdfast.server.processes.server_process import files_of, serve
 from holdfast.tools.sandbox.sandbox import Sandbox
 
 ALONE = {"listen": "127.0.0.1:0", "auth": "off", "tls_cert": "", "tls_key": ""}

@@ -15,13 +15,13 @@ from holdfast.config import SETTINGS, Config, Quota, flag_of, load_config
 from holdfast.observe.events import configure, event, warn
 from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.observe.trace_export import tracing
-from holdfast.server.agents import load_directory
-from holdfast.server.connection_register import raise_files_limit
-from holdfast.server.listening import Port
-from holdfast.server.run import files_of
-from holdfast.server.run import serve as serve_until_stopped
-from holdfast.server.station import Alone, Ready, Station
-from holdfast.server.workers import Supervisor
+from holdfast.server.agents.source_directory import load_directory
+from holdfast.server.http.connection_register import raise_files_limit
+from holdfast.server.http.listen_sockets import Port
+from holdfast.server.processes.process_role import Alone, Ready, Station
+from holdfast.server.processes.server_process import files_of
+from holdfast.server.processes.server_process import serve as serve_until_stopped
+from holdfast.server.processes.worker_supervisor import Supervisor
 from holdfast.store.store_url import without_password
 from holdfast.tools.sandbox.sandbox import Sandbox
 

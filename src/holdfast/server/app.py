@@ -15,35 +15,35 @@ from holdfast.core.policy import Policy
 from holdfast.errors import HoldfastError, StoreFault
 from holdfast.observe.events import audit, bind, event
 from holdfast.observe.spans import NO_SPAN, Span, is_tracing, span
-from holdfast.server.api import Api
-from holdfast.server.approvals import Approvals
-from holdfast.server.auth import ANYBODY, Door
-from holdfast.server.bodies import Bodies, memory_bytes
-from holdfast.server.chat import Chat
-from holdfast.server.compacting import Compacting
-from holdfast.server.console import ConsoleFiles
-from holdfast.server.contexts import Contexts
-from holdfast.server.conversations import Conversations
-from holdfast.server.counting import Counters
-from holdfast.server.directory import Directory
-from holdfast.server.exchange import ClientGone, Exchange, Receive, Send
-from holdfast.server.grants import Grants
-from holdfast.server.guards import Guard, is_preflight
+from holdfast.server.access.authentication import ANYBODY, Door
+from holdfast.server.access.key_watch import KeyWatch
+from holdfast.server.access.quotas import Quotas, Visit
+from holdfast.server.access.seals import Seals
+from holdfast.server.agents.directory import Directory
+from holdfast.server.api.approvals import Approvals
+from holdfast.server.api.compaction import Compacting
+from holdfast.server.api.grants import Grants
+from holdfast.server.api.overview import Overview
+from holdfast.server.api.sessions import Api
+from holdfast.server.console_files import ConsoleFiles
 from holdfast.server.health import Health
-from holdfast.server.key_watch import KeyWatch
-from holdfast.server.listing import Models
+from holdfast.server.http.body_memory import Bodies, memory_bytes
+from holdfast.server.http.exchange import ClientGone, Exchange, Receive, Send
+from holdfast.server.http.origin_guard import Guard, is_preflight
+from holdfast.server.http.routing import Call, Caller, Route, Routes, refuse_nul, routes_of
+from holdfast.server.http.websocket import WebSocket
 from holdfast.server.metrics import Metrics
-from holdfast.server.numbers import Numbers, OwnNumbers
-from holdfast.server.openapi import OpenApi
-from holdfast.server.overview import Overview
+from holdfast.server.openai.chat_completions import Chat
+from holdfast.server.openai.conversations import Conversations
+from holdfast.server.openai.model_context import Contexts
+from holdfast.server.openai.model_list import Models
+from holdfast.server.openai.responses import Responses
+from holdfast.server.openai.responses_socket import Sockets, request_id
+from holdfast.server.openai.stored_responses import StoredResponses
+from holdfast.server.openai.token_counts import Counters
+from holdfast.server.openapi.document import OpenApi
 from holdfast.server.problems import after_begin, problem_of, shutting_down, unexpected
-from holdfast.server.quotas import Quotas, Visit
-from holdfast.server.responses import Responses
-from holdfast.server.responses_stored import StoredResponses
-from holdfast.server.routing import Call, Caller, Route, Routes, refuse_nul, routes_of
-from holdfast.server.seals import Seals
-from holdfast.server.socket_responses import Sockets, request_id
-from holdfast.server.sockets import WebSocket
+from holdfast.server.processes.numbers import Numbers, OwnNumbers
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.headers import NAMES, TURN_ID
 from holdfast.wire.problems import BusyStatus, Refused

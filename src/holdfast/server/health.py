@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.server.routing import Answer, Call, Route
+from holdfast.server.http.routing import Answer, Call, Route
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.openai.answer_types import Health as HealthObject
 

@@ -11,9 +11,9 @@ from itertools import accumulate
 
 from holdfast.libraries import prometheus_client as prometheus
 from holdfast.observe.tally import Durations, Tally
-from holdfast.server.file_watch import CAUSES
-from holdfast.server.numbers import Gathered, Numbers, process_metrics
-from holdfast.server.routing import Answer, Call, Route
+from holdfast.server.http.routing import Answer, Call, Route
+from holdfast.server.processes.file_descriptors import CAUSES
+from holdfast.server.processes.numbers import Gathered, Numbers, process_metrics
 from holdfast.sessions.sessions import Load, Sessions
 
 

@@ -1,7 +1,7 @@
 """Keys, as a store keeps them: who may come in, and as whom; and what seals what clients keep for us.
 
 An API key is shown once, when it is made, and is nowhere after that: a row has the hash of its secret. What a key may do,
-and what happens to one that is wrong, is decided in `server/auth.py`.
+and what happens to one that is wrong, is decided in `server/access/authentication.py`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,247 @@
+"""What tenants and keys have used up: remembered by one process, or by all workers of a machine together.
+
+Workers share a table in memory. A payer's entry has what is left of its minute, and a column for each worker with what
+it holds there: so the supervisor can strike out what a dead worker held. A record lock keeps them apart, because the
+kernel takes it from whoever dies.
+
+1. A bound holds over all workers, as it would in one process.
+2. Nobody waits long for the table: who could not lock it goes on without (`LOCK_S`). A bound that is missed by one is
+   better than a server that waits for a process that somebody has stopped.
+3. More payers than the table has room for are not an error: those who rest are forgotten first. What finds no entry at
+   all is not counted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from hashlib import blake2b
+from struct import Struct
+from typing import Literal, Protocol, TypeAlias
+
+from holdfast.core.codec import Value
+from holdfast.server.http.routing import Load
+
+BUCKETS_MAX = 10_000
+"""Tenants and keys whose pace is remembered. One who has rested for a minute need not be."""
+
+REST_S = 60.0
+"""After which a bucket is full again, whatever it was."""
+
+Payer: TypeAlias = tuple[Literal["tenant", "key"], str]
+"""Whose account something goes on."""
+
+Column: TypeAlias = Load | Literal["playing"]
+"""What there can be several of at once; `playing`, turns that go on whoever waits for them."""
+
+
+class Bucket(Value):
+    """What was left at a moment."""
+
+    tokens: float
+    at_s: float
+
+
+class Accounts(Protocol):
+    def opened(self) -> AbstractContextManager[None]:
+        """Read and change inside: nobody else does meanwhile."""
+        ...
+
+    def bucket(self, payer: Payer) -> Bucket | None: ...
+
+    def put(self, payer: Payer, bucket: Bucket) -> None: ...
+
+    def count(self, payer: Payer, column: Column) -> int:
+        """How many there are now, in every process."""
+        ...
+
+    def add(self, payer: Payer, column: Column, number: int) -> int:
+        """There are so many more, or fewer, in this process; returns how many that makes here."""
+        ...
+
+
+class OwnAccounts:
+    """Of one process that serves alone."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets: dict[Payer, Bucket] = {}
+        self._held: Counter[tuple[Payer, Column]] = Counter()
+
+    def opened(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def bucket(self, payer: Payer) -> Bucket | None:
+        return self._buckets.get(payer)
+
+    def put(self, payer: Payer, bucket: Bucket) -> None:
+        if len(self._buckets) > BUCKETS_MAX:
+            now_s = self._clock()
+            self._buckets = {
+                each: known for each, known in self._buckets.items() if now_s - known.at_s < REST_S
+            }
+        self._buckets[payer] = bucket
+
+    def count(self, payer: Payer, column: Column) -> int:
+        return self._held[payer, column]
+
+    def add(self, payer: Payer, column: Column, number: int) -> int:
+        held = self._held[payer, column] = self._held[payer, column] + number
+        if not held:
+            del self._held[payer, column]
+        return held
+
+
+# ── shared ───────────────────────────────────────────────────────────────────────────────────
+
+COLUMNS: tuple[Column, ...] = ("turns", "streams", "watchers", "playing")
+
+WINDOW = 32
+"""Entries among which a payer's is found. They are looked at until it is."""
+
+LOCK_S = 0.05
+
+_DIGEST_BYTES = 16
+_BUCKET = Struct("<dd")
+_COUNT = Struct("<i")
+
+
+class Ledger:
+    """The table that workers share. Made before forking; each process has accounts of its own in it."""
+
+    def __init__(self, places: int, *, entries: int = 2 * BUCKETS_MAX) -> None:
+        self.places = places
+        self.entries = entries
+        self.entry_bytes = _DIGEST_BYTES + _BUCKET.size + places * len(COLUMNS) * _COUNT.size
+        self.memory = mmap.mmap(-1, entries * self.entry_bytes)
+        self._lock = _nameless_file()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        until_s = time.monotonic() + LOCK_S
+        while not (locked := self._lock_nowait()) and time.monotonic() < until_s:
+            time.sleep(0)
+        try:
+            yield
+        finally:
+            if locked:
+                fcntl.lockf(self._lock, fcntl.LOCK_UN)
+
+    def _lock_nowait(self) -> bool:
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, as POSIX allows
+            return False
+        return True
+
+    def strike_out(self, place: int) -> None:
+        """In the supervisor: the worker of this place is gone, and holds nothing any more."""
+        nothing = bytes(len(COLUMNS) * _COUNT.size)
+        with self.locked():
+            for entry in range(self.entries):
+                at = self.column_at(entry, place, COLUMNS[0])
+                if self.memory[at : at + len(nothing)] != nothing:
+                    self.memory[at : at + len(nothing)] = nothing
+
+    def column_at(self, entry: int, place: int, column: Column) -> int:
+        number = place * len(COLUMNS) + COLUMNS.index(column)
+        return entry * self.entry_bytes + _DIGEST_BYTES + _BUCKET.size + number * _COUNT.size
+
+
+class SharedAccounts:
+    """The accounts of one worker, in a ledger."""
+
+    def __init__(
+        self, ledger: Ledger, place: int, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`clock` is one that all processes share, as the monotonic one of a machine is."""
+        self._ledger = ledger
+        self._memory = ledger.memory
+        self._place = place
+        self._clock = clock
+
+    def opened(self) -> AbstractContextManager[None]:
+        return self._ledger.locked()
+
+    def bucket(self, payer: Payer) -> Bucket | None:
+        entry = self._find(_digest(payer))
+        if entry is None:
+            return None
+        tokens, at_s = _BUCKET.unpack_from(self._memory, self._bucket_at(entry))
+        return Bucket(tokens=tokens, at_s=at_s) if at_s else None
+
+    def put(self, payer: Payer, bucket: Bucket) -> None:
+        entry = self._find_or_make(payer)
+        if entry is not None:
+            _BUCKET.pack_into(self._memory, self._bucket_at(entry), bucket.tokens, bucket.at_s)
+
+    def count(self, payer: Payer, column: Column) -> int:
+        entry = self._find(_digest(payer))
+        if entry is None:
+            return 0
+        return sum(self._held(entry, place, column) for place in range(self._ledger.places))
+
+    def add(self, payer: Payer, column: Column, number: int) -> int:
+        entry = self._find_or_make(payer)
+        if entry is None:
+            return 0
+        held = max(0, self._held(entry, self._place, column) + number)
+        _COUNT.pack_into(self._memory, self._ledger.column_at(entry, self._place, column), held)
+        return held
+
+    # ── entries ──
+
+    def _find(self, digest: bytes) -> int | None:
+        size = self._ledger.entry_bytes
+        for entry in self._window(digest):
+            if self._memory[entry * size : entry * size + _DIGEST_BYTES] == digest:
+                return entry
+        return None
+
+    def _find_or_make(self, payer: Payer) -> int | None:
+        digest = _digest(payer)
+        found = self._find(digest)
+        if found is not None:
+            return found
+        for entry in self._window(digest):
+            if self._is_free(entry):
+                at, size = entry * self._ledger.entry_bytes, self._ledger.entry_bytes
+                self._memory[at : at + size] = digest.ljust(size, b"\0")
+                return entry
+        return None
+
+    def _is_free(self, entry: int) -> bool:
+        """Nobody's, or of somebody who has rested and holds nothing."""
+        at, size = entry * self._ledger.entry_bytes, self._ledger.entry_bytes
+        _, at_s = _BUCKET.unpack_from(self._memory, self._bucket_at(entry))
+        columns = self._memory[at + _DIGEST_BYTES + _BUCKET.size : at + size]
+        return (not at_s or self._clock() - at_s >= REST_S) and not any(columns)
+
+    def _window(self, digest: bytes) -> Iterator[int]:
+        first = int.from_bytes(digest[:8], "little")
+        return ((first + step) % self._ledger.entries for step in range(WINDOW))
+
+    def _held(self, entry: int, place: int, column: Column) -> int:
+        (held,) = _COUNT.unpack_from(self._memory, self._ledger.column_at(entry, place, column))
+        return int(held)
+
+    def _bucket_at(self, entry: int) -> int:
+        return entry * self._ledger.entry_bytes + _DIGEST_BYTES
+
+
+def _digest(payer: Payer) -> bytes:
+    return blake2b("\0".join(payer).encode(), digest_size=_DIGEST_BYTES).digest()
+
+
+def _nameless_file() -> int:
+    """A file that is there for its lock, and has no name: also where no folder can be written to."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("holdfast-ledger")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

@@ -1,0 +1,209 @@
+"""How much one tenant, or one key, may ask for: what keeps one of them from being all that a server does.
+
+Requests are counted by a token bucket that a minute fills; turns, streams and watchers by how many there are at once.
+All of it is of one machine's server, all its workers together (`access/quota_usage.py`): with three replicas a tenant may do three
+times as much. That is on purpose. A count that replicas share would be a question to the store for every request, to
+bound what is there to be bounded anyway.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from math import floor
+
+from msgspec import Struct
+
+from holdfast.config import Quota
+from holdfast.core.codec import Value
+from holdfast.ids import Tenant
+from holdfast.server.access.quota_usage import Accounts, Bucket, OwnAccounts, Payer
+from holdfast.server.http.exchange import Exchange
+from holdfast.server.http.routing import Caller, Load
+from holdfast.wire.headers import RATE_LIMIT, RATE_REMAINING, RATE_RESET
+from holdfast.wire.problems import Problem, Refused
+
+# ── the decision ─────────────────────────────────────────────────────────────────────────────
+
+
+class Drawn(Value):
+    """What became of one request: let through if `wait_s` is 0."""
+
+    bucket: Bucket
+    remaining: int
+    reset_s: float
+    """Until nothing is missing any more."""
+    wait_s: float
+
+
+def draw(bucket: Bucket | None, *, per_minute: int, now_s: float) -> Drawn:
+    """Take one token, if there is one."""
+    rate = per_minute / 60
+    held = float(per_minute)
+    if bucket is not None:
+        held = min(held, bucket.tokens + max(0.0, now_s - bucket.at_s) * rate)
+    if held < 1:
+        left, wait_s = held, (1 - held) / rate
+    else:
+        left, wait_s = held - 1, 0.0
+    return Drawn(
+        bucket=Bucket(tokens=left, at_s=now_s),
+        remaining=floor(left),
+        reset_s=(per_minute - left) / rate,
+        wait_s=wait_s,
+    )
+
+
+# ── keeping count ────────────────────────────────────────────────────────────────────────────
+
+
+class Quotas:
+    """The accounts of everybody who comes in."""
+
+    def __init__(
+        self,
+        *,
+        tenant: Quota = Quota(),  # noqa: B008
+        key: Quota = Quota(),  # noqa: B008
+        playing: Callable[[Tenant], int] = lambda _: 0,
+        clock: Callable[[], float] = time.monotonic,
+        accounts: Accounts | None = None,
+    ) -> None:
+        """`playing` says how many turns of a tenant go on whoever waits for them: in the background, or
+        because their client has gone and they are to be finished."""
+        self._tenant = tenant
+        self._key = key
+        self._playing = playing
+        self._clock = clock
+        self._accounts = accounts or OwnAccounts(clock=clock)
+        self._noted: dict[Payer, int] = {}
+        """How many turns of a tenant are played here, as the accounts have it; those with any."""
+
+    def enter(self, exchange: Exchange, caller: Caller) -> Visit:
+        """Count a request. Raises Refused (429) if it is one too many; it then counts for nobody."""
+        bounded = self._bounded(caller, "requests_per_minute")
+        if bounded:
+            with self._accounts.opened():
+                limit, tightest = self._draw(bounded)
+            exchange.about |= _told(limit, tightest)
+            if tightest.wait_s:
+                raise Refused(_too_fast(limit, tightest.wait_s))
+        return Visit(self, caller)
+
+    def _draw(self, bounded: list[tuple[Payer, int]]) -> tuple[int, Drawn]:
+        """What became of the request by the account that has least; it is put down if all have enough."""
+        accounts, now_s = self._accounts, self._clock()
+        drawn = {
+            payer: (limit, draw(accounts.bucket(payer), per_minute=limit, now_s=now_s))
+            for payer, limit in bounded
+        }
+        limit, tightest = min(drawn.values(), key=lambda each: (-each[1].wait_s, each[1].remaining))
+        if not tightest.wait_s:
+            for payer, (_, each) in drawn.items():
+                accounts.put(payer, each.bucket)
+        return limit, tightest
+
+    def occupy(self, caller: Caller, load: Load) -> None:
+        """Raises Refused (429) if there are as many as there may be."""
+        bounded = self._bounded(caller, load)
+        if not bounded:
+            return
+        with self._accounts.opened():
+            for payer, most in bounded:
+                if self._now(payer, load) >= most:
+                    raise Refused(_too_many(payer, load, most))
+            for payer, _ in bounded:
+                self._accounts.add(payer, load, 1)
+
+    def _now(self, payer: Payer, load: Load) -> int:
+        """How many there are; of turns, whichever is more of those waited for and those played."""
+        held = self._accounts.count(payer, load)
+        if load != "turns" or payer[0] != "tenant":
+            return held
+        self._note_playing(payer)
+        return max(held, self._accounts.count(payer, "playing"))
+
+    def leave(self, caller: Caller, loads: list[Load]) -> None:
+        counted = [(payer, load) for load in loads for payer, _ in self._bounded(caller, load)]
+        if counted:
+            with self._accounts.opened():
+                for payer, load in counted:
+                    self._accounts.add(payer, load, -1)
+                    if load == "turns" and payer[0] == "tenant":
+                        self._note_playing(payer)
+
+    def refresh(self) -> None:
+        """Let the other workers know which turns have ended since somebody looked."""
+        if self._noted:
+            with self._accounts.opened():
+                for payer in tuple(self._noted):
+                    self._note_playing(payer)
+
+    def _note_playing(self, payer: Payer) -> None:
+        playing, noted = self._playing(Tenant(payer[1])), self._noted.pop(payer, 0)
+        if playing != noted:
+            self._accounts.add(payer, "playing", playing - noted)
+        if playing:
+            self._noted[payer] = playing
+
+    def _bounded(self, caller: Caller, what: str) -> list[tuple[Payer, int]]:
+        """The accounts that something goes on, with the bound of each; those that have none are not kept."""
+        return [
+            (payer, bound)
+            for payer, quota in self._payers(caller)
+            if (bound := getattr(quota, what)) is not None
+        ]
+
+    def _payers(self, caller: Caller) -> list[tuple[Payer, Quota]]:
+        payers: list[tuple[Payer, Quota]] = [(("tenant", caller.tenant), self._tenant)]
+        if caller.key_id is not None:
+            payers.append((("key", caller.key_id), self._key))
+        return payers
+
+
+class Visit(Struct, frozen=True):
+    """One request, and what it occupies until it ends."""
+
+    quotas: Quotas
+    caller: Caller
+    occupied: list[Load] = []
+
+    def occupy(self, load: Load) -> None:
+        """Take a place among the turns, streams or watchers. Raises Refused (429)."""
+        self.quotas.occupy(self.caller, load)
+        self.occupied.append(load)
+
+    def end(self) -> None:
+        self.quotas.leave(self.caller, self.occupied)
+        self.occupied.clear()
+
+
+def _told(limit: int, drawn: Drawn) -> dict[str, str]:
+    return {
+        RATE_LIMIT.name: str(limit),
+        RATE_REMAINING.name: str(drawn.remaining),
+        RATE_RESET.name: f"{drawn.reset_s:.3f}s",
+    }
+
+
+def _too_fast(limit: int, wait_s: float) -> Problem:
+    return Problem(
+        status=429,
+        code="rate_limit_exceeded",
+        message=f"more than {limit} requests a minute; the next one is welcome in {wait_s:.1f} s",
+        kind="requests",
+        retry_after_s=wait_s,
+        should_retry=True,
+    )
+
+
+def _too_many(payer: Payer, load: Load, most: int) -> Problem:
+    return Problem(
+        status=429,
+        code="concurrency_limit_exceeded",
+        message=f"this {payer[0]} has {most} {load} at once, and may not have more; "
+        "wait until one of them has ended",
+        kind="requests",
+        retry_after_s=1.0,
+        should_retry=True,
+    )

@@ -1,0 +1,1 @@
+"""The agents of a server, and the models that answer for them."""

@@ -1,0 +1,254 @@
+"""The agents of a server: its sources, loaded and watched, as the server asks for them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import assert_never
+
+from holdfast.agents.agent import Agent, ModelFactory, Team
+from holdfast.agents.registry import (
+    Broken,
+    Chosen,
+    Loaded,
+    NotClosed,
+    Registry,
+    Removed,
+    Report,
+)
+from holdfast.agents.remote_files import Fetcher, shown_key
+from holdfast.agents.sources import Supplies, parse_source
+from holdfast.config import TenantAgents
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.ports import Play
+from holdfast.core.turns.events import TurnRequest
+from holdfast.errors import AgentMismatch, AgentUnavailable, ModelNotFound, SourceUnusable
+from holdfast.ids import Tenant
+from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
+from holdfast.server.agents.directory import BrokenSource, ModelEntry
+from holdfast.server.agents.model_factory import Models
+from holdfast.sessions.session_requests import AgentChoice, Ask
+from holdfast.tools.files.reserved_files import Reserved
+from holdfast.tools.sandbox.sandbox import Sandbox
+from holdfast.tools.web.address_guard import Guard
+
+log = logging.getLogger("holdfast.agents")
+
+
+class AgentDirectory:
+    """A `Directory` over a registry of live sources."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        models: Models | None = None,
+        tenants: TenantAgents = TenantAgents(),  # noqa: B008
+        supervisor: TaskSupervisor | None = None,
+    ) -> None:
+        self._registry = registry
+        self._tenants = tenants
+        self._models = models
+        self._supervisor = supervisor or TaskSupervisor()
+        self._watching: SupervisedTask | None = None
+
+    def entries(self, tenant: Tenant | None = None) -> tuple[ModelEntry, ...]:
+        return tuple(
+            ModelEntry(
+                id=each.id,
+                agent=each.agent,
+                source=each.source,
+                description=each.description,
+                welcome_message=each.welcome_message,
+                commands=each.commands,
+            )
+            for each in self._registry.listing()
+            if tenant is None or self._tenants.allows(tenant, each.id)
+        )
+
+    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSource, ...]:
+        if tenant is not None and self._tenants.bounds(tenant):
+            return ()  # who would be in there, nobody can tell
+        return tuple(
+            BrokenSource(source=each.source, problems=each.problems, serving=each.serving)
+            for each in self._registry.broken(portable=tenant is not None)
+        )
+
+    def named(self, model: str, tenant: Tenant) -> AgentChoice:
+        return self._chosen(model, tenant, None)
+
+    def choose(self, ask: Ask, snapshot: Snapshot) -> AgentChoice:
+        return self._chosen(ask.agent, ask.tenant, snapshot)
+
+    def _chosen(self, model: str, tenant: Tenant, snapshot: Snapshot | None) -> AgentChoice:
+        try:
+            chosen = self._registry.choose(model, snapshot)
+        except ModelNotFound as error:
+            if not self._tenants.bounds(tenant):
+                raise
+            raise self._not_found(model, tenant, why=error.why) from error
+        except AgentMismatch as error:
+            if not self._tenants.bounds(tenant):
+                raise
+            raise self._mismatch(error, tenant) from error
+        if self._tenants.bounds(tenant) and not self._is_for(tenant, chosen, snapshot):
+            raise self._not_found(model or chosen.agent, tenant)
+        return self._choice(chosen)
+
+    def _is_for(self, tenant: Tenant, chosen: Chosen, snapshot: Snapshot | None) -> bool:
+        """Whether a tenant may use this agent: by its name, or since one that it may use has handed over to it. That a
+        session says so is not enough: it may come from a file."""
+        own = {
+            each.agent
+            for each in self._registry.listing()
+            if each.source_key == chosen.source_key and self._tenants.allows(tenant, each.id)
+        }
+        if snapshot is None or chosen.agent != snapshot.agent or snapshot.entry_agent not in own:
+            return chosen.agent in own
+        reached = [snapshot.entry_agent]
+        for name in reached:
+            agent = self._registry.resident(chosen.source_key, name)
+            more = agent.handoffs if agent is not None else ()
+            reached += [each for each in more if each not in reached]
+        return chosen.agent in own or chosen.agent in reached
+
+    def _not_found(
+        self, model: str, tenant: Tenant, *, why: str = "does not exist"
+    ) -> ModelNotFound:
+        known = tuple(each.id for each in self.entries(tenant))
+        return ModelNotFound(model, known=known, why=why)
+
+    def _mismatch(self, error: AgentMismatch, tenant: Tenant) -> AgentUnavailable:
+        """The same refusal, with those agents alone that the tenant may use: others do not exist for it."""
+        if not self._is_for(tenant, self._registry.choose(error.model), None):
+            return self._not_found(error.model, tenant)
+        known = tuple(
+            each.agent
+            for each in self._registry.listing()
+            if shown_key(each.source_key) == error.source and self._tenants.allows(tenant, each.id)
+        )
+        return AgentMismatch(error.model, source=error.source, known=known)
+
+    def _choice(self, chosen: Chosen) -> AgentChoice:
+        agent = self._registry.agent(chosen)
+        return AgentChoice(
+            agent=chosen.agent,
+            source_key=chosen.source_key,
+            source_digest=chosen.source_digest,
+            policy=agent.policy,
+            limits=agent.limits,
+            knows=agent.model.knows,
+        )
+
+    def history_items_max(self, snapshot: Snapshot) -> int | None:
+        try:
+            return self._registry.agent(self._registry.choose("", snapshot)).history_items_max
+        except AgentUnavailable:
+            return None
+
+    def resident(self, source_key: str, agent: str) -> Agent | None:
+        return self._registry.resident(source_key, agent)
+
+    async def team_for(self, request: TurnRequest) -> Team:
+        return await self._registry.find_team(request)
+
+    def holding(self) -> AbstractAsyncContextManager[None]:
+        return self._registry.holding()
+
+    def playing(self, play: Play) -> Play:
+        return self._registry.playing(play)
+
+    async def refresh(self) -> None:
+        """Look at every source now, not in its own time."""
+        await self._registry.refresh()
+
+    def start_watching(self) -> None:
+        """Load new versions of sources as they come, until `close`."""
+        self._watching = self._supervisor.keep("sources", self._registry.watch)
+
+    async def close(self) -> None:
+        """Stop watching, and close every agent: to be called when no turn is played any more."""
+        if self._watching is not None:
+            await self._supervisor.stop(self._watching)
+        await self._registry.close()
+        if self._models is not None:
+            await self._models.close()
+
+
+async def load_directory(
+    sources: Sequence[str],
+    *,
+    aliases: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    make_model: ModelFactory | None = None,
+    cache: Path | None = None,
+    trust_remote: bool = False,
+    reserved: Reserved = Reserved(),  # noqa: B008
+    tenants: TenantAgents = TenantAgents(),  # noqa: B008
+    sandbox: Sandbox | None = None,
+    supervisor: TaskSupervisor | None = None,
+) -> AgentDirectory:
+    """Load the agents of these sources; copies of remote ones are kept in `cache`, if there is one. Those are
+    fetched from any address, and may do what files on this machine may, if `trust_remote`. No tool reaches what is
+    `reserved`. Commands run in `sandbox`, which is told what no command may change.
+
+    A source that cannot be loaded is reported, and does not keep the others from being served; once it is
+    corrected, it is served too. Raises SourceUnusable, with everything that is wrong, if there is nobody to serve.
+    """
+    models = None if make_model else Models(environ)
+    supplies = Supplies(
+        make_model=make_model or models or Models(environ),
+        environment=environ,
+        fetcher=Fetcher(Guard(allow_private=trust_remote)),
+        cache=cache,
+        trust_remote=trust_remote,
+        sandbox=sandbox or Sandbox(),
+    )
+    origins = [parse_source(each, supplies) for each in sources]
+    early: list[Report] = []
+    is_starting = True
+
+    def hear(report: Report) -> None:
+        # If nobody can be served, the error says it all, and it is not told twice.
+        if is_starting:
+            early.append(report)
+        else:
+            tell(report)
+
+    registry = Registry(origins, aliases=aliases, report=hear, reserved=reserved)
+    supplies.sandbox.reserved = registry.reserved
+    directory = AgentDirectory(registry, models, tenants, supervisor)
+    try:
+        await registry.refresh()
+        if not registry.listing():
+            names = ", ".join(sources)
+            problems = [line for each in registry.broken() for line in each.problems]
+            raise SourceUnusable(names, *(problems or [f"{names}: no agents are there"]))
+    except BaseException:
+        await directory.close()
+        raise
+    is_starting = False
+    for report in early:
+        tell(report)
+    directory.start_watching()
+    return directory
+
+
+def tell(report: Report) -> None:
+    """Log what has happened to a source."""
+    match report:
+        case Loaded(source=source, digest=digest, warnings=warnings):
+            log.info("%s: version %s is loaded", source, digest[:12])
+            for warning in warnings:
+                log.warning("%s", warning)
+        case Broken(source=source, problems=problems, serving=serving):
+            what = "the old version goes on" if serving else "it is not served"
+            log.error("%s: %s: %s", source, what, "; ".join(problems))
+        case Removed(source=source):
+            log.warning("%s: it is gone, and is not served any more", source)
+        case NotClosed(source=source, problem=problem):
+            log.warning("%s: an old version could not be closed: %s", source, problem)
+        case _:
+            assert_never(report)

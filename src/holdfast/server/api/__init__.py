@@ -1,0 +1,1 @@
+"""The endpoints under `/api`: sessions, turns, approvals, grants, search."""

@@ -1,0 +1,123 @@
+"""`/api/turns/{id}/approvals`: a person decides on calls that wait for one.
+
+A decision begins the session's next turn, which runs exactly the calls that were allowed and tells the agent of
+those that were not. Nobody holds the session meanwhile; whoever says something else in it closes them as refused.
+
+1. A decision is about calls by their ids, which are never used twice, so it cannot be about anything else.
+2. It is checked where the turn begins, against the version that it was made for: of several decisions about one
+   call, and of a decision and a message, one comes first, and the others are told that it is closed.
+3. It may be sent again: under its `Idempotency-Key` with the same answer, without one it is closed.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from holdfast import limits
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.items import ToolCall
+from holdfast.core.policy import Policy
+from holdfast.errors import SessionMissing
+from holdfast.ids import CallId, Tenant, TurnId
+from holdfast.server.agents.directory import Directory
+from holdfast.server.api.grants import Grants
+from holdfast.server.http.routing import Call
+from holdfast.sessions.session_requests import Admission, Ask
+from holdfast.sessions.sessions import Sessions
+from holdfast.store.outcomes import Attempt
+from holdfast.wire.api.objects import Decisions, WaitingCall
+from holdfast.wire.headers import read_naming
+from holdfast.wire.problems import bad_request
+
+
+class Approvals:
+    """The endpoint. One instance serves every request."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        directory: Directory,
+        grants: Grants,
+        *,
+        policy: Policy,
+        deadline_s: float,
+    ) -> None:
+        self._sessions = sessions
+        self._directory = directory
+        self._grants = grants
+        self._policy = policy
+        self._deadline_s = deadline_s
+
+    async def waiting(self, tenant: Tenant, turn_id: TurnId) -> tuple[WaitingCall, ...]:
+        """The calls of a turn that wait for a decision now."""
+        snapshot = await self._snapshot(tenant, turn_id)
+        expires_s = turn_id.minted_at_ms / 1000 + limits.approval_s
+        return tuple(
+            WaitingCall(
+                id=each.id,
+                name=each.name,
+                arguments=each.arguments,
+                agent=each.agent,
+                expires_at=expires_s,
+            )
+            for each in _asked_in(snapshot, turn_id)
+            if each in snapshot.asked
+        )
+
+    async def decide(self, call: Call, turn_id: TurnId, decisions: Decisions) -> Admission:
+        """Begin the turn that carries these decisions out. Raises TurnRejected if they are closed."""
+        exchange, tenant, body = call.exchange, call.tenant, call.body
+        snapshot = await self._snapshot(tenant, turn_id)
+        asked = {each.id: each for each in _asked_in(snapshot, turn_id)}
+        decided = {_call_id(text, asked): each for text, each in decisions.decisions.items()}
+        if not decided:
+            raise bad_request("missing_required_parameter", "nothing is decided", param="decisions")
+        naming = read_naming(exchange.headers, names=())
+        ask = Ask(
+            tenant=tenant,
+            name=snapshot.session_id,
+            approvals=tuple((call, each.approve) for call, each in decided.items()),
+            attempt=Attempt(
+                request_hash=sha256(exchange.path.encode() + b"\0" + body).digest(),
+                key=naming.idempotency_key,
+            ),
+            background=True,  # the turn goes on when this request has been answered
+            deadline_s=self._deadline_s,
+            policies=(self._policy,),
+            policy=naming.policy,
+        )
+        choice = self._directory.choose(ask, snapshot)
+        answers = [(asked[name], each) for name, each in decided.items()]
+        remembered = await self._grants.prepare(
+            call.caller, answers, choice.source_key, snapshot.session_id
+        )
+        watch = await self._sessions.submit(ask)
+        async with watch:
+            # Also for a retry: what was to be remembered may have failed after the turn had begun.
+            await self._grants.remember(remembered)
+            return watch.admission
+
+    async def _snapshot(self, tenant: Tenant, turn_id: TurnId) -> Snapshot:
+        row = await self._sessions.store.turn(tenant, turn_id)
+        found = await self._sessions.snapshot(tenant, row.session_id) if row else None
+        if found is None:
+            raise SessionMissing("turn", turn_id)
+        return found
+
+
+def _asked_in(snapshot: Snapshot, turn_id: TurnId) -> list[ToolCall]:
+    """The calls of a turn that had to be decided on, whatever has become of them."""
+    for n in range(len(snapshot.marks) - 1, -1, -1):
+        mark = snapshot.marks[n]
+        if mark.turn_id == turn_id:
+            items = snapshot.items[mark.start : mark.end]
+            calls = [each for each in items if isinstance(each, ToolCall)]
+            return [each for each in calls if each.waits_for == "approval"]
+    return []
+
+
+def _call_id(text: str, asked: dict[CallId, ToolCall]) -> CallId:
+    found = next((each for each in asked if str(each) == text), None)
+    if found is None:
+        raise SessionMissing("approval", text)
+    return found

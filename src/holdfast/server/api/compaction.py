@@ -1,0 +1,106 @@
+"""`POST /api/sessions/{name}/compact`: sum a session's past up now, outside of any turn.
+
+Turns sum up by themselves when they need the room. This is for whoever wants it earlier: before a long job, or
+because a conversation has become expensive. The summary is made on top of the one that was there; if another
+came first meanwhile, a turn's or a person's, nothing is stored and the caller is told.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.turns.events import TurnRequest
+from holdfast.core.turns.unfinished_turns import may_pass
+from holdfast.errors import TurnFailed
+from holdfast.ids import Tenant, TurnId
+from holdfast.loop.compaction import Made, coverable, summarize
+from holdfast.models.model import ModelFailed
+from holdfast.server.agents.directory import Directory
+from holdfast.server.problems import CAUSES, REFUSED_BY_UPSTREAM
+from holdfast.server.turns.turn_failures import code_of
+from holdfast.sessions.session_requests import Ask
+from holdfast.sessions.sessions import Sessions
+from holdfast.store.outcomes import SummaryMoved
+from holdfast.wire.api.objects import Compacted, Usage
+from holdfast.wire.problems import Problem, Refused, bad_request
+
+PORTION_BYTES = 128 * 1024
+"""Read at once by who sums up: about 30,000 tokens, which fit into any window that is worth a summary."""
+
+
+class Compacting:
+    """The endpoint. One instance serves every request."""
+
+    def __init__(self, sessions: Sessions, directory: Directory) -> None:
+        self._sessions = sessions
+        self._directory = directory
+
+    async def compact(self, tenant: Tenant, snapshot: Snapshot) -> Compacted:
+        """Sum up everything that is not summed up yet. Raises Refused and AgentUnavailable."""
+        covers_to = coverable(snapshot, keep_bytes=0)
+        if covers_to is None:
+            raise bad_request("nothing_to_compact", "everything here is summed up already")
+        made = await self.write(Ask(tenant=tenant, name=snapshot.session_id), snapshot, covers_to)
+        outcome = await self._sessions.operations.compact(
+            tenant,
+            snapshot.session_id,
+            made.text,
+            covers_to=covers_to,
+            summary_rev=snapshot.notes.summary_rev,
+        )
+        if isinstance(outcome, SummaryMoved):
+            raise Refused(_MOVED)
+        return Compacted(
+            summary=made.text,
+            covers_to=covers_to,
+            items=len(snapshot.items),
+            usage=Usage.of(made.usage),
+        )
+
+    async def write(self, ask: Ask, snapshot: Snapshot, covers_to: int) -> Made:
+        """A summary up to a position, by whoever would answer this request. Nothing is stored.
+
+        Raises Refused and AgentUnavailable.
+        """
+        choice = self._directory.choose(ask, snapshot)
+        mint = self._sessions.mint
+        request = TurnRequest(
+            turn_id=mint(TurnId),
+            source_key=choice.source_key,
+            source_digest=choice.source_digest,
+            agent=choice.agent,
+        )
+        async with self._directory.holding():
+            try:
+                team = await self._directory.team_for(request)
+                return await summarize(
+                    team.agents[choice.agent or team.entry],
+                    snapshot,
+                    covers_to,
+                    portion_bytes=PORTION_BYTES,
+                    mint=mint,
+                    key=f"{request.turn_id}/summary",
+                )
+            except ModelFailed as failure:
+                raise Refused(_not_written(failure, code_of(failure))) from failure
+            except TurnFailed as failure:
+                raise Refused(_not_written(failure, failure.reason)) from failure
+
+
+_MOVED = Problem(
+    status=409,
+    code="summary_moved",
+    message="the session was summed up by somebody else meanwhile; look at it, and try again if need be",
+    kind="conflict_error",
+    should_retry=False,
+)
+
+
+def _not_written(failure: TurnFailed, code: str) -> Problem:
+    cause = CAUSES.get(code, REFUSED_BY_UPSTREAM)
+    return Problem(
+        status=cause.status,
+        code=code,
+        message=f"no summary could be written: {failure}. Nothing was changed.",
+        kind=cause.kind,
+        should_retry=may_pass("model_error", code),
+    )

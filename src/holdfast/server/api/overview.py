@@ -1,0 +1,268 @@
+"""What `/api` tells the console beyond lists: whole histories in pages, lines and forks, the chain, the nodes.
+
+1. Nothing here loads an agent, and nothing rewrites a history: remarks are appended.
+2. A page of a history costs its own turns and one look at the snapshot, which is cached; not the session.
+3. Another tenant's session is one that does not exist. Nodes belong to nobody, so they need the scope `metrics`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core.history.conversation import Segment, Snapshot, seen_by_model, summary_seen
+from holdfast.core.items import StoredItem, item_id
+from holdfast.errors import InvalidId, SessionMissing
+from holdfast.ids import ItemId, SessionId, Tenant, TurnId
+from holdfast.server.api.objects import turn_shown
+from holdfast.server.api.session_lookup import find_session
+from holdfast.server.http.parameters import Limit, Parameter
+from holdfast.server.http.routing import Answer, Body, Call, Route
+from holdfast.sessions.sessions import Sessions
+from holdfast.store.outcomes import SessionInfo
+from holdfast.store.rows import TurnRow
+from holdfast.store.verification.verification import check_session
+from holdfast.wire.api import overview as shown
+from holdfast.wire.body_parser import read_body
+from holdfast.wire.openai.pages import read_page
+from holdfast.wire.problems import bad_request
+
+_remarks = msgspec.json.Decoder(shown.Remark)
+
+
+class Overview:
+    """The endpoints. One instance serves every request."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._store = sessions.store
+
+    @Route("GET /api/me", "read", "retrieveMe", Answer("You.", shown.Me))
+    async def me(self, call: Call) -> None:
+        """Who asks, and what they may."""
+        caller = call.caller
+        await call.say(shown.Me(tenant=caller.tenant, key=caller.key_id, scopes=caller.scopes))
+
+    @Route(
+        "GET /api/nodes",
+        "metrics",
+        "listNodes",
+        Answer("All of them, and what time it is.", shown.Nodes),
+    )
+    async def nodes(self, call: Call) -> None:
+        """The processes that hold leases on the store."""
+        here = self._sessions.lease.node
+        nodes = [
+            shown.Node(
+                id=row.node_id,
+                here=row.node_id == here,
+                since=row.since_ms / 1000,
+                expires_at=row.expires_ms / 1000,
+            )
+            for row in await self._store.nodes()
+        ]
+        await call.say(shown.Nodes(nodes=tuple(nodes), now=time.time()))
+
+    # ── one session ──
+
+    @Route(
+        "GET /api/sessions/{name}/history",
+        "read",
+        "readHistory",
+        Answer("Some turns, and what stands beside the history.", shown.History),
+        parameters=(
+            Parameter("before", "Go on before the turn with this id."),
+            Parameter("limit", "How many turns at most.", Limit),
+        ),
+    )
+    async def history(self, call: Call) -> None:
+        """Turns in every state with their items, the newest first.
+
+        `?before=` goes on where an answer ended; a fork goes on into its past.
+        """
+        info = await self._find(call)
+        before, limit = _before(call), read_page(call.query).limit
+        # In this order: whatever these rows say to be committed, the snapshot has.
+        own = await self._store.turns(call.tenant, info.session.id, before=before, limit=limit)
+        snapshot = await self._snapshot(call.tenant, info.session.id)
+        past = await self._past(call.tenant, snapshot, before, limit - len(own))
+        rows = (*own, *past)
+        seen = frozenset(each.id for each in seen_by_model(snapshot))
+        await call.say(
+            shown.History(
+                session_id=info.session.id,
+                pages=tuple(_page(snapshot, row, seen) for row in rows),
+                # A full page may be the last one; then the next is empty, and says so.
+                before=rows[-1].turn_id if len(rows) == limit else None,
+                annotations=_annotations(snapshot),
+            ),
+        )
+
+    async def _past(
+        self, tenant: Tenant, snapshot: Snapshot, before: TurnId | None, limit: int
+    ) -> list[TurnRow]:
+        """The turns that a fork has from others, the newest first."""
+        if not snapshot.lineage or limit <= 0:
+            return []
+        marks = snapshot.marks[: snapshot.lineage[-1].upto_version]
+        # A turn of the session's own comes after all of them.
+        upto = next((n for n, each in enumerate(marks) if each.turn_id == before), len(marks))
+        wanted = reversed(marks[max(0, upto - limit) : upto])
+        rows = [await self._store.turn(tenant, each.turn_id) for each in wanted]
+        return [row for row in rows if row is not None]
+
+    @Route(
+        "GET /api/sessions/{name}/lineage",
+        "read",
+        "readLineage",
+        Answer("Its past, and its forks.", shown.Line),
+    )
+    async def lineage(self, call: Call) -> None:
+        """Where a session's line comes from, and where others leave it."""
+        row = (await self._find(call)).session
+        past = [
+            _branch(await self._store.info(call.tenant, each.session_id), each)
+            for each in row.lineage
+        ]
+        ids = await self._store.forks(call.tenant, row.id, limit=limits.page_size_max)
+        infos = [await self._store.info(call.tenant, each) for each in ids]
+        forks = [
+            _branch(each, msgspec.structs.replace(last, session_id=each.session.id))
+            for each in infos
+            if each is not None and each.session.state == "live"
+            for last in each.session.lineage[-1:]
+            if last.session_id == row.id  # from this very session, and not from a fork of it
+        ]
+        await call.say(
+            shown.Line(
+                session_id=row.id,
+                version=row.head,
+                past=tuple(past),
+                forks=tuple(sorted(forks, key=lambda fork: (fork.at, fork.id))),
+            ),
+        )
+
+    @Route(
+        "GET /api/sessions/{name}/chain",
+        "read",
+        "checkChain",
+        Answer("What was found; no problems if all is well.", shown.Chain),
+    )
+    async def chain(self, call: Call) -> None:
+        """Check the chain of hashes and all that the store can show of a session, now."""
+        row = (await self._find(call)).session
+        found = await check_session(self._store, call.tenant, row.id)
+        problems = [
+            shown.Damage(code=each.code, where=each.where, what=each.what) for each in found
+        ]
+        await call.say(
+            shown.Chain(
+                session_id=row.id,
+                version=row.head,
+                link=row.link.hex(),
+                problems=tuple(problems),
+            ),
+        )
+
+    @Route(
+        "POST /api/sessions/{name}/annotations",
+        "chat",
+        "annotateSession",
+        Answer("Everything that is said about it now.", shown.Annotations),
+        body=Body(shown.Remark, {"flag": {"name": "starred", "value": "yes"}}),
+        codes=("item_not_found",),
+    )
+    async def annotate(self, call: Call) -> None:
+        """Say something about an item or a session, beside its history.
+
+        Hide or show an item, to people or to the model, or flag it.
+        """
+        remark = read_body(_remarks, call.body)
+        session_id = (await self._find(call)).session.id
+        patches = remark.patches()
+        if not patches:
+            raise bad_request("missing_required_parameter", "nothing is said: show it, or flag it")
+        if remark.item is None and remark.about_visibility:
+            raise bad_request("missing_required_parameter", "name the item", param="item")
+        item = _item(await self._snapshot(call.tenant, session_id), remark.item)
+        await self._sessions.operations.annotate(
+            call.tenant, session_id, [(item, each) for each in patches]
+        )
+        await call.say(_annotations(await self._snapshot(call.tenant, session_id)))
+
+    async def _find(self, call: Call) -> SessionInfo:
+        return await find_session(self._store, call.tenant, call.names[0])
+
+    async def _snapshot(self, tenant: Tenant, session_id: SessionId) -> Snapshot:
+        snapshot = await self._sessions.snapshot(tenant, session_id)
+        if snapshot is None:
+            raise SessionMissing("session", session_id)
+        return snapshot
+
+
+# ── from rows to answers ─────────────────────────────────────────────────────────────────────
+
+
+def _page(snapshot: Snapshot, row: TurnRow, seen: frozenset[ItemId]) -> shown.Page:
+    kept = row.state == "committed"
+    items: Sequence[StoredItem] = snapshot.items[row.start : row.end] if kept else ()
+    readable = frozenset(found for each in items if (found := item_id(each)) is not None)
+    return shown.Page(
+        turn=turn_shown(row),
+        retry_of=row.retry_of,
+        replayable=row.replayable,
+        start=row.start,
+        items=shown.items_shown(items),
+        unseen=shown.ids_among(items, readable - seen),
+        hidden=shown.ids_among(items, snapshot.notes.hidden_from_people),
+    )
+
+
+def _annotations(snapshot: Snapshot) -> shown.Annotations:
+    summary = summary_seen(snapshot)
+    return shown.Annotations(
+        version=snapshot.version,
+        summary=shown.SummaryShown(id=summary.id, text=summary.text, covers_to=summary.covers_to)
+        if summary
+        else None,
+        waiting=tuple(
+            each.id
+            for each in snapshot.waiting
+            if each.waits_for == "client" or each in snapshot.asked
+        ),
+        flags=tuple(
+            shown.Flag(item=item, name=name, value=value)
+            for item, name, value in sorted(snapshot.notes.flags, key=str)
+        ),
+        state=dict(snapshot.state),
+    )
+
+
+def _branch(info: SessionInfo | None, segment: Segment) -> shown.Branch:
+    """A session beside another; what was deleted has a place and nothing else."""
+    at = segment.upto_version
+    if info is None or info.session.state == "deleted":
+        return shown.Branch(id=segment.session_id, title="", keys=(), at=at, version=None)
+    row = info.session
+    return shown.Branch(
+        id=row.id, title=row.title or row.opening, keys=info.keys, at=at, version=row.head
+    )
+
+
+def _item(snapshot: Snapshot, name: str | None) -> ItemId | None:
+    """The item that a remark is about. Raises SessionMissing if the session has no such item."""
+    found = next((each for each in map(item_id, snapshot.items) if each == name), None)
+    if found is None and name is not None:
+        raise SessionMissing("item", name)
+    return found
+
+
+def _before(call: Call) -> TurnId | None:
+    name = call.query.get("before")
+    try:
+        return None if name is None else TurnId(name)
+    except InvalidId as error:
+        raise bad_request("invalid_value", str(error), param="before") from error

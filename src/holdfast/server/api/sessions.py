@@ -1,0 +1,581 @@
+"""`/api`: sessions and turns as operators and tools see them. Nothing here loads an agent."""
+
+from __future__ import annotations
+
+import re
+from contextlib import aclosing
+from hashlib import sha256
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET
+
+from holdfast import limits
+from holdfast.core.codec import encode
+from holdfast.core.history.conversation import SettingsMerged, Snapshot, patch_decoder
+from holdfast.core.identity import portable_key
+from holdfast.core.turns.events import Began, Usage
+from holdfast.core.turns.journal import Record
+from holdfast.errors import InvalidId, SessionGone, SessionMissing
+from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
+from holdfast.server.agents.directory import BrokenSource, Directory, ModelEntry
+from holdfast.server.agents.session_end_hooks import Farewells
+from holdfast.server.api.approvals import Approvals
+from holdfast.server.api.compaction import Compacting
+from holdfast.server.api.objects import match_shown, session_shown, turn_shown
+from holdfast.server.api.search_queue import SearchQueue
+from holdfast.server.api.session_lookup import find_session, session_key
+from holdfast.server.api.transfer import send_session, take_sessions
+from holdfast.server.http.parameters import (
+    LIMIT,
+    ONCE,
+    POLICY,
+    AfterRecord,
+    Flag,
+    Parameter,
+    Seconds,
+    Words,
+)
+from holdfast.server.http.routing import Answer, Body, Call, Route
+from holdfast.server.openapi import error_codes as errors
+from holdfast.sessions.operations import StillRunning
+from holdfast.sessions.sessions import Sessions
+from holdfast.store.outcomes import Attempt, Query, SessionFilter, SessionInfo
+from holdfast.store.rows import TurnRow
+from holdfast.store.search.matches import parse_query
+from holdfast.wire.api import objects as api
+from holdfast.wire.body_parser import read_body
+from holdfast.wire.headers import ETAG, TURN_ID, read_naming
+from holdfast.wire.openai.pages import read_limit
+from holdfast.wire.problems import ErrorAnswer, bad_request
+from holdfast.wire.sse import HEARTBEAT, data_frame
+
+_SESSION = Answer("The session.", api.Session, headers=(ETAG.name,))
+_BEGUN = Answer("The turn that carries it out.", api.Turn, 202)
+_DECIDING = (
+    *errors.TURN,
+    "approval_closed",
+    "approval_expired",
+    "approval_not_found",
+    "approvals_missing",
+    "model_not_found",
+    "too_many_grants",
+)
+
+
+class Api:
+    """The endpoints under `/api`."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        directory: Directory,
+        approvals: Approvals,
+        compacting: Compacting,
+        *,
+        deadline_s: float,
+    ) -> None:
+        self._deadline_s = deadline_s
+        self._sessions = sessions
+        self._approvals = approvals
+        self._compacting = compacting
+        self._operations = sessions.operations
+        self._store = sessions.store
+        self._directory = directory
+        self._farewells = Farewells(directory)
+        self._searches = SearchQueue()
+
+    @Route("GET /api/agents", "read", "listAgents", Answer("All of them.", api.Agents))
+    async def agents(self, call: Call) -> None:
+        """The agents with their sources, and the sources that cannot be loaded."""
+        agents = tuple(map(_agent, self._directory.entries(call.tenant)))
+        broken = tuple(map(_broken, self._directory.broken(call.tenant)))
+        await call.say(api.Agents(agents=agents, broken=broken))
+
+    # ── sessions ──
+
+    @Route(
+        "GET /api/sessions",
+        "read",
+        "listSessions",
+        Answer("Some sessions, the last active first.", api.SessionPage),
+        parameters=(
+            Parameter("q", "Words to look for in what was said, and in titles.", Words),
+            Parameter("agent", "Only those that this agent speaks in."),
+            Parameter("key_prefix", "Only those with a key that begins so."),
+            Parameter("active_from", "Only those that were active then or later.", Seconds),
+            Parameter("active_before", "Only those that were active before.", Seconds),
+            Parameter("busy", "Only those with a turn that runs, or without.", Flag),
+            Parameter("anonymous", "Those that nobody named, in place of the others.", Flag),
+            Parameter("cursor", "Go on where a page ended."),
+            LIMIT,
+        ),
+        codes=("invalid_cursor",),
+    )
+    async def sessions(self, call: Call) -> None:
+        """List, filter and search sessions.
+
+        See [search](search.md).
+        """
+        tenant, query = call.tenant, call.query
+        where = SessionFilter(
+            agent=query.get("agent"),
+            key_prefix=query.get("key_prefix"),
+            active_from_ms=_seconds(query, "active_from"),
+            active_before_ms=_seconds(query, "active_before"),
+            busy=_flag(query, "busy"),
+            anonymous=_flag(query, "anonymous") or False,
+        )
+        cursor, limit = query.get("cursor"), read_limit(query)
+        if "q" in query:
+            sought = _sought(query["q"])
+            with (
+                call.exchange.while_present()
+            ):  # what nobody waits for is not looked for any further
+                async with self._searches.turn(tenant):
+                    results = await self._store.search(
+                        tenant, sought, where=where, cursor=cursor, limit=limit
+                    )
+            found = tuple(map(match_shown, results.matches))
+            damaged = results.damaged or UNSET
+            await call.say(api.SessionPage(sessions=found, cursor=results.cursor, damaged=damaged))
+            return
+        page = await self._store.sessions(tenant, where=where, cursor=cursor, limit=limit)
+        listed = tuple(map(session_shown, page.sessions))
+        damaged = page.damaged or UNSET
+        await call.say(api.SessionPage(sessions=listed, cursor=page.cursor, damaged=damaged))
+
+    @Route(
+        "POST /api/sessions/import",
+        "admin",
+        "importSessions",
+        Answer("What became of each session.", api.Imported),
+        body=Body(bytes, "", media_type="application/jsonl"),
+        parameters=(
+            Parameter(
+                "on_conflict",
+                "What to do about a session that differs from one that is here.",
+                Literal["stop", "skip"],
+            ),
+        ),
+        codes=("import_conflict", "invalid_export"),
+        body_bytes_max=limits.import_body_bytes_max,
+        audit="session.import",
+    )
+    async def take_in(self, call: Call) -> None:
+        """Take in an export.
+
+        See its [format](export-format.md).
+        """
+        how = call.query.get("on_conflict", "stop")
+        await call.say(await take_sessions(self._store, call.tenant, call.body, how))
+
+    @Route("GET /api/sessions/{name}", "read", "retrieveSession", _SESSION)
+    async def session(self, call: Call) -> None:
+        """A session, by its key or its id."""
+        info = await self._find(call)
+        await call.say(session_shown(info), etag=info.session.head.etag)
+
+    @Route(
+        "PATCH /api/sessions/{name}",
+        "chat",
+        "updateSession",
+        _SESSION,
+        body=Body(api.Changes, {"title": "Oslo", "attributes": {"colour": "red"}}),
+    )
+    async def patch(self, call: Call) -> None:
+        """Change a session's title and attributes."""
+        tenant, asked = call.tenant, _read(call.body, api.Changes)
+        info = await self._find(call)
+        if asked.title is not None:
+            await self._operations.title(tenant, info.session.id, asked.title)
+        if asked.attributes is not None:
+            merged = SettingsMerged(attributes=tuple(sorted(asked.attributes.items())))
+            try:
+                patch = patch_decoder.strict(encode(merged))
+            except msgspec.DecodeError as error:
+                raise bad_request("invalid_value", str(error), param="attributes") from error
+            await self._operations.annotate(tenant, info.session.id, [(None, patch)])
+        await self._show(call, info.session.id)
+
+    @Route(
+        "DELETE /api/sessions/{name}",
+        "admin",
+        "deleteSession",
+        Answer("It is gone.", api.Deleted),
+        audit="session.delete",
+    )
+    async def delete(self, call: Call) -> None:
+        """Delete a session."""
+        info = await self._find(call)
+        await self._operations.delete(call.tenant, info.session.id)
+        await self._farewells.say(info.session)
+        await call.say(api.Deleted(id=info.session.id, deleted=True))
+
+    @Route(
+        "GET /api/sessions/{name}/items",
+        "read",
+        "listSessionItems",
+        Answer("All items.", api.Items),
+        parameters=(
+            Parameter(
+                "view",
+                "`model`: what its agent's model sees, in place of everything.",
+                Literal["people", "model"],
+            ),
+        ),
+    )
+    async def items(self, call: Call) -> None:
+        """Everything in a session.
+
+        `?view=model` is what its model is sent of it: after a summary, without what is hidden, and as far back as
+        `num_history_items` of its agent goes.
+        """
+        view = call.query.get("view", "people")
+        if view not in ("people", "model"):
+            raise bad_request("invalid_value", "view is people or model", param="view")
+        snapshot = await self._snapshot(call)
+        items_max = self._directory.history_items_max(snapshot)
+        as_model = view == "model"
+        await call.say(api.items_of(snapshot, as_model=as_model, items_max=items_max))
+
+    @Route(
+        "GET /api/sessions/{name}/turns",
+        "read",
+        "listTurns",
+        Answer("All turns, and what they consumed.", api.Turns),
+    )
+    async def turns(self, call: Call) -> None:
+        """A session's turns, discarded ones too."""
+        info = await self._find(call)
+        rows = await self._store.turns(call.tenant, info.session.id)
+        used = sum((row.usage for row in rows), Usage())
+        turns = tuple(map(turn_shown, rows))
+        await call.say(api.Turns(turns=turns, usage=api.Usage.of(used)))
+
+    @Route(
+        "GET /api/sessions/{name}/export",
+        "admin",
+        "exportSession",
+        Answer("An export.", bytes, media_type="application/jsonl"),
+        audit="session.export",
+    )
+    async def export(self, call: Call) -> None:
+        """A session and its past as lines of JSON."""
+        info = await self._find(call)
+        await send_session(call.exchange, self._store, call.tenant, info.session.id)
+
+    @Route(
+        "POST /api/sessions/{name}/fork",
+        "chat",
+        "forkSession",
+        _SESSION,
+        body=Body(api.Place, {"version": 1}, required=False),
+        codes=("version_not_found",),
+    )
+    async def fork(self, call: Call) -> None:
+        """Make a session that begins as this one stood.
+
+        As it stands now, or at the version that the body names, `{"version": 1}`.
+        """
+        version = _version(call)
+        info = await self._find(call)
+        row = await self._operations.fork(call.tenant, info.session.id, version)
+        await self._show(call, row.id)
+
+    @Route(
+        "POST /api/sessions/{name}/reset",
+        "chat",
+        "resetSession",
+        _SESSION,
+        body=Body(api.Place, {}, required=False),
+    )
+    async def reset(self, call: Call) -> None:
+        """Let a key mean a new, empty session."""
+        _version(call)
+        row = await self._operations.reset(call.tenant, _only_key(call, "reset"))
+        await self._show(call, row.id)
+
+    @Route(
+        "POST /api/sessions/{name}/rewind",
+        "chat",
+        "rewindSession",
+        _SESSION,
+        body=Body(api.Place, {"version": 1}),
+        codes=("version_not_found",),
+    )
+    async def rewind(self, call: Call) -> None:
+        """Let a key mean a fork of its session at an earlier version.
+
+        The body names it, `{"version": 1}`.
+        """
+        version, key = _version(call), _only_key(call, "rewind")
+        if version is None:
+            raise bad_request("missing_required_parameter", "version is missing", param="version")
+        row = await self._operations.rewind(call.tenant, key, version)
+        await self._show(call, row.id)
+
+    async def _show(self, call: Call, session_id: SessionId) -> None:
+        """Answer with a session that is there, since we have just changed or made it."""
+        info = await self._store.info(call.tenant, session_id)
+        if info is None or info.session.state == "deleted":  # by somebody else, meanwhile
+            raise SessionGone(session_id, why="deleted")
+        await call.say(session_shown(info), etag=info.session.head.etag)
+
+    @Route(
+        "POST /api/sessions/{name}/compact",
+        "chat",
+        "compactSession",
+        Answer("The summary.", api.Compacted),
+        codes=(*errors.AGENT, *errors.ASKING, "nothing_to_compact", "summary_moved"),
+        passes_codes_on=True,
+        load="turns",
+    )
+    async def compact(self, call: Call) -> None:
+        """Let the model see a summary in place of the past."""
+        snapshot = await self._snapshot(call)
+        made = await call.exchange.unless_gone(self._compacting.compact(call.tenant, snapshot))
+        await call.say(made)
+
+    async def _snapshot(self, call: Call) -> Snapshot:
+        info = await self._find(call)
+        snapshot = await self._sessions.snapshot(call.tenant, info.session.id)
+        if snapshot is None:
+            raise SessionMissing("session", call.names[0])
+        return snapshot
+
+    async def _find(self, call: Call) -> SessionInfo:
+        """The session that a path names by its id, or by the key that means it."""
+        return await find_session(self._store, call.tenant, call.names[0])
+
+    # ── turns ──
+
+    @Route("GET /api/turns/{id}", "read", "retrieveTurn", Answer("The turn.", api.Turn))
+    async def turn(self, call: Call) -> None:
+        """A turn, and what became of it."""
+        await call.say(turn_shown(await self._row(call.tenant, _turn_id(call))))
+
+    @Route(
+        "GET /api/turns/{id}/events",
+        "read",
+        "watchTurn",
+        Answer(
+            "Events, each with its number; what the turn became is the last.",
+            events=(api.TurnEvent, api.TurnEnded, ErrorAnswer),
+            headers=(TURN_ID.name,),
+        ),
+        parameters=(
+            Parameter("starting_after", "Leave out the events up to this number.", AfterRecord),
+        ),
+        load="watchers",
+    )
+    async def events(self, call: Call) -> None:
+        """A turn's events as they happen.
+
+        `?starting_after=N` leaves out what was seen.
+        """
+        exchange, turn_id = call.exchange, _turn_id(call)
+        after = call.query.get("starting_after", "-1")
+        if not re.fullmatch(r"-1|[0-9]{1,15}", after, re.ASCII):
+            raise bad_request("invalid_value", "starting_after is a number", param="starting_after")
+        watch = await self._sessions.watch(call.tenant, turn_id)
+        await exchange.start_stream({TURN_ID.name: turn_id})
+        batches = watch.batches(int(after) + 1, quiet_s=limits.heartbeat_s)
+        with exchange.while_present():
+            async with aclosing(batches):
+                async for records in batches:
+                    frames = b"".join(data_frame(encode(_as_shown(record))) for record in records)
+                    await exchange.write(frames or HEARTBEAT)
+        row = await self._row(call.tenant, turn_id)
+        await exchange.write(data_frame(encode(api.TurnEnded(turn=turn_shown(row)))))
+        await exchange.finish()
+
+    @Route(
+        "POST /api/turns/{id}/cancel",
+        "chat",
+        "cancelTurn",
+        Answer("What became of it, also if it had ended.", api.Turn),
+        Answer("It has not let go yet.", api.Turn, 202),
+    )
+    async def cancel(self, call: Call) -> None:
+        """Stop a turn.
+
+        Says what became of it, also when it had ended.
+        """
+        outcome = await self._operations.cancel(call.tenant, _turn_id(call))
+        row = await self._row(call.tenant, _turn_id(call))
+        await call.say(turn_shown(row), status=202 if isinstance(outcome, StillRunning) else 200)
+
+    @Route(
+        "POST /api/turns/{id}/continue",
+        "chat",
+        "continueTurn",
+        Answer("The turn that goes on with it.", api.Turn, 202),
+        parameters=(ONCE,),
+        codes=(
+            *errors.AGENT,
+            "conversation_gone",
+            "conversation_locked",
+            "idempotency_key_reused",
+            "invalid_idempotency_key",
+            "model_not_found",
+            "turn_complete",
+            "turn_not_head",
+            "turn_not_kept",
+        ),
+        load="turns",
+    )
+    async def go_on(self, call: Call) -> None:
+        """Go on with a turn that broke off.
+
+        See [asking again](../guides/conversations.md#asking-again).
+        """
+        turn_id, headers = _turn_id(call), call.exchange.headers
+        attempt = Attempt(
+            request_hash=sha256(call.exchange.path.encode()).digest(),
+            key=read_naming(headers, names=()).idempotency_key,
+        )
+        watch = await self._sessions.continue_turn(
+            call.tenant, turn_id, attempt=attempt, deadline_s=self._deadline_s
+        )
+        row = await self._row(call.tenant, watch.admission.turn_id)
+        await call.say(turn_shown(row), status=202)
+
+    @Route(
+        "GET /api/turns/{id}/approvals",
+        "read",
+        "listApprovals",
+        Answer("Those that wait.", api.WaitingCalls),
+    )
+    async def approvals(self, call: Call) -> None:
+        """The calls of a turn that wait for a decision."""
+        waiting = await self._approvals.waiting(call.tenant, _turn_id(call))
+        await call.say(api.WaitingCalls(approvals=waiting))
+
+    @Route(
+        "POST /api/turns/{id}/approvals",
+        "chat",
+        "decide",
+        _BEGUN,
+        body=Body(
+            api.Decisions, {"decisions": {"fc_00000000000000000000000000": {"approve": True}}}
+        ),
+        parameters=(ONCE, POLICY),
+        codes=_DECIDING,
+        load="turns",
+        audit="approval.decide",
+    )
+    async def decide(self, call: Call) -> None:
+        """Decide on all calls of a turn that wait.
+
+        See [approvals](../guides/approvals.md).
+        """
+        await self._decide(call, _read(call.body, api.Decisions))
+
+    @Route(
+        "POST /api/turns/{id}/approvals/{call}",
+        "chat",
+        "decideOne",
+        _BEGUN,
+        body=Body(api.Decision, {"approve": True}),
+        parameters=(ONCE, POLICY),
+        codes=_DECIDING,
+        load="turns",
+        audit="approval.decide",
+    )
+    async def decide_one(self, call: Call) -> None:
+        """Decide on a call that waits."""
+        _, waiting = call.names
+        decision = _read(call.body, api.Decision)
+        await self._decide(call, api.Decisions(decisions={waiting: decision}))
+
+    async def _decide(self, call: Call, decisions: api.Decisions) -> None:
+        begun = await self._approvals.decide(call, _turn_id(call), decisions)
+        await call.say(turn_shown(await self._row(call.tenant, begun.turn_id)), status=202)
+
+    async def _row(self, tenant: Tenant, turn_id: TurnId) -> TurnRow:
+        row = await self._store.turn(tenant, turn_id)
+        if row is None:
+            raise SessionMissing("turn", turn_id)
+        return row
+
+
+T = TypeVar("T")
+
+
+def _as_shown(record: Record) -> Record:
+    """An event as it is shown: whose agent it is, and not where on this machine its file lies."""
+    if not isinstance(record.event, Began):
+        return record
+    request = record.event.request
+    shown = msgspec.structs.replace(request, source_key=portable_key(request.source_key))
+    return msgspec.structs.replace(record, event=Began(request=shown))
+
+
+def _read(body: bytes, kind: type[T]) -> T:
+    return read_body(msgspec.json.Decoder(kind), body)
+
+
+def _sought(text: str) -> Query:
+    if len(text) > limits.query_chars_max:
+        told = f"q has {limits.query_chars_max} characters at most"
+        raise bad_request("invalid_value", told, param="q")
+    return parse_query(text)
+
+
+def _seconds(query: dict[str, str], name: str) -> int | None:
+    """A time as the API gives it, in seconds, as the store has it."""
+    text = query.get(name)
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text, re.ASCII):
+        raise bad_request("invalid_value", f"{name} is a time in seconds", param=name)
+    return int(float(text) * 1000)
+
+
+def _flag(query: dict[str, str], name: str) -> bool | None:
+    text = query.get(name)
+    if text not in ("true", "false", None):
+        raise bad_request("invalid_value", f"{name} is true or false", param=name)
+    return None if text is None else text == "true"
+
+
+def _only_key(call: Call, verb: str) -> SessionKey:
+    """What a path names, if that is a key."""
+    (name,) = call.names
+    if name.startswith("conv_"):
+        raise bad_request("invalid_conversation_key", f"a {verb} is about a key, not about an id")
+    return session_key(name)
+
+
+def _version(call: Call) -> Version | None:
+    """Where in a session's past, if a body says so."""
+    at = _read(call.body, api.Place).version if call.body else None
+    return None if at is None else Version(at)
+
+
+def _turn_id(call: Call) -> TurnId:
+    """The turn that a path names. A name that none can have is one that none has."""
+    name = call.names[0]
+    try:
+        return TurnId(name)
+    except InvalidId as error:
+        raise SessionMissing("turn", name) from error
+
+
+def _agent(entry: ModelEntry) -> api.Agent:
+    return api.Agent(
+        id=entry.id,
+        agent=entry.agent,
+        source=entry.source,
+        description=entry.description,
+        welcome_message=entry.welcome_message,
+        commands=tuple(
+            api.Command(name=each.name, description=each.description, instruction=each.instruction)
+            for each in entry.commands
+        ),
+    )
+
+
+def _broken(broken: BrokenSource) -> api.BrokenSource:
+    return api.BrokenSource(source=broken.source, problems=broken.problems, serving=broken.serving)

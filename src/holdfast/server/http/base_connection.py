@@ -1,0 +1,96 @@
+"""What every connection of ours has in common, whatever it speaks.
+
+1. Whoever has written an answer can ask whether the socket has taken all of it (`taken`).
+2. A client that takes nothing of what it is sent is given up after a while.
+3. It is in the register of connections until it is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from http import HTTPStatus
+
+from holdfast import limits
+from holdfast.server.http.connection_register import ConnectionRegister
+from holdfast.wire.problems import Problem
+
+
+class Paced(asyncio.Protocol):
+    """What we ask of every protocol of uvicorn's: to know when a client has taken what it was sent, and to
+    give up on one that takes nothing."""
+
+    transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
+    register: ConnectionRegister
+    _lost = False
+    _stall_timer: asyncio.TimerHandle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
+        self._is_taken()
+        self.register.leave(self.transport)
+        super().connection_lost(exc)
+
+    async def taken(self) -> bool:
+        """Wait until the socket has taken everything written so far. False if it never will."""
+        if self._is_lost():
+            return False
+        # With a mark of 0, "below the mark" means that nothing is left in our own buffer. Under TLS being at
+        # the mark counts as above it, so it is 1; and taken is what was encrypted and passed on, of which up to
+        # a buffer's size may not have reached the socket: there is no way to see through.
+        encrypted = self.transport.get_extra_info("sslcontext") is not None
+        self.transport.set_write_buffer_limits(high=1 if encrypted else 0, low=0)
+        await self.wait_writable()
+        if self._is_lost():
+            return False
+        self.transport.set_write_buffer_limits()
+        return True
+
+    def _is_lost(self) -> bool:
+        """Whether the client has gone. A write that failed closes the transport at once, and tells us later."""
+        return self._lost or self.transport.is_closing()
+
+    async def wait_writable(self) -> None:
+        """Wait until the transport asks for more."""
+        raise NotImplementedError
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether a piece of the answer that is streamed now can be written without waiting. Never, where an
+        answer is told in messages."""
+        return False
+
+    def write_piece(self, piece: bytes) -> None:
+        """Write it. Only while it `is_writable`."""
+        raise NotImplementedError
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stall_timer is None:
+            self._stall_timer = self.loop.call_later(limits.write_stall_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._is_taken()
+        super().resume_writing()
+
+    def _is_taken(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+
+def bare_answer(problem: Problem) -> bytes:
+    """The bytes of an answer that no application gives, after which the connection ends."""
+    body, reason = problem.body(), HTTPStatus(problem.status).phrase
+    head = (
+        f"HTTP/1.1 {problem.status} {reason}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\nx-request-id: req_{secrets.token_hex(12)}\r\n"
+        "connection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+NOT_HTTP = Problem(
+    status=400, code="invalid_http_request", message="this is not a valid HTTP request"
+)

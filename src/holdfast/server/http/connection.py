@@ -1,0 +1,167 @@
+"""One connection: uvicorn's, and what uvicorn leaves to its applications or to nobody.
+
+1. A request whose head does not come to its end is given up after a while, and so is a head that does not fit.
+2. What is not HTTP at all is told so in the same words as everything else.
+3. What is true of every connection (`Paced`) is true of one that becomes a WebSocket.
+4. There are only as many as there may be (`ConnectionRegister`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from holdfast import limits
+from holdfast.server.http.base_connection import NOT_HTTP, Paced, bare_answer
+from holdfast.server.http.connection_register import ConnectionRegister
+from holdfast.server.http.exchange import CONNECTION
+from holdfast.server.http.websocket_upgrade import socket_protocol
+from holdfast.server.processes.dependency_parts import demand_parts
+from holdfast.wire.problems import Problem
+
+UVICORN = (
+    "cycle",
+    "flow",
+    "handle_websocket_upgrade",
+    "headers",
+    "loop",
+    "on_headers_complete",
+    "on_message_begin",
+    "on_response_complete",
+    "parser",
+    "pipeline",
+    "scope",
+    "send_400_response",
+    "transport",
+    "url",
+    "ws_protocol_class",
+    "_should_upgrade_to_ws",
+)
+"""What we use of a protocol of uvicorn's."""
+demand_parts("uvicorn", HttpToolsProtocol, *UVICORN)
+demand_parts("uvicorn", RequestResponseCycle, "chunked_encoding", "response_complete")
+
+
+class Connection(Paced, HttpToolsProtocol):
+    """A connection of our server."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self.register.enter(transport):
+            self._wait_for_head()
+        else:
+            self._refuse(_NO_ROOM)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_is_there()
+        super().connection_lost(exc)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Of what leads back to us: no request comes after this, and the last one has all that it needs."""
+        self.scope, self.cycle, self.parser = None, None, None  # type: ignore[assignment]
+
+    async def wait_writable(self) -> None:
+        if self.flow.write_paused:
+            await self.flow.drain()
+
+    # ── streams ──
+
+    @property
+    def is_writable(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        # A request that was sent ahead has no encoding yet: while it is the latest, nobody is written to in this way.
+        writable = cycle is not None and cycle.chunked_encoding and not cycle.response_complete
+        return bool(writable) and not self.flow.write_paused and not self.transport.is_closing()
+
+    def write_piece(self, piece: bytes) -> None:
+        """As uvicorn writes it, but without a message and a coroutine for it: this runs for every token."""
+        self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+
+    # ── WebSockets ──
+
+    def _should_upgrade_to_ws(self) -> bool:
+        return self.parser.get_method() == b"GET"
+
+    def handle_websocket_upgrade(self) -> None:
+        self.ws_protocol_class = socket_protocol(self.register)
+        super().handle_websocket_upgrade()
+        self._let_go()
+
+    # ── rest ──
+
+    def on_response_complete(self) -> None:
+        if not self.pipeline:
+            self.register.rest(self.transport)
+        super().on_response_complete()
+
+    # ── heads ──
+
+    def data_received(self, data: bytes) -> None:
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete:
+            # Whatever comes between two requests begins the next one, blank lines and the rest of a body
+            # that nobody wants included: it is not to be kept up by sending a byte now and then.
+            self._wait_for_head()
+        self._head_bytes += len(data) if self._head_timer is not None else 0
+        super().data_received(data)
+        if self._head_timer is not None and self._head_bytes > limits.request_head_bytes_max:
+            self._refuse(_HEAD_TOO_LARGE)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {CONNECTION: self}  # type: ignore[dict-item]
+        self._wait_for_head()
+
+    def on_headers_complete(self) -> None:
+        self._head_is_there()
+        self.register.work(self.transport)
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > limits.request_head_bytes_max:
+            self._refuse(_HEAD_TOO_LARGE)
+        else:
+            super().on_headers_complete()
+
+    def _wait_for_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(limits.request_head_s, self.transport.close)
+
+    def _head_is_there(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer, self._head_bytes = None, 0
+
+    # ── what is not HTTP ──
+
+    def send_400_response(self, msg: str) -> None:
+        if not self.transport.is_closing():  # it was told already
+            self._refuse(NOT_HTTP)
+
+    def _refuse(self, problem: Problem) -> None:
+        self.transport.write(bare_answer(problem))
+        self.transport.close()
+
+
+def connection_class(register: ConnectionRegister) -> type[Connection]:
+    """Connections that are in this register."""
+    return type("Connection", (Connection,), {"register": register})
+
+
+_NO_ROOM = Problem(
+    status=503,
+    code="too_many_connections",
+    message="there is no room for another connection; use one that you have, or come back later",
+    kind="server_error",
+    retry_after_s=1.0,
+    should_retry=True,
+)
+
+_HEAD_TOO_LARGE = Problem(
+    status=431,
+    code="request_head_too_large",
+    message=f"the headers of a request are {limits.request_head_bytes_max} bytes at most; send fewer",
+)

@@ -1,0 +1,163 @@
+"""Who may talk to us from where: what keeps a web page in somebody's browser from using their own server.
+
+A page can make a browser send requests to loopback, and a name that its owner points there makes them look like
+its own. So the name that a request is addressed to must be one of ours, and whoever says that it comes from a
+page must come from a page of ours, or from one that was allowed by name (CORS, which is off until somebody asks for it).
+
+A browser also says itself whether another site has made it send a request (`Sec-Fetch-Site`), where a page can leave
+out its origin: pictures, scripts, forms, frames. Such a request is refused unless pages of every origin may use us;
+what is open to everybody may still be opened by a link, which is how people come to the console.
+
+What a proxy says about where a request comes from counts only if the proxy is one that we were told of: anybody can
+write `X-Forwarded-For`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from ipaddress import IPv6Address
+from urllib.parse import urlsplit
+
+from holdfast.environment import variable
+from holdfast.server.http.exchange import Exchange
+from holdfast.wire.headers import EXPOSED, NAMES, allowed
+from holdfast.wire.problems import Problem, Refused, bad_request
+
+
+class Guard:
+    """Checks where requests come from."""
+
+    def __init__(
+        self,
+        hosts: frozenset[str] | None = None,
+        *,
+        origins: frozenset[str] = frozenset(),
+        proxies: frozenset[str] = frozenset(),
+        names: tuple[str, ...] = NAMES,
+    ) -> None:
+        """`hosts` are the names that we go by; None if nobody knows them, as behind a proxy.
+
+        `origins` are the pages that may use us besides our own, or `*`; `names` are the headers that name a conversation.
+        """
+        self._hosts = hosts
+        self._origins = origins
+        self._proxies = proxies
+        self._names = names
+
+    def check(self, exchange: Exchange) -> None:
+        """Raise Refused: 403 for a request that is not meant for us, or that a strange page has made; 400 for
+        one that does not say for whom it is meant."""
+        addressed = self._forwarded(exchange, "x-forwarded-host") or exchange.headers.get("host")
+        name = _host_name(addressed or "")
+        if name is None or (addressed is None and exchange.http_version != "1.0"):
+            raise bad_request(
+                "invalid_host", f"the name of a host, and perhaps a port, not {addressed!r:.100}"
+            )
+        if self._hosts is not None and name not in self._hosts:
+            raise _refused(
+                "host_not_allowed",
+                f"this server does not go by the name {addressed or ''!r:.100}; "
+                f"if it should, start it with {variable('allowed_hosts')}",
+            )
+        origin = exchange.headers.get("origin")
+        if origin is None:
+            self._refuse_other_sites(exchange)
+        elif origin.lower() in self._origins or "*" in self._origins:
+            exchange.about["access-control-allow-origin"] = origin
+            exchange.about["access-control-expose-headers"] = EXPOSED
+            exchange.about["vary"] = "origin"
+        elif not addressed or _netloc(origin) != addressed.lower():
+            raise _refused(
+                "origin_not_allowed",
+                f"pages of {origin[:100]!r} may not use this server; if they should, start it with "
+                f"{variable('cors_origins')}",
+            )
+
+    def check_open(self, exchange: Exchange) -> None:
+        """The same for what is open to everybody: another site may lead a person there, and do nothing else."""
+        if not _is_link(exchange):
+            self._refuse_other_sites(exchange)
+
+    def _refuse_other_sites(self, exchange: Exchange) -> None:
+        allowed = (
+            "*" in self._origins or exchange.headers.get("origin", "").lower() in self._origins
+        )
+        if exchange.headers.get("sec-fetch-site") == "cross-site" and not allowed:
+            raise _refused(
+                "origin_not_allowed",
+                "a page of another site may not use this server; if pages of some origins should, start it with "
+                f"{variable('cors_origins')}",
+            )
+
+    def preflight(self, methods: tuple[str, ...]) -> Mapping[str, str]:
+        """What a browser is told that asks before it sends something for a page that may."""
+        return {
+            "access-control-allow-methods": ", ".join(methods),
+            "access-control-allow-headers": allowed(self._names),
+            "access-control-max-age": "600",
+        }
+
+    def client_of(self, exchange: Exchange) -> str:
+        """The address that a request comes from, as far as we can believe it."""
+        told = self._forwarded(exchange, "x-forwarded-for")
+        # From the right: each proxy adds whom it has heard it from, and what is left of the first
+        # one that we do not know, anybody may have written.
+        for address in reversed([each.strip() for each in told.split(",") if each.strip()]):
+            if address not in self._proxies:
+                return address[:64]
+        return exchange.peer
+
+    def _forwarded(self, exchange: Exchange, name: str) -> str:
+        return exchange.headers.get(name, "") if exchange.peer in self._proxies else ""
+
+
+def is_preflight(exchange: Exchange) -> bool:
+    """Whether a browser asks if a page may."""
+    asks = "access-control-request-method" in exchange.headers
+    return exchange.method == "OPTIONS" and asks and "origin" in exchange.headers
+
+
+def _is_link(exchange: Exchange) -> bool:
+    """Whether a person opens this as a page of its own: not in a frame, and not by sending a form."""
+    said = exchange.headers
+    to_a_page = (
+        said.get("sec-fetch-mode") == "navigate" and said.get("sec-fetch-dest") == "document"
+    )
+    return exchange.method == "GET" and to_a_page
+
+
+_HOST = re.compile(
+    r"(?:\[([0-9a-f:.]+)\]|([0-9a-z_](?:[0-9a-z_.-]{0,253}[0-9a-z_.])?))(?::(\d{0,5}))?"
+)
+
+
+def _host_name(addressed: str) -> str | None:
+    """The name in `name:port`, in lower case; empty where none is given, None where it is no such thing.
+
+    Nothing is read leniently: what a proxy, a cache or a browser takes for another name than we do gets past one of us.
+    """
+    if not addressed:
+        return ""
+    found = _HOST.fullmatch(addressed.lower())
+    if found is None or int(found[3] or 0) > 65535:
+        return None
+    if found[1] is None:
+        return found[2]
+    try:
+        return str(IPv6Address(found[1]))
+    except ValueError:
+        return None
+
+
+def _netloc(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def _refused(code: str, message: str) -> Refused:
+    return Refused(
+        Problem(status=403, code=code, message=message, kind="permission_error", should_retry=False)
+    )

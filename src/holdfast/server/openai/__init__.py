@@ -1,0 +1,1 @@
+"""The endpoints under `/v1`: chat completions, responses, conversations, models."""

@@ -1,0 +1,215 @@
+"""`POST /v1/chat/completions`: a turn, as any OpenAI client asks for it.
+
+The turn runs in its own task and is only watched from here. Nothing that looks like success is sent before the
+commit is durable; whatever else happens is said in words, as a status while that is still possible, and as an
+error frame after that. A stream that merely ended would look like success.
+"""
+
+from __future__ import annotations
+
+from holdfast import limits
+from holdfast.core.items import Items
+from holdfast.core.policy import Policy
+from holdfast.server.agents.directory import Directory
+from holdfast.server.http.parameters import ABOUT_TURN, TURN
+from holdfast.server.http.routing import Answer, Body, Call, Route
+from holdfast.server.openapi import error_codes as errors
+from holdfast.server.turns.answer_delivery import Showing
+from holdfast.server.turns.answers import conversation_headers, end_of, said_before, set_aside_in
+from holdfast.server.turns.attempts import attempt_of
+from holdfast.server.turns.ignored_parameters import heeding
+from holdfast.sessions.session_requests import Ask
+from holdfast.sessions.sessions import Sessions
+from holdfast.sessions.turns.watch import Watch
+from holdfast.wire.headers import (
+    CONVERSATION_ID,
+    CONVERSATION_VERSION,
+    NAMES,
+    Naming,
+    read_naming,
+)
+from holdfast.wire.openai import answer_types as openai
+from holdfast.wire.openai.chat.answer import AnswerEnd, AnswerHead, ChatStream, completion
+from holdfast.wire.openai.chat.request import ChatAsk, read_chat_request
+from holdfast.wire.openai.request_types import ChatBody
+from holdfast.wire.problems import ErrorAnswer, Problem
+
+
+class Chat:
+    """The endpoint. One instance serves every request."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        directory: Directory,
+        *,
+        names: tuple[str, ...] = NAMES,
+        policy: Policy = Policy(),  # noqa: B008
+        deadline_s: float = limits.turn_deadline_s,
+        expire_after_s: float | None = None,
+    ) -> None:
+        """`names` are the headers that name a conversation, `policy` is the server's own."""
+        self._sessions = sessions
+        self._directory = directory
+        self._names = names
+        self._policy = policy
+        self._deadline_s = deadline_s
+        self._expire_after_s = expire_after_s
+
+    @Route(
+        "POST /v1/chat/completions",
+        "chat",
+        "createChatCompletion",
+        Answer("What the agent says.", openai.ChatCompletion, headers=ABOUT_TURN),
+        Answer(
+            "The same as it comes, with `stream: true`; `data: [DONE]` is the last event of one that succeeded.",
+            events=(openai.ChatChunk, ErrorAnswer),
+            done=True,
+            headers=ABOUT_TURN,
+        ),
+        body=Body(
+            ChatBody, {"model": "root", "messages": [{"role": "user", "content": "Where is Oslo?"}]}
+        ),
+        parameters=TURN,
+        codes=(*errors.TURN, *errors.ASKING, "answer_restarted"),
+        passes_codes_on=True,
+        body_bytes_max=limits.body_bytes_max,
+        load="turns",
+    )
+    async def serve(self, call: Call) -> None:
+        """Say something to an agent, in a conversation if one is named."""
+        exchange = call.exchange
+        naming = read_naming(exchange.headers, names=self._names)
+        if naming.name is not None:
+            exchange.about[CONVERSATION_ID.name] = str(naming.name)
+        asked = read_chat_request(call.body)
+        if asked.stream:
+            call.occupy("streams")
+        ask = self._ask(call, asked, naming)
+        with exchange.while_present():
+            watch = await self._submit(ask)
+        exchange.about |= conversation_headers(naming, watch)
+        before: Items = ()
+        if watch.admission.continues is not None:
+            before = await said_before(self._sessions.store, call.tenant, watch)
+        answering = _Answering(self._sessions, call, watch, naming, asked, before)
+        async with watch:
+            if asked.stream:
+                await answering.stream()
+            else:
+                await answering.answer()
+
+    async def _submit(self, ask: Ask) -> Watch:
+        if ask.name is not None or ask.attempt.key is not None:
+            return await self._sessions.submit(ask)
+        return self._sessions.submit_stateless(ask)
+
+    def _ask(self, call: Call, asked: ChatAsk, naming: Naming) -> Ask:
+        met = heeding(
+            call.exchange,
+            self._directory,
+            call.tenant,
+            asked.model,
+            given=asked.given,
+            left_alone=asked.left_alone,
+            named=naming.name is not None,
+        )
+        return Ask(
+            tenant=call.tenant,
+            name=naming.name,
+            messages=asked.messages,
+            approvals=naming.approvals,
+            agent=asked.model,
+            instructions=asked.instructions,
+            parameters=asked.parameters,
+            client_tools=asked.client_tools,
+            policies=(self._policy,),
+            policy=naming.policy,
+            met=met,
+            on_busy=naming.on_busy,
+            if_match=naming.if_match,
+            create=naming.create,
+            attempt=attempt_of(call, naming),
+            deadline_s=self._deadline_s,
+            expire_after_s=self._expire_after_s,
+        )
+
+
+class _Answering:
+    """One request whose turn has begun, or was found."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        call: Call,
+        watch: Watch,
+        naming: Naming,
+        asked: ChatAsk,
+        before: Items,
+    ) -> None:
+        self._store = sessions.store
+        self._exchange = call.exchange
+        self._tenant = call.tenant
+        self._watch = watch
+        self._stored = naming.name is not None or naming.idempotency_key is not None
+        self._known_again = naming.idempotency_key is not None or watch.admission.how != "steered"
+        self._before = before
+        self._head = _head(asked, naming, watch)
+        self._showing = Showing(sessions, call, watch, stored=self._stored)
+
+    async def answer(self) -> None:
+        """The answer as one object."""
+        end = await self._end()
+        if isinstance(end, Problem):
+            await self._exchange.refuse(end)
+            return
+        if end.version is not None:
+            self._exchange.about[CONVERSATION_VERSION.name] = str(int(end.version))
+        await self._showing.answer(completion(self._head, end))
+
+    async def stream(self) -> None:
+        """The answer as it comes. How it ends is a status, if nothing has been said by then."""
+        exchange = self._exchange
+        set_aside = await set_aside_in(self._store, self._tenant, self._watch)
+        stream = ChatStream(self._head, set_aside=set_aside, before=self._before)
+        await self._showing.show(stream)
+        end = await self._end()
+        if isinstance(end, AnswerEnd) and stream.took_back:
+            end = _RESTARTED
+        if isinstance(end, Problem):
+            await (exchange.refuse if exchange.state == "reading" else exchange.fail)(end)
+            return
+        await self._showing.end(stream, stream.end(end))
+
+    async def _end(self) -> AnswerEnd | Problem:
+        with self._exchange.while_present():
+            return await end_of(
+                self._store,
+                self._tenant,
+                self._watch,
+                stored=self._stored,
+                before=self._before,
+                known_again=self._known_again,
+            )
+
+
+_RESTARTED = Problem(
+    status=503,
+    code="answer_restarted",
+    message="the server was restarted while it answered; the turn is complete, and what was shown of it "
+    "before is not: repeat the request under its idempotency key, or read the conversation",
+    kind="server_error",
+)
+
+
+def _head(asked: ChatAsk, naming: Naming, watch: Watch) -> AnswerHead:
+    turn_id = watch.admission.turn_id
+    return AnswerHead(
+        turn_id=turn_id,
+        created_s=turn_id.minted_at_ms // 1000,
+        model=asked.model,
+        client_tools=frozenset(each.name for each in asked.client_tools),
+        include_usage=asked.include_usage,
+        show_tools=naming.show_tools,
+        show_reasoning=naming.show_reasoning,
+    )

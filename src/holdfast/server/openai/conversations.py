@@ -1,0 +1,375 @@
+"""`/v1/conversations`: the same sessions, made and read and added to without asking anybody anything.
+
+Items that are added are a turn like any other: they come in order, all or none, one writer at a time, and under an
+idempotency key once. Only nobody answers. Deleting an item hides it from people and from the model, with its call or
+result; the history keeps it.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core.codec import Unreadable
+from holdfast.core.history.conversation import Flagged, Snapshot, Visibility, seen_by_people
+from holdfast.core.items import Item, ToolResult
+from holdfast.core.policy import Policy
+from holdfast.core.ports import OpenTurn
+from holdfast.core.turns import events as ev
+from holdfast.errors import InvalidId, KeyReused, TurnRejected
+from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, TurnId
+from holdfast.server.access.seals import Seals
+from holdfast.server.agents.directory import Directory
+from holdfast.server.agents.session_end_hooks import Farewells
+from holdfast.server.http.parameters import IF_MATCH, ON_BUSY, ONCE, PAGE, POLICY, Parameter
+from holdfast.server.http.routing import Answer, Body, Call, Route
+from holdfast.server.openai.item_references import References
+from holdfast.server.openai.response_turns import ResponseTurns
+from holdfast.server.openapi import error_codes as errors
+from holdfast.server.problems import problem_of
+from holdfast.server.turns.answers import is_answered, problem_for
+from holdfast.server.turns.attempts import attempt_of
+from holdfast.server.turns.inline_blobs import inlined
+from holdfast.sessions.session_requests import Ask
+from holdfast.sessions.sessions import Sessions
+from holdfast.store.rows import SessionRow
+from holdfast.wire.headers import ETAG, Naming, read_naming
+from holdfast.wire.openai import answer_types as openai
+from holdfast.wire.openai.conversations import (
+    ConversationAsk,
+    conversation_object,
+    deleted_object,
+    metadata_patch,
+    read_items,
+    read_metadata,
+    read_new_conversation,
+    unknown_conversation,
+    unknown_item,
+)
+from holdfast.wire.openai.pages import PageAsk, page_object, read_page
+from holdfast.wire.openai.request_types import AddedItems, NewConversation, NewMetadata
+from holdfast.wire.openai.responses.items import ItemObject, item_object, read_address
+from holdfast.wire.openai.responses.request import SHOW_TOOLS
+from holdfast.wire.problems import Refused
+
+KEY_PREFIX = "conversation_"
+"""What the keys of sessions begin with that were made here. Nobody needs to know them: their clients have the id."""
+
+_MADE_BY = "conversations.made_by"
+"""The flag that says which request has made a conversation."""
+
+_ADDING = Policy(crash="discard", disconnect="finish")
+"""Nobody may go on with it by asking a model; a retry adds the items again."""
+
+
+_CONVERSATION = Answer("The conversation.", openai.Conversation, headers=(ETAG.name,))
+_ADDING_CODES = (*errors.CONTEXT, *errors.TURN, "turn_limit_reached")
+
+
+class Conversations:
+    """The endpoints. One instance serves every request."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        directory: Directory,
+        seals: Seals,
+        *,
+        expire_after_s: float | None = None,
+    ) -> None:
+        self._sessions = sessions
+        self._seals = seals
+        self._farewells = Farewells(directory)
+        self._store = sessions.store
+        self._operations = sessions.operations
+        self._turns = ResponseTurns(sessions)
+        self._expire_after_s = expire_after_s
+
+    # ── conversations ──
+
+    @Route(
+        "POST /v1/conversations",
+        "chat",
+        "createConversation",
+        _CONVERSATION,
+        body=Body(NewConversation, {"metadata": {"about": "Oslo"}}, required=False),
+        parameters=(ONCE, POLICY, ON_BUSY),
+        codes=_ADDING_CODES,
+        body_bytes_max=limits.body_bytes_max,
+    )
+    async def create(self, call: Call) -> None:
+        """Begin a conversation.
+
+        It may have up to 20 items from its beginning, and metadata.
+        """
+        # Each step can be repeated, so a retry under an idempotency key finishes what an attempt that was cut short
+        # has begun, and makes nothing twice.
+        asked = read_new_conversation(
+            call.body, seal=await self._seals.asked_in(call.tenant, call.body)
+        )
+        naming = read_naming(call.exchange.headers, names=())
+        key = self._new_key(naming)
+        known = await self._store.resolve(call.tenant, key)
+        if known is None:
+            row = await self._operations.reset(call.tenant, key)
+        else:
+            row = await self._row(call.tenant, known.session_id)
+        await self._set_up(call, row, asked, naming)
+        if asked.items:
+            try:
+                await self._add(call, row.id, asked, msgspec.structs.replace(naming, if_match=None))
+            except Refused:
+                if known is None:
+                    await self._operations.delete(call.tenant, row.id)
+                raise
+        await self._say(call, await self._row(call.tenant, row.id))
+
+    @Route("GET /v1/conversations/{conversation}", "chat", "retrieveConversation", _CONVERSATION)
+    async def retrieve(self, call: Call) -> None:
+        """A conversation."""
+        await self._say(call, await self._find(call))
+
+    @Route(
+        "POST /v1/conversations/{conversation}",
+        "chat",
+        "updateConversation",
+        _CONVERSATION,
+        body=Body(NewMetadata, {"metadata": {"about": "Oslo"}}),
+        codes=("invalid_content",),
+    )
+    async def update(self, call: Call) -> None:
+        """Replace a conversation's metadata."""
+        asked = read_metadata(call.body)
+        row = await self._find(call)
+        await self._set_metadata(call.tenant, row, asked)
+        await self._say(call, await self._row(call.tenant, row.id))
+
+    @Route(
+        "DELETE /v1/conversations/{conversation}",
+        "admin",
+        "deleteConversation",
+        Answer("It is gone.", openai.ConversationDeleted),
+        audit="session.delete",
+    )
+    async def delete(self, call: Call) -> None:
+        """Delete a conversation."""
+        row = await self._find(call)
+        await self._operations.delete(call.tenant, row.id)
+        await self._farewells.say(row)
+        await call.exchange.answer(200, msgspec.json.encode(deleted_object(row.id)))
+
+    # ── items ──
+
+    @Route(
+        "GET /v1/conversations/{conversation}/items",
+        "chat",
+        "listItems",
+        Answer("Some items.", openai.ItemList),
+        parameters=(
+            *PAGE,
+            Parameter("include", "`holdfast.tool_calls`: the agent's own calls, too."),
+        ),
+    )
+    async def items(self, call: Call) -> None:
+        """A conversation's items.
+
+        The newest first, unless `order` is `asc`.
+        """
+        ask = read_page(call.query)
+        row = await self._find(call)
+        shown = self._shown(await self._snapshot(call.tenant, row.id), call)
+        await self._say_json(call, row.id, page_object(shown, ask))
+
+    @Route(
+        "POST /v1/conversations/{conversation}/items",
+        "chat",
+        "createItems",
+        Answer("The items, as they were added.", openai.ItemList),
+        body=Body(
+            AddedItems,
+            {"items": [{"type": "message", "role": "user", "content": "Oslo is in Norway."}]},
+        ),
+        parameters=(ONCE, IF_MATCH, ON_BUSY, POLICY),
+        codes=_ADDING_CODES,
+        body_bytes_max=limits.body_bytes_max,
+    )
+    async def add_items(self, call: Call) -> None:
+        """Add items to a conversation, all or none; nobody answers.
+
+        At most 20 of them.
+        """
+        asked = read_items(call.body, seal=await self._seals.asked_in(call.tenant, call.body))
+        row = await self._find(call)
+        naming = read_naming(call.exchange.headers, names=())
+        added = await self._add(call, row.id, asked, naming)
+        page = PageAsk(newest_first=False, limit=max(1, len(added)))
+        await self._say_json(call, row.id, page_object(added, page))
+
+    @Route(
+        "GET /v1/conversations/{conversation}/items/{item}",
+        "chat",
+        "retrieveItem",
+        Answer("The item.", openai.OutputItem),
+    )
+    async def item(self, call: Call) -> None:
+        """An item."""
+        row = await self._find(call)
+        snapshot = await self._snapshot(call.tenant, row.id)
+        wanted = _item_id(call.names[1])
+        found = next((each for each in _seen(snapshot) if each.id == wanted), None)
+        shown = item_object(found, row.id) if found else None
+        if shown is None:
+            raise unknown_item(call.names[1])
+        await self._say_json(call, row.id, shown)
+
+    @Route(
+        "DELETE /v1/conversations/{conversation}/items/{item}",
+        "chat",
+        "deleteItem",
+        _CONVERSATION,
+        audit="item.delete",
+    )
+    async def delete_item(self, call: Call) -> None:
+        """Hide an item, with its call or result.
+
+        Answers with the conversation.
+        """
+        row = await self._find(call)
+        seen = _seen(await self._snapshot(call.tenant, row.id))
+        wanted = _item_id(call.names[1])
+        if not any(each.id == wanted for each in seen):
+            raise unknown_item(call.names[1])
+        hidden = Visibility(to_people=False, to_model=False)
+        await self._operations.annotate(
+            call.tenant, row.id, [(each, hidden) for each in _with_partner(wanted, seen)]
+        )
+        await self._say(call, await self._row(call.tenant, row.id))
+
+    # ── pieces ──
+
+    def _new_key(self, naming: Naming) -> SessionKey:
+        once = naming.idempotency_key
+        name = sha256(once.encode()).hexdigest() if once else self._sessions.mint(TurnId).body
+        return SessionKey(KEY_PREFIX + name)
+
+    async def _find(self, call: Call) -> SessionRow:
+        """The conversation that the path names. Raises Refused (404)."""
+        try:
+            session_id = SessionId(call.names[0])
+        except InvalidId as error:
+            raise unknown_conversation(call.names[0]) from error
+        return await self._row(call.tenant, session_id)
+
+    async def _row(self, tenant: Tenant, session_id: SessionId) -> SessionRow:
+        row = await self._store.session(tenant, session_id)
+        if row is None or row.state == "deleted":
+            raise unknown_conversation(session_id)
+        return row
+
+    async def _snapshot(self, tenant: Tenant, session_id: SessionId) -> Snapshot:
+        snapshot = await self._sessions.snapshot(tenant, session_id)
+        if snapshot is None:
+            raise unknown_conversation(session_id)
+        return snapshot
+
+    async def _set_up(
+        self, call: Call, row: SessionRow, asked: ConversationAsk, naming: Naming
+    ) -> None:
+        """What is said about a conversation when it is made, and which request has made it: once."""
+        request = attempt_of(call, naming).request_hash.hex()
+        if row.meta_rev == 0:
+            made_by = Flagged(name=_MADE_BY, value=request)
+            metadata = metadata_patch(row.settings, asked.metadata or ())
+            await self._operations.annotate(
+                call.tenant, row.id, [(None, made_by), (None, metadata)]
+            )
+            return
+        snapshot = await self._snapshot(call.tenant, row.id)
+        if (None, _MADE_BY, request) not in snapshot.notes.flags:
+            raise KeyReused(str(naming.idempotency_key), turn_id=str(row.id))
+
+    async def _set_metadata(self, tenant: Tenant, row: SessionRow, asked: ConversationAsk) -> None:
+        if asked.metadata is not None:
+            patch = metadata_patch(row.settings, asked.metadata)
+            await self._operations.annotate(tenant, row.id, [(None, patch)])
+
+    async def _add(
+        self, call: Call, session_id: SessionId, asked: ConversationAsk, naming: Naming
+    ) -> list[ItemObject]:
+        """Add items as a turn that nobody answers, and say what they have become."""
+        references = References(self._sessions, call.tenant, line=session_id, previous=None)
+        ask = Ask(
+            tenant=call.tenant,
+            name=session_id,
+            messages=await references.resolved(asked.items),
+            policies=(_ADDING,),
+            on_busy="wait" if naming.on_busy == "steer" else naming.on_busy,
+            if_match=naming.if_match,
+            attempt=attempt_of(call, naming),
+            expire_after_s=self._expire_after_s,
+            system_is_stored=True,
+            verbatim=True,
+        )
+        if not ask.messages:
+            return []  # all of them were of kinds that only other servers know
+        try:
+            watch = await call.exchange.unless_gone(self._sessions.submit(ask, play=_say_nothing))
+        except TurnRejected as error:
+            raise Refused(msgspec.structs.replace(problem_of(error), param="items")) from error
+        async with watch:
+            ending = await watch.ended()
+        if not is_answered(ending):
+            store = self._sessions.store
+            raise Refused(await problem_for(store, call.tenant, watch, ending, stored=True))
+        kept = await self._turns.find(call.tenant, ending.turn_id.response_id)
+        shown = (item_object(each, session_id) for each in kept.items)
+        return [each for each in shown if each is not None]
+
+    def _shown(self, snapshot: Snapshot, call: Call) -> list[ItemObject]:
+        """What clients see of a conversation, oldest first."""
+        seen = _seen(snapshot)
+        results: dict[ItemId, ToolResult] = {}
+        if SHOW_TOOLS in (call.query.get("include"), call.query.get("include[]")):
+            results = {each.call: each for each in seen if isinstance(each, ToolResult)}
+        shown = (
+            item_object(each, snapshot.session_id, result=results.get(each.id)) for each in seen
+        )
+        return [each for each in shown if each is not None]
+
+    async def _say(self, call: Call, row: SessionRow) -> None:
+        said = conversation_object(row.id, created_s=row.created_ms // 1000, settings=row.settings)
+        await call.exchange.answer(
+            200, msgspec.json.encode(said), headers={ETAG.name: row.head.etag}
+        )
+
+    async def _say_json(self, call: Call, session_id: SessionId, said: ItemObject) -> None:
+        body = msgspec.json.encode(said)
+        await call.exchange.answer(200, await inlined(self._store, call.tenant, session_id, body))
+
+
+async def _say_nothing(turn: OpenTurn) -> None:
+    """Play a turn in which nobody is asked."""
+    await turn.record(ev.StepStarted(), ev.Answered(items=()))
+
+
+def _seen(snapshot: Snapshot) -> list[Item]:
+    return [each for each in seen_by_people(snapshot) if not isinstance(each, Unreadable)]
+
+
+def _item_id(name: str) -> ItemId:
+    address = read_address(name)
+    if address is None:
+        raise unknown_item(name)
+    return address.item
+
+
+def _with_partner(wanted: ItemId, items: list[Item]) -> list[ItemId]:
+    """An item, and the call that it answers or the result that answers it."""
+    partners = [
+        (each.call, each.id)
+        for each in items
+        if isinstance(each, ToolResult) and wanted in (each.call, each.id)
+    ]
+    return [*partners[0]] if partners else [wanted]

@@ -1,0 +1,190 @@
+"""Turns as Responses: found by id, with what their requests asked for and what became of them.
+
+What a Response repeats of its request lies with the turn: on its items once it is committed, else in record 0 of
+its journal, which is there while the turn is open and as long as a discarded one is kept. What a chat request began
+is a Response as well, with the API's defaults.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.codec import Unreadable, Value
+from holdfast.core.history.conversation import Flagged, Notes
+from holdfast.core.items import Item, Items
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record, decode_records
+from holdfast.errors import InvalidId
+from holdfast.ids import ResponseId, Tenant
+from holdfast.server.turns.answers import content_of, ending_of_watched, is_answered, problem_for
+from holdfast.sessions.session_requests import Ending
+from holdfast.sessions.sessions import Sessions
+from holdfast.sessions.turns.store_retries import persistently
+from holdfast.sessions.turns.watch import Watch
+from holdfast.store.rows import TurnRow
+from holdfast.store.store import Store
+from holdfast.wire.openai.responses.answer import (
+    Echo,
+    ResponseEnd,
+    ResponseHead,
+    Status,
+    echo_of,
+    ended_response,
+)
+from holdfast.wire.openai.responses.items import is_output
+from holdfast.wire.problems import Problem, Refused
+
+
+class Kept(Value):
+    """A Response that is stored, in whatever state."""
+
+    row: TurnRow
+    head: ResponseHead
+    items: tuple[Item, ...]
+    """All that the turn holds; of one that is not committed, what its request brought."""
+    before: Items = ()
+    """What its answer begins with: what turns have said that a retry has continued with this one."""
+    begun: bool = True
+    """Whether anything has happened in it. Nothing has as long as it waits for a node that has room."""
+
+    @property
+    def status(self) -> Status:
+        """What is said of it as long as it has not ended."""
+        return "queued" if self.head.echo.background and not self.begun else "in_progress"
+
+    @property
+    def input(self) -> Items:
+        """What its request brought."""
+        return tuple(each for each in (*self.before, *self.items) if not is_output(each))
+
+
+class ResponseTurns:
+    """The Responses of every tenant."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._store: Store = sessions.store
+
+    async def find(self, tenant: Tenant, name: str) -> Kept:
+        """A Response by its id. Raises Refused (404) if there is none, or it was deleted."""
+        kept = await self.look(tenant, name)
+        if kept is None:
+            raise unknown_response(name)
+        return kept
+
+    async def look(self, tenant: Tenant, name: str) -> Kept | None:
+        try:
+            response_id = ResponseId(name)
+        except InvalidId:
+            return None
+        row = await self._store.turn(tenant, response_id.turn_id)
+        if row is None:
+            return None
+        snapshot = await self._sessions.snapshot(tenant, row.session_id)
+        if snapshot is None or is_deleted(snapshot.notes, response_id):
+            return None
+        begun, links = True, row.links
+        if row.state == "committed":
+            stored = snapshot.items[row.start : row.end]
+            items = tuple(each for each in stored if not isinstance(each, Unreadable))
+        else:
+            request, begun = await self._request(tenant, row)
+            items, links = (request.input, request.links) if request else ((), None)
+        chain: Items = ()
+        if row.continues is not None and 0 < row.base_head <= len(snapshot.marks):
+            chain = snapshot.said_by(snapshot.marks[row.base_head - 1])
+        head = ResponseHead(
+            response_id=response_id,
+            session_id=row.session_id,
+            created_s=response_id.minted_at_ms // 1000,
+            echo=echo_of((*chain, *items)) or Echo(model=row.agent, named=True),
+        )
+        # What a person continues is an answer of its own.
+        before = chain if links else ()
+        return Kept(row=row, head=head, items=items, before=before, begun=begun)
+
+    async def watch(self, tenant: Tenant, kept: Kept) -> Watch:
+        return await self._sessions.watch(tenant, kept.row.turn_id)
+
+    async def delete(self, tenant: Tenant, kept: Kept) -> None:
+        """Let a Response be found no more. What was said stays where it is."""
+        patch = Flagged(name=_deleted(kept.head.response_id), value="true")
+        await self._sessions.operations.annotate(tenant, kept.row.session_id, [(None, patch)])
+
+    async def _request(self, tenant: Tenant, row: TurnRow) -> tuple[ev.TurnRequest | None, bool]:
+        """The request of a turn, from record 0 of its journal; and whether there are others."""
+        request: ev.TurnRequest | None = None
+        for each in await self._store.journal(tenant, row.turn_id):
+            for record in decode_records(each.records):
+                if isinstance(record, Record) and isinstance(record.event, ev.Began):
+                    request = record.event.request
+                else:
+                    return request, True
+        return request, False
+
+
+class Ended(Value):
+    """What became of a turn, as a Response tells it, and as an error if it is one."""
+
+    ending: Ending
+    response: ResponseEnd
+    problem: Problem
+
+
+async def response_end(
+    store: Store,
+    tenant: Tenant,
+    watch: Watch,
+    *,
+    stored: bool,
+    now_s: int,
+    before: Items = (),
+    known_again: bool = False,
+) -> Ended:
+    """Wait for a turn's end. `now_s` is when it ended, if nobody has written that down; `before` is what the turns have
+    said that it continues, `known_again` whether a retry of its request would be recognised."""
+    ending = await ending_of_watched(watch, stored=stored)
+    problem = await problem_for(
+        store,
+        tenant,
+        watch,
+        ending,
+        stored=stored and not is_answered(ending),
+        known_again=known_again,
+    )
+    # It has ended: whoever waits for the answer would rather wait for the store, too, than be told to ask again.
+    row = await persistently(lambda: store.turn(tenant, ending.turn_id)) if stored else None
+    items: tuple[Item, ...] = ()
+    usage, filtered = ev.Usage(), False
+    if ending.kept:
+        content = await content_of(store, tenant, watch, ending)
+        items = (*before, *content.items)
+        usage, filtered = content.usage, content.filtered
+    response = ended_response(
+        ending.by,
+        kept=ending.kept,
+        items=items,
+        usage=usage,
+        completed_s=row.ended_ms // 1000 if row else now_s,
+        version=ending.version if stored else None,
+        problem=problem,
+        filtered=filtered,
+    )
+    return Ended(ending=ending, response=response, problem=problem)
+
+
+def is_deleted(notes: Notes, response_id: ResponseId) -> bool:
+    return (None, _deleted(response_id), "true") in notes.flags
+
+
+def _deleted(response_id: ResponseId) -> str:
+    return f"deleted.{response_id}"
+
+
+def unknown_response(name: str) -> Refused:
+    return Refused(
+        Problem(
+            status=404,
+            code="response_not_found",
+            message=f"Response with id '{name[:100]}' not found.",
+            should_retry=False,
+        )
+    )

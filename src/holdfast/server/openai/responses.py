@@ -1,0 +1,427 @@
+"""`POST /v1/responses`: a turn, as clients of the Responses API ask for it.
+
+The same sessions as everywhere: `conversation` and `X-Conversation-Id` name one, and whoever names none gets a line
+of their own, which `previous_response_id` goes on with. That names a version, not a line: it extends an anonymous
+line if it is at its head and nobody else is at it, and forks otherwise, so two children of one Response never wait
+for each other. A conversation that has a name advances only by requests that name it.
+"""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+from msgspec import Struct
+
+from holdfast import limits
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.reconciliation import Incoming
+from holdfast.core.items import Items, TurnLimits
+from holdfast.core.policy import Policy
+from holdfast.errors import HoldfastError, SessionBusy, SessionConflict, SessionGone, TurnRejected
+from holdfast.ids import ResponseId, SessionId, Tenant
+from holdfast.server.access.seals import Seals
+from holdfast.server.agents.directory import Directory
+from holdfast.server.http.parameters import ABOUT_TURN, TURN
+from holdfast.server.http.routing import Answer, Body, Call, Route
+from holdfast.server.openai.item_references import References
+from holdfast.server.openai.response_turns import Ended, ResponseTurns, response_end
+from holdfast.server.openapi import error_codes as errors
+from holdfast.server.problems import problem_of
+from holdfast.server.turns.answer_delivery import Showing
+from holdfast.server.turns.answers import conversation_headers, is_answered, said_before
+from holdfast.server.turns.attempts import attempt_of
+from holdfast.server.turns.ignored_parameters import Met, heeding
+from holdfast.sessions.session_requests import Ask
+from holdfast.sessions.sessions import Sessions
+from holdfast.sessions.stateless_turns import Loose
+from holdfast.sessions.turns.watch import Watch
+from holdfast.wire.headers import (
+    CONVERSATION_ID,
+    CONVERSATION_VERSION,
+    IDEMPOTENCY_KEY,
+    NAMES,
+    Naming,
+    read_naming,
+)
+from holdfast.wire.openai import answer_types as openai
+from holdfast.wire.openai.request_types import ResponsesBody
+from holdfast.wire.openai.responses.answer import (
+    ResponseEnd,
+    ResponseHead,
+    Status,
+    note_of,
+    response_object,
+    whole_response,
+)
+from holdfast.wire.openai.responses.request import (
+    ResponsesAsk,
+    read_responses_request,
+    unknown_previous,
+)
+from holdfast.wire.openai.responses.stream import ResponseStream
+from holdfast.wire.problems import Refused, bad_request
+from holdfast.wire.seal import Seal
+
+
+class Responses:
+    """The endpoint. One instance serves every request."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        directory: Directory,
+        seals: Seals,
+        *,
+        names: tuple[str, ...] = NAMES,
+        policy: Policy = Policy(),  # noqa: B008
+        deadline_s: float = limits.turn_deadline_s,
+        expire_after_s: float | None = None,
+    ) -> None:
+        """`names` are the headers that name a conversation, `policy` is the server's own."""
+        self._sessions = sessions
+        self._directory = directory
+        self.seals = seals
+        self._names = names
+        self._policy = policy
+        self._deadline_s = deadline_s
+        self._expire_after_s = expire_after_s
+        self._turns = ResponseTurns(sessions)
+
+    @Route(
+        "POST /v1/responses",
+        "chat",
+        "createResponse",
+        Answer("The response.", openai.ResponseObject, headers=ABOUT_TURN),
+        Answer(
+            "Its events, with `stream: true`; `data: [DONE]` comes last.",
+            events=openai.RESPONSE_EVENTS,
+            done=True,
+            headers=ABOUT_TURN,
+        ),
+        body=Body(ResponsesBody, {"model": "root", "input": "Where is Oslo?"}),
+        parameters=TURN,
+        codes=(*errors.CONTEXT, *errors.TURN, *errors.ASKING, "background_queue_full"),
+        passes_codes_on=True,
+        body_bytes_max=limits.body_bytes_max,
+        load="turns",
+    )
+    async def create(self, call: Call) -> None:
+        """Ask an agent for a response."""
+        seal = await self.seals.asked_in(call.tenant, call.body)
+        await self.answer(call, read_responses_request(call.body, seal=seal))
+
+    async def answer(
+        self, call: Call, asked: ResponsesAsk, loose: Loose | None = None
+    ) -> Answered | None:
+        """The same, for a request that was read already, and that goes on with a `loose` conversation if there
+        is one. None if it came to no answer, which its client was told, or nobody waits for it here."""
+        exchange = call.exchange
+        if asked.stream:
+            call.occupy("streams")
+        naming = self._naming(call, asked)
+        if naming.name is not None:
+            exchange.about[CONVERSATION_ID.name] = str(naming.name)
+        asked = _with_echo(asked, naming)
+        if not asked.store and loose is None and asked.previous is not None:
+            loose = await self._loosened(call.tenant, asked.previous)
+        seal = await self.seals.asked_in(call.tenant, call.body)
+        messages = await self._messages(call, asked, naming, loose)
+        ask = self._ask(call, asked, naming, messages)
+        if not asked.store and loose is None:
+            loose = Loose(Snapshot(session_id=self._sessions.mint(SessionId)))
+        with exchange.while_present():
+            watch = await self._submit(ask, asked, loose)
+        if asked.store:
+            naming = msgspec.structs.replace(naming, name=watch.admission.session_id)
+        exchange.about |= conversation_headers(naming, watch)
+        before: Items = ()
+        if watch.admission.continues is not None:
+            before = await said_before(self._sessions.store, call.tenant, watch)
+        answering = _Answering(
+            self._sessions,
+            call,
+            watch,
+            asked,
+            seal,
+            before,
+            known_again=_is_known_again(ask, asked, watch),
+        )
+        if asked.background and not asked.stream:
+            await self._queued(call, answering, watch)  # nobody waits for it here
+            return None
+        async with watch:
+            ended = await (answering.stream() if asked.stream else answering.answer())
+        if not is_answered(ended.ending):
+            return None
+        return Answered(watch.admission.turn_id.response_id, _grown(watch, loose))
+
+    async def prepare(self, call: Call, asked: ResponsesAsk) -> ResponseId:
+        """Say that a request is understood, as a Response without output; nobody is asked for any."""
+        self._met(call, asked, self._naming(call, asked))
+        response_id = self._sessions.mint(ResponseId)
+        created_s = response_id.minted_at_ms // 1000
+        head = ResponseHead(
+            response_id=response_id, session_id=None, created_s=created_s, echo=asked.echo
+        )
+        stream = ResponseStream(head)
+        last = stream.end(ResponseEnd(status="completed", completed_s=created_s))
+        await call.exchange.start_stream()
+        await call.exchange.write(stream.first() + last)
+        await call.exchange.finish()
+        return response_id
+
+    # ── the turn ──
+
+    def _naming(self, call: Call, asked: ResponsesAsk) -> Naming:
+        return _named(read_naming(call.exchange.headers, names=self._names), asked)
+
+    def _met(self, call: Call, asked: ResponsesAsk, naming: Naming) -> Met:
+        return heeding(
+            call.exchange,
+            self._directory,
+            call.tenant,
+            asked.model,
+            given=asked.given,
+            left_alone=asked.left_alone,
+            named=naming.name is not None or asked.previous is not None,
+        )
+
+    async def _messages(
+        self, call: Call, asked: ResponsesAsk, naming: Naming, loose: Loose | None
+    ) -> tuple[Incoming, ...]:
+        """The input, with the items that it refers to in place."""
+        references = References(
+            self._sessions,
+            call.tenant,
+            line=naming.name if isinstance(naming.name, SessionId) else None,
+            previous=asked.previous,
+            held=loose.snapshot if loose else None,
+        )
+        return await references.resolved(asked.input)
+
+    async def _loosened(self, tenant: Tenant, previous: ResponseId) -> Loose:
+        """The conversation that ends with a Response, to go on with it and store nothing."""
+        kept = await self._turns.look(tenant, previous)
+        if kept is None or kept.row.seq is None:
+            raise unknown_previous(previous)
+        snapshot = await self._sessions.snapshot(tenant, kept.row.session_id, kept.row.seq)
+        if snapshot is None:
+            raise unknown_previous(previous)
+        return Loose(snapshot.forked(self._sessions.mint(SessionId)))
+
+    def _ask(
+        self, call: Call, asked: ResponsesAsk, naming: Naming, messages: tuple[Incoming, ...]
+    ) -> Ask:
+        return Ask(
+            tenant=call.tenant,
+            name=naming.name,
+            messages=messages,
+            approvals=naming.approvals,
+            agent=asked.model,
+            instructions=asked.instructions,
+            parameters=asked.parameters,
+            client_tools=asked.client_tools,
+            limits=TurnLimits(calls_max=asked.calls_max),
+            policies=(self._policy,),
+            policy=naming.policy,
+            met=self._met(call, asked, naming),
+            on_busy=naming.on_busy,
+            if_match=naming.if_match,
+            create=naming.create,
+            attempt=attempt_of(call, naming),
+            background=asked.background,
+            queues=asked.background,
+            deadline_s=max(self._deadline_s, limits.background_deadline_s)
+            if asked.background
+            else self._deadline_s,
+            expire_after_s=self._expire_after_s,
+            system_is_stored=True,
+            note=note_of(asked.echo) if asked.store else None,
+        )
+
+    async def _submit(self, ask: Ask, asked: ResponsesAsk, loose: Loose | None) -> Watch:
+        try:
+            if not asked.store:
+                return self._sessions.submit_stateless(ask, loose=loose)
+            if asked.previous is not None:
+                return await self._continue(ask, asked.previous)
+            return await self._sessions.submit(ask)
+        except TurnRejected as error:
+            problem = msgspec.structs.replace(problem_of(error), param="input")
+            raise Refused(problem) from error
+
+    async def _continue(self, ask: Ask, previous: ResponseId) -> Watch:
+        """Go on from a Response: in its own line if it ends there, else in a line that forks from it."""
+        kept = await self._turns.look(ask.tenant, previous)
+        if kept is None or kept.row.seq is None:
+            raise unknown_previous(previous)
+        parent, version = kept.row.session_id, kept.row.seq
+        row = await self._sessions.store.session(ask.tenant, parent)
+        if row is not None and row.anonymous:
+            in_place = msgspec.structs.replace(
+                ask, name=parent, if_match=version, on_busy="reject", expire_after_s=None
+            )
+            try:
+                return await self._sessions.submit(in_place)
+            except (SessionBusy, SessionConflict):
+                pass  # somebody else goes on from here, or has
+        again = await self._sessions.submit_again(ask)
+        if again is not None:
+            return again
+        try:
+            fork = await self._sessions.operations.fork(ask.tenant, parent, version, anonymous=True)
+        except SessionGone as error:
+            raise unknown_previous(previous) from error
+        try:
+            return await self._sessions.submit(msgspec.structs.replace(ask, name=fork.id))
+        except HoldfastError:
+            await self._sessions.operations.delete(ask.tenant, fork.id)
+            raise
+
+    async def _queued(self, call: Call, answering: _Answering, watch: Watch) -> None:
+        """It is durable, and will be played to its end: that is all there is to say now."""
+        if watch.admission.how in ("began", "queued"):
+            await answering.say_state("queued")
+            return
+        kept = await self._turns.find(call.tenant, watch.admission.turn_id.response_id)
+        await answering.say_state(kept.status if kept.row.ended_by is None else None)
+
+
+class Answered(Struct, frozen=True):
+    """A request that came to its answer."""
+
+    response_id: ResponseId
+    loose: Loose | None
+    """The conversation after it, if no store holds that."""
+
+
+class _Answering:
+    """One request whose turn has begun, or was found."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        call: Call,
+        watch: Watch,
+        asked: ResponsesAsk,
+        seal: Seal | None,
+        before: Items,
+        *,
+        known_again: bool,
+    ) -> None:
+        """`before` is what the turns have said that this one continues, `known_again` whether a retry would be
+        recognised."""
+        turn_id = watch.admission.turn_id
+        self._store = sessions.store
+        self._call = call
+        self._exchange = call.exchange
+        self._watch = watch
+        self._stored = asked.store
+        self._before = before
+        self._known_again = known_again
+        self._showing = Showing(sessions, call, watch, stored=asked.store)
+        self._head = ResponseHead(
+            response_id=turn_id.response_id,
+            session_id=watch.admission.session_id if asked.store else None,
+            created_s=turn_id.minted_at_ms // 1000,
+            echo=asked.echo,
+            seal=seal,
+        )
+
+    async def answer(self) -> Ended:
+        """The answer as one object."""
+        ended = await self._ended()
+        if not is_answered(ended.ending):
+            await self._exchange.refuse(ended.problem)
+            return ended
+        if self._stored and ended.ending.version is not None:
+            self._exchange.about[CONVERSATION_VERSION.name] = str(int(ended.ending.version))
+        await self._showing.answer(msgspec.json.encode(whole_response(self._head, ended.response)))
+        return ended
+
+    async def stream(self) -> Ended:
+        """The answer as it comes. How it ends is a status, if nothing has been said by then."""
+        exchange, stream = self._exchange, ResponseStream(self._head, before=self._before)
+        exchange.say_failure = stream.failed
+        await self._showing.show(stream)
+        ended = await self._ended()
+        answered = is_answered(ended.ending)
+        if not answered and exchange.state == "reading":
+            await exchange.refuse(ended.problem)
+        else:
+            await self._showing.end(stream, stream.end(ended.response), answered=answered)
+        return ended
+
+    async def say_state(self, status: Status | None) -> None:
+        """What a turn that was known already has come to; None if to its end."""
+        if status is None:
+            body = whole_response(self._head, (await self._ended()).response)
+        else:
+            body = response_object(self._head, status, None, [])
+        await self._exchange.answer(200, msgspec.json.encode(body))
+
+    async def _ended(self) -> Ended:
+        with self._exchange.while_present():
+            return await response_end(
+                self._store,
+                self._call.tenant,
+                self._watch,
+                stored=self._stored,
+                now_s=int(time.time()),
+                before=self._before,
+                known_again=self._known_again,
+            )
+
+
+def _is_known_again(ask: Ask, asked: ResponsesAsk, watch: Watch) -> bool:
+    """Whether the same request again would be recognised: the first one of a line that nobody names is not."""
+    if ask.attempt.key is not None:
+        return True
+    named = ask.name is not None or asked.previous is not None
+    return named and watch.admission.how != "steered"
+
+
+# ── names ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _named(naming: Naming, asked: ResponsesAsk) -> Naming:
+    """What the request names, by whichever of the ways; by two of them is one too many."""
+    ways = {
+        "conversation": asked.conversation,
+        "previous_response_id": asked.previous,
+        CONVERSATION_ID.title: naming.name,
+    }
+    used = [name for name, value in ways.items() if value is not None]
+    if len(used) > 1:
+        raise bad_request(
+            "invalid_request", f"{' and '.join(used)} cannot be used together", param=used[0]
+        )
+    if not asked.store:
+        needing = [each for each in used if each != "previous_response_id"]
+        for given in (*needing, *([IDEMPOTENCY_KEY.title] if naming.idempotency_key else [])):
+            raise bad_request(
+                "invalid_value",
+                f"store: false leaves nothing behind, and {given} needs something to come back to; "
+                "leave one of them out",
+                param="store",
+            )
+    return msgspec.structs.replace(naming, name=asked.conversation or naming.name)
+
+
+def _with_echo(asked: ResponsesAsk, naming: Naming) -> ResponsesAsk:
+    """What headers say is part of what was asked for."""
+    echo = msgspec.structs.replace(
+        asked.echo,
+        named=naming.name is not None,
+        show_tools=asked.echo.show_tools or naming.show_tools,
+    )
+    return msgspec.structs.replace(asked, echo=echo)
+
+
+def _grown(watch: Watch, before: Loose | None) -> Loose | None:
+    """A loose conversation after the turn that went on with it; None if it is stored."""
+    live = watch.live
+    if before is None or live is None or live.after is None:
+        return None
+    return Loose(live.after, before.blobs)

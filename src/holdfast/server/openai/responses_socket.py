@@ -1,0 +1,171 @@
+"""`/v1/responses` as a WebSocket: requests one after the other over one connection, each answered by its events.
+
+What is stored is the same as over HTTP, and is found from anywhere. What is not to be stored (`store: false`) lives with
+the socket: the last few Responses can be gone on from there, and nowhere else. A continuation that fails takes the
+Response that it went on from with it, as OpenAI has it, so that nobody builds on what may not be what they think it is.
+
+A request with `generate: false` prepares what another one will bring to its end: its input is kept here, goes in front
+of that one's, and nothing else happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from holdfast import limits
+from holdfast.ids import ResponseId
+from holdfast.server.http.exchange import Exchange
+from holdfast.server.http.routing import Call, Route
+from holdfast.server.http.websocket import WebSocket
+from holdfast.server.openai.responses import Responses
+from holdfast.sessions.stateless_turns import Loose
+from holdfast.wire.openai.responses.items import InputPiece
+from holdfast.wire.openai.responses.request import ResponsesAsk, read_responses_request
+from holdfast.wire.openai.responses.socket import read_message
+from holdfast.wire.problems import Problem, Refused
+
+PATH = "/v1/responses"
+
+Serve: TypeAlias = Callable[[Exchange, Route], Coroutine[Any, Any, None]]
+"""Sees to one request by this route: who asks, how much, what to say if it fails."""
+
+
+def request_id() -> str:
+    return f"req_{secrets.token_hex(12)}"
+
+
+class Sockets:
+    """Who answers when somebody asks for a WebSocket."""
+
+    def __init__(self, responses: Responses, serve: Serve) -> None:
+        self._responses = responses
+        self._serve = serve
+
+    async def open(self, socket: WebSocket) -> None:
+        """See to a socket from its opening to its end."""
+        if socket.path.rstrip("/") == PATH:
+            route = Route(
+                f"GET {PATH}", "chat", load="watchers", handler=partial(self._talk, socket)
+            )
+        else:
+            route = Route("GET /{path...}", None, handler=_refuse)
+        await self._serve(socket.handshake(request_id()), route)
+
+    async def _talk(self, socket: WebSocket, call: Call) -> None:
+        """Everything that is said over a socket."""
+        await socket.accept(call.exchange.upgraded())
+        call.exchange.on_end = socket.shut_out.set
+        talk = Talk(self._responses)
+        route = Route(
+            f"MESSAGE {PATH}",
+            "chat",
+            body_bytes_max=limits.body_bytes_max,
+            load="turns",
+            handler=talk.answer,
+        )
+        async for message in socket.messages():
+            # In a task of its own: what is logged for one request is not to be taken for another's.
+            await asyncio.create_task(self._serve(socket.exchange(message, request_id()), route))
+
+
+async def _refuse(call: Call) -> None:
+    raise Refused(
+        Problem(
+            status=404,
+            code="unknown_url",
+            message=f"there is no WebSocket at {call.exchange.raw_path[:200]}; there is one at {PATH}",
+            should_retry=False,
+        )
+    )
+
+
+class _Prepared(Struct, frozen=True):
+    """A request that waits for another one to go on from it."""
+
+    previous: ResponseId | None
+    input: tuple[InputPiece, ...]
+    size_bytes: int
+    """Of the messages that it came in."""
+
+
+class Talk:
+    """One socket's requests, and what it remembers of them."""
+
+    def __init__(self, responses: Responses) -> None:
+        self._responses = responses
+        self._held: dict[ResponseId, Loose | _Prepared] = {}
+        """What can be gone on from here only, the oldest first."""
+
+    async def answer(self, call: Call) -> None:
+        """Answer one message."""
+        said = read_message(call.body)
+        generates = said.generate is not False
+        seal = await self._responses.seals.asked_in(call.tenant, call.body)
+        asked = read_responses_request(call.body, needs_input=generates, seal=seal)
+        asked = msgspec.structs.replace(asked, stream=True)
+        # What is gone on from is forgotten, and remembered again once that went well.
+        taken: dict[ResponseId, Loose | _Prepared] = {}
+        asked, loose = self._resolved(asked, taken)
+        if not generates:
+            size = len(call.body) + sum(_size(each) for each in taken.values())
+            if size > limits.body_bytes_max:
+                raise Refused(TOO_LARGE)
+            response_id = await self._responses.prepare(call, asked)
+            self._hold({**taken, response_id: _Prepared(asked.previous, asked.input, size)})
+            return
+        answered = await self._responses.answer(call, asked, loose)
+        if answered is None:
+            return
+        self._hold(taken)
+        if not asked.store and answered.loose is not None:
+            self._hold({answered.response_id: answered.loose})
+
+    def _resolved(
+        self, asked: ResponsesAsk, taken: dict[ResponseId, Loose | _Prepared]
+    ) -> tuple[ResponsesAsk, Loose | None]:
+        """A request with what was prepared for it, and the loose conversation that it goes on with."""
+        while asked.previous is not None and asked.previous in self._held:
+            held = taken[asked.previous] = self._held.pop(asked.previous)
+            if isinstance(held, Loose):
+                if asked.store:
+                    break  # what is stored goes on from what is
+                return asked, held
+            asked = msgspec.structs.replace(
+                asked, previous=held.previous, input=(*held.input, *asked.input)
+            )
+        return asked, None
+
+    def _hold(self, news: dict[ResponseId, Loose | _Prepared]) -> None:
+        self._held |= news
+        while len(self._held) > limits.socket_held_max or self._weight() > _BYTES_MAX:
+            if len(self._held) == 1:
+                return  # the last one is what a socket is for
+            del self._held[next(iter(self._held))]
+
+    def _weight(self) -> int:
+        return sum(map(_size, self._held.values()))
+
+
+def _size(held: Loose | _Prepared) -> int:
+    if isinstance(held, Loose):
+        return held.snapshot.size_bytes + sum(map(len, held.blobs.values()))
+    return held.size_bytes
+
+
+TOO_LARGE = Problem(
+    status=413,
+    code="request_too_large",
+    message=f"what was prepared on this socket is larger than {limits.body_bytes_max} bytes; "
+    "send less, or let it be answered in between",
+    should_retry=False,
+)
+
+
+_BYTES_MAX = limits.socket_held_bytes_max

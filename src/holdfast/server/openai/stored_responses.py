@@ -1,0 +1,171 @@
+"""Responses after the fact: read, watched again, stopped, hidden."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import aclosing
+
+import msgspec
+
+from holdfast import limits
+from holdfast.server.access.seals import Seals
+from holdfast.server.http.parameters import PAGE, After, Flag, Parameter
+from holdfast.server.http.routing import Answer, Call, Route
+from holdfast.server.openai.response_turns import Ended, Kept, ResponseTurns, response_end
+from holdfast.server.turns.inline_blobs import inlined
+from holdfast.sessions.operations import StillRunning
+from holdfast.sessions.sessions import Sessions
+from holdfast.sessions.turns.watch import Watch
+from holdfast.wire.headers import TURN_ID
+from holdfast.wire.openai import answer_types as openai
+from holdfast.wire.openai.pages import page_object, read_page
+from holdfast.wire.openai.responses.answer import response_object, whole_response
+from holdfast.wire.openai.responses.items import item_object
+from holdfast.wire.openai.responses.stream import ResponseStream
+from holdfast.wire.problems import bad_request
+from holdfast.wire.sse import HEARTBEAT
+
+
+class StoredResponses:
+    """The endpoints under `/v1/responses/{id}`."""
+
+    def __init__(self, sessions: Sessions, seals: Seals) -> None:
+        self._sessions = sessions
+        self._seals = seals
+        self._store = sessions.store
+        self._turns = ResponseTurns(sessions)
+
+    @Route(
+        "GET /v1/responses/{response}",
+        "chat",
+        "retrieveResponse",
+        Answer("The response.", openai.ResponseObject),
+        Answer(
+            "Its events again, with `stream=true`, and on until its end.",
+            events=openai.RESPONSE_EVENTS,
+            done=True,
+            headers=(TURN_ID.name,),
+        ),
+        parameters=(
+            Parameter("stream", "Tell it as events.", Flag),
+            Parameter("starting_after", "Leave out the events up to this number.", After),
+        ),
+    )
+    async def retrieve(self, call: Call) -> None:
+        """A response, in whatever state.
+
+        With `?stream=true` its events.
+        """
+        kept = await self._find(call)
+        query = call.query
+        if query.get("stream") == "true":
+            await self._replay(call, kept, _starting_after(query.get("starting_after")))
+        else:
+            await self._say(call, kept)
+
+    @Route(
+        "DELETE /v1/responses/{response}",
+        "chat",
+        "deleteResponse",
+        Answer("It is not found any more.", openai.ResponseDeleted),
+        audit="response.delete",
+    )
+    async def delete(self, call: Call) -> None:
+        """Let a response be found no more; the history keeps what was said."""
+        kept = await self._turns.find(call.tenant, call.names[0])
+        await self._turns.delete(call.tenant, kept)
+        gone = {"id": str(kept.head.response_id), "object": "response", "deleted": True}
+        await call.exchange.answer(200, msgspec.json.encode(gone))
+
+    @Route(
+        "POST /v1/responses/{response}/cancel",
+        "chat",
+        "cancelResponse",
+        Answer("What became of it.", openai.ResponseObject),
+        Answer("It has not let go yet.", openai.ResponseObject, 202),
+        codes=("invalid_request",),
+    )
+    async def cancel(self, call: Call) -> None:
+        """Stop a response that runs in the background.
+
+        Again, and after its end, it says what became of it.
+        """
+        kept = await self._turns.find(call.tenant, call.names[0])
+        if not kept.head.echo.background:
+            raise bad_request(
+                "invalid_request",
+                "Cannot cancel a synchronous response. Close its connection, or cancel its turn "
+                f"at /api/turns/{kept.row.turn_id}/cancel.",
+            )
+        outcome = await self._sessions.operations.cancel(call.tenant, kept.row.turn_id)
+        kept = await self._find(call)
+        await self._say(call, kept, status=202 if isinstance(outcome, StillRunning) else 200)
+
+    @Route(
+        "GET /v1/responses/{response}/input_items",
+        "chat",
+        "listInputItems",
+        Answer("Some items.", openai.ItemList),
+        parameters=PAGE,
+    )
+    async def input_items(self, call: Call) -> None:
+        """What a response's request brought."""
+        ask = read_page(call.query)
+        kept = await self._turns.find(call.tenant, call.names[0])
+        shown = (item_object(each, kept.row.session_id) for each in kept.input)
+        page = page_object([each for each in shown if each is not None], ask)
+        body = msgspec.json.encode(page)
+        await call.exchange.answer(
+            200, await inlined(self._store, call.tenant, kept.row.session_id, body)
+        )
+
+    async def _find(self, call: Call) -> Kept:
+        """The Response that a path names, with what it takes to show it."""
+        kept = await self._turns.find(call.tenant, call.names[0])
+        if not kept.head.echo.seal_reasoning:
+            return kept
+        head = msgspec.structs.replace(kept.head, seal=await self._seals.of(call.tenant))
+        return msgspec.structs.replace(kept, head=head)
+
+    async def _say(self, call: Call, kept: Kept, *, status: int = 200) -> None:
+        if kept.row.ended_by is None:
+            body = response_object(kept.head, kept.status, None, [])
+        else:
+            ended = await self._ended(call, kept, await self._turns.watch(call.tenant, kept))
+            body = whole_response(kept.head, ended.response)
+        await call.exchange.answer(status, msgspec.json.encode(body))
+
+    async def _replay(self, call: Call, kept: Kept, after: int) -> None:
+        """The stream from its beginning, and on as it goes on. What a client has seen is left out."""
+        call.occupy("watchers")
+        exchange = call.exchange
+        stream = ResponseStream(kept.head, after=after, before=kept.before)
+        exchange.say_failure = stream.failed
+        watch = await self._turns.watch(call.tenant, kept)
+        await exchange.start_stream({TURN_ID.name: str(kept.row.turn_id)})
+        with exchange.while_present():
+            if first := stream.first():
+                await exchange.write(first)
+            async with aclosing(watch.batches(quiet_s=limits.heartbeat_s)) as batches:
+                async for records in batches:
+                    frames = b"".join(map(stream.frames, records))
+                    if frames or not records:
+                        await exchange.write(frames or HEARTBEAT)
+            ended = await self._ended(call, kept, watch)
+        await exchange.write(stream.end(ended.response))
+        await exchange.finish()
+
+    async def _ended(self, call: Call, kept: Kept, watch: Watch) -> Ended:
+        now_s = int(time.time())
+        return await response_end(
+            self._store, call.tenant, watch, stored=True, now_s=now_s, before=kept.before
+        )
+
+
+def _starting_after(text: str | None) -> int:
+    if text is None:
+        return -1
+    if not re.fullmatch(r"-1|[0-9]{1,9}", text, re.ASCII):
+        raise bad_request("invalid_value", "starting_after is a number", param="starting_after")
+    return int(text)

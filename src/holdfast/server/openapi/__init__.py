@@ -1,0 +1,1 @@
+"""The document at `/openapi.json`."""

@@ -1,0 +1,1 @@
+"""The processes of a server: one, or several workers, their signals and shared numbers."""

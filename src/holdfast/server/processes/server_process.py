@@ -1,0 +1,380 @@
+"""A server process, from its settings to its end.
+
+SIGTERM and Ctrl-C drain: no new connections, `/readyz` says so, running turns get some time; those that are
+still open then are ended by policy or handed over, their clients are told, and the store is closed last. A
+second signal takes the time away. SIGHUP has agents, certificate and log files read or opened anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import uvicorn
+
+from holdfast import limits
+from holdfast.config import Config
+from holdfast.errors import InvalidValue, StorePoisoned
+from holdfast.loop.player import Player
+from holdfast.observe.events import event
+from holdfast.observe.log_files import reopen_all, standard_files
+from holdfast.observe.supervisor import TaskSupervisor
+from holdfast.server.access.authentication import open_door
+from holdfast.server.access.confinement import require_for_tenants
+from holdfast.server.access.quotas import Quotas
+from holdfast.server.agents.directory import Directory
+from holdfast.server.app import App
+from holdfast.server.http.body_memory import Bodies, memory_bytes
+from holdfast.server.http.connection import connection_class
+from holdfast.server.http.connection_register import ConnectionRegister
+from holdfast.server.http.listen_sockets import shown
+from holdfast.server.http.origin_guard import Guard
+from holdfast.server.processes.dependency_parts import demand_parts
+from holdfast.server.processes.file_descriptors import FileWatch
+from holdfast.server.processes.process_role import Ready, Station
+from holdfast.server.processes.reload_signal import reading_anew
+from holdfast.server.turns.turn_failures import playing
+from holdfast.sessions.ambient import Ambient
+from holdfast.sessions.sessions import Sessions
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.store_url import InFile, InMemory, InPostgres, open_store, parse_url
+from holdfast.tools.files.reserved_files import Names, Reserved
+from holdfast.tools.sandbox.sandbox import Sandbox
+
+
+async def serve(
+    config: Config,
+    directory: Directory,
+    station: Station,
+    supervisor: TaskSupervisor,
+    *,
+    sandbox: Sandbox | None = None,
+) -> None:
+    """Serve until told to stop. `station` says where from, and hears when connections are accepted; `supervisor` keeps
+    what lives as long as the process; `sandbox` is where the agents' commands run.
+
+    Raises StorePoisoned if the store has lost its footing: whoever started us starts us again, and
+    recovery reads what is really there.
+    """
+    alarm = _Alarm()
+    with station.listen() as listener:
+        store = await open_store(config.store, on_poison=alarm, supervisor=supervisor)
+        try:
+            ambient = Ambient()
+            door = await open_door(
+                store,
+                config.auth,
+                beyond_loopback=not config.listen.is_loopback,
+                now_ms=ambient.now_ms,
+            )
+            if sandbox is not None:
+                await require_for_tenants(sandbox, store)
+            play = playing(directory.playing(Player(directory.team_for)))
+            async with Sessions(
+                store,
+                play,
+                choose=directory.choose,
+                ambient=ambient,
+                # A memory store lives on this loop; any other is renewed from a thread of its own, so
+                # that a loop that is busy for a while does not look like a dead process.
+                heart_in_thread=not isinstance(store, MemoryStore),
+                supervisor=supervisor,
+                lease_ttl_s=config.lease_ttl_s,
+                lease_renew_s=config.lease_ttl_s / 3,
+                background_max=config.background_turns,
+            ) as sessions:
+                quotas = Quotas(
+                    tenant=config.quota("tenant"),
+                    key=config.quota("key"),
+                    playing=sessions.turns_of,
+                    accounts=station.accounts,
+                )
+                app = App(
+                    sessions,
+                    directory,
+                    names=config.conversation_headers,
+                    policy=config.turn_policy,
+                    deadline_s=config.turn_deadline_s,
+                    expire_after_s=config.expire_after_s,
+                    busy_status=config.busy_status,
+                    guard=Guard(
+                        config.hosts,
+                        origins=config.cors_origins,
+                        proxies=config.trusted_proxies,
+                        names=config.conversation_headers,
+                    ),
+                    door=door,
+                    quotas=quotas,
+                    numbers=station.numbers,
+                    bodies=Bodies(memory_bytes(processes=config.workers)),
+                )
+                ready = Ready(
+                    url=shown(listener, tls=config.tls is not None),
+                    node=str(sessions.lease.node),
+                    agents=tuple(each.id for each in directory.entries()),
+                    broken=tuple(each.source for each in directory.broken()),
+                )
+                server = HttpServer(
+                    app,
+                    sessions,
+                    on_ready=lambda: station.ready(ready),
+                    refresh=directory.refresh,
+                    tls=config.tls,
+                    register=ConnectionRegister.of_files(config.trusted_proxies),
+                )
+                alarm.stop = server.hurry
+                async with station.numbers.showing(sessions, refresh=quotas.refresh):
+                    with station.heeding(server):
+                        await server.serve(sockets=[listener])
+        finally:
+            await store.close()
+    alarm.check()
+
+
+def files_of(config: Config) -> Reserved:
+    """The files of a server's settings, which no tool reaches: the store with all that is named after it, and TLS's."""
+    tls = [os.path.abspath(each) for each in config.tls or ()]  # a certificate, and its key
+    files = set(tls[1:])
+    names: set[Names] = set()
+    match parse_url(config.store):
+        case InFile(path=path):
+            files.add(os.path.abspath(path))  # links on the way to it are reserved, too
+            for each in (os.path.abspath(path), os.path.realpath(path)):
+                names.add(Names(directory=os.path.dirname(each), begin=os.path.basename(each)))
+        case InPostgres() | InMemory():
+            pass
+    return Reserved(
+        files=frozenset(files), names=frozenset(names), readable=frozenset(tls).difference(files)
+    )
+
+
+class _Alarm:
+    """Ends the server when its store has stopped for good. Rung from the store's threads."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._error: StorePoisoned | None = None
+        self.stop: Callable[[], None] = lambda: None
+
+    def __call__(self, error: StorePoisoned) -> None:
+        self._loop.call_soon_threadsafe(self._ring, error)
+
+    def _ring(self, error: StorePoisoned) -> None:
+        self._error = error
+        self.stop()
+
+    def check(self) -> None:
+        """Raise what the alarm was rung for, if it was."""
+        if self._error is not None:
+            raise self._error
+
+
+class _Connections(set[Any]):
+    """The open connections, with a way to wait for the last of them. uvicorn adds and takes away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = asyncio.Event()
+
+    def discard(self, connection: object) -> None:
+        super().discard(connection)
+        self._changed.set()
+
+    def remove(self, connection: object) -> None:
+        super().remove(connection)
+        self._changed.set()
+
+    async def wait_empty(self) -> None:
+        while self:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+UVICORN = (
+    "capture_signals",
+    "config",
+    "force_exit",
+    "main_loop",
+    "serve",
+    "server_state",
+    "servers",
+    "should_exit",
+    "shutdown",
+    "started",
+    "startup",
+)
+"""What we use of uvicorn's server."""
+demand_parts("uvicorn", uvicorn.Server, *UVICORN)
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn, which says when it is ready, and lets turns end before it does."""
+
+    def __init__(
+        self,
+        app: App,
+        sessions: Sessions,
+        *,
+        on_ready: Callable[[], None],
+        refresh: Callable[[], Awaitable[None]] | None = None,
+        tls: tuple[str, str] | None = None,
+        register: ConnectionRegister | None = None,
+    ) -> None:
+        """`refresh` looks at the agents' sources, `register` says how many connections there may be (without it, any
+        number), `tls` are the files with a certificate and its key. Raises InvalidValue if they cannot be.
+        """
+        grace_s = limits.drain_grace_s + 2 * limits.ending_grace_s
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="none",
+                http=connection_class(register or ConnectionRegister()),
+                ws="none",  # a connection that is asked to be one finds its protocol itself
+                ws_max_size=limits.body_bytes_max,
+                ws_per_message_deflate=False,  # text in small pieces, and a window of memory for each of us
+                ws_ping_interval=limits.heartbeat_s,
+                ws_ping_timeout=limits.heartbeat_s,
+                lifespan="off",
+                log_config=None,  # whoever runs us says where logs go
+                log_level="error",  # what is wrong with a request is told to who sent it
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,  # nobody is let in or kept out by an address
+                date_header=False,
+                timeout_keep_alive=limits.keep_alive_s,
+                timeout_graceful_shutdown=round(grace_s),
+                ssl_certfile=tls[0] if tls else None,
+                ssl_keyfile=tls[1] if tls else None,
+            )
+        )
+        try:
+            self.config.load()
+        except OSError as error:  # of which ssl's are a kind
+            raise InvalidValue(
+                f"TLS cannot be served with {' and '.join(tls or ())}: {error.strerror or error}; "
+                "both have to be readable PEM files that belong together"
+            ) from error
+        self._app = app
+        self._sessions = sessions
+        self._on_ready = on_ready
+        self._refresh = refresh
+        self._tls = tls
+        self._logs = standard_files()
+        self._files = FileWatch(sessions.tally.files_exhausted)
+        self._reloading: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._hurrying = asyncio.Event()
+        self._connections = self.server_state.connections = _Connections()
+
+    def stop(self) -> None:
+        """Drain; when it is said again, hurry."""
+        event("server.draining", hurry=self.should_exit)
+        self._app.drain()
+        if self.should_exit:
+            self._hurry()
+        self.should_exit = True
+        self._stopping.set()
+
+    def drain(self) -> None:
+        """Drain; saying it again changes nothing."""
+        if not self.should_exit:
+            self.stop()
+
+    def hurry(self) -> None:
+        """Stop without giving anybody time: there is nothing left that could be finished."""
+        self.stop()
+        self._hurry()
+
+    def _hurry(self) -> None:
+        self.force_exit = True
+        self._hurrying.set()
+
+    def reload(self) -> None:
+        """Open the log's files anew, and read the certificate and the agents' sources again. What cannot be read stays
+        as it is, and is told."""
+        if self.should_exit:
+            return
+        with reading_anew("log"):
+            reopen_all(self._logs)
+        if self._tls is not None and self.config.ssl is not None:
+            with reading_anew("tls"):
+                self.config.ssl.load_cert_chain(*self._tls)
+        if self._reloading is None or self._reloading.done():
+            self._reloading = asyncio.create_task(self._reload(), name="holdfast-reload")
+
+    async def _reload(self) -> None:
+        with reading_anew("agents"):
+            if self._refresh is not None:
+                await self._refresh()
+            event("server.reloaded")
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        supervisor = self._sessions.supervisor
+        keys = supervisor.keep("keys", self._app.keys.look)
+        try:
+            await super().serve(sockets)
+        finally:
+            await supervisor.stop(keys)
+
+    async def main_loop(self) -> None:
+        while not self._stopping.is_set():
+            self._files.look()
+            try:
+                async with asyncio.timeout(limits.files_look_s):
+                    await self._stopping.wait()
+            except TimeoutError:
+                pass
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does it, but woken by the last connection or a second signal, where uvicorn looks every 100 ms."""
+        self._app.drain()
+        closing = asyncio.create_task(self._end_turns())
+        for server in self.servers:
+            server.close()
+        for listener in sockets or ():
+            listener.close()
+        for connection in list(self._connections):
+            connection.shutdown()
+        quiet = asyncio.create_task(self._wait_quiet())
+        hurry = asyncio.create_task(self._hurrying.wait())
+        await asyncio.wait(
+            {quiet, hurry},
+            timeout=self.config.timeout_graceful_shutdown,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        for late in (quiet, hurry, *([] if self.force_exit else self.server_state.tasks)):
+            late.cancel()
+        if self.force_exit:
+            closing.cancel()
+            await asyncio.gather(closing, return_exceptions=True)
+            await self._sessions.close(grace_s=0.0)
+        else:
+            await closing
+
+    async def _wait_quiet(self) -> None:
+        """Wait until every connection has ended and every answer was given."""
+        await self._connections.wait_empty()
+        while self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks)
+
+    async def _end_turns(self) -> None:
+        """Let turns finish for a while, end or hand over the rest, and see that their clients hear of it."""
+        await self._sessions.close(grace_s=limits.drain_grace_s)
+        answering = set(self.server_state.tasks)
+        if answering:
+            _, late = await asyncio.wait(answering, timeout=limits.ending_grace_s)
+            for task in late:  # they wait for turns that another server will end
+                task.cancel()
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        # uvicorn's would raise the signal once more when it is done, and end us before our store is closed.
+        return nullcontext()

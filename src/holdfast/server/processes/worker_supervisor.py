@@ -1,0 +1,305 @@
+"""Several processes behind one port: started, started again, and stopped together.
+
+1. Each worker is a node of its own, with its own connection to the store. They share an address and nothing that
+   counts: what holds between replicas holds between workers.
+2. The first one starts alone. It brings the tables up to date, and what cannot work is said once.
+3. There are as many as were asked for until they are told to stop; see `processes/restart_policy.py`.
+4. They do not outlive the supervisor, and what it has begun it waits for. As process 1 of a container it also takes
+   leave of processes that others have left behind.
+
+The supervisor has no event loop and no thread, and opens no store: it forks, and a fork must not find any of these.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Self, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from holdfast import limits
+from holdfast.observe.events import event, warn
+from holdfast.observe.log_files import reopen_all, standard_files
+from holdfast.server.http.listen_sockets import Port
+from holdfast.server.processes.process_role import Ready
+from holdfast.server.processes.reload_signal import hangup_handler, reading_anew
+from holdfast.server.processes.restart_policy import GiveUp, Leave, Restart, judge_end
+from holdfast.server.processes.worker import DRAIN, HURRY, RELOAD, Commons, Worker
+
+READY_BYTES = 65536
+
+
+class Supervisor:
+    """Starts workers and looks after them."""
+
+    def __init__(
+        self,
+        count: int,
+        port: Port,
+        *,
+        bounded: bool,
+        on_ready: Callable[[Ready], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`on_ready` is called once, when all of them accept connections; `bounded`, see `Commons`."""
+        self._places = [_Place(number=number) for number in range(count)]
+        self._places[0].start_at_s = float("-inf")
+        self._port = port
+        self._commons = Commons(count, bounded=bounded)
+        self._restarts = 0
+        self._on_ready = on_ready
+        self._clock = clock
+        self._logs = standard_files()
+        self._serving = False
+        self._stopping: bytes | None = None
+        self._kill_at_s = float("inf")
+        self._code = 0
+
+    def run(self) -> Worker | int:
+        """Returns, like a fork, several times: in each worker with its place, and here, when all of them have
+        ended, with an exit code."""
+        self._hung_up = hangup_handler(self._reload, self._stop)
+        with _Alerts() as alerts:
+            outcome = self._supervise(alerts)
+        if isinstance(outcome, Worker):
+            # Until it listens it has nothing to finish, and a terminal's Ctrl-C nothing to interrupt. What SIGHUP
+            # is about it has not read yet.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        return outcome
+
+    def _supervise(self, alerts: _Alerts) -> Worker | int:
+        while True:
+            self._take_leave()
+            worker = self._start_those_due()
+            if worker is not None:
+                return worker
+            if all(each.is_vacant for each in self._places):
+                self._port.close()
+                return self._code
+            self._kill_late()
+            self._wait(alerts)
+
+    # ── waiting ──
+
+    def _wait(self, alerts: _Alerts) -> None:
+        """Until something is said, or it is time for something."""
+        lines = {each.line.fileno(): each for each in self._places if each.line is not None}
+        timeout_s = max(0.0, self._next_s() - self._clock())
+        heard, _, _ = select.select(
+            [alerts.fileno(), *lines], [], [], None if timeout_s == float("inf") else timeout_s
+        )
+        for each in heard:
+            if each in lines:
+                self._hear(lines[each])
+            else:
+                said = alerts.heard()
+                for _ in range(said.count(signal.SIGTERM) + said.count(signal.SIGINT)):
+                    self._stop()
+                if signal.SIGHUP in said:
+                    self._hung_up()
+
+    def _next_s(self) -> float:
+        starts = [each.start_at_s for each in self._places if each.start_at_s is not None]
+        return min([self._kill_at_s, *starts])
+
+    def _hear(self, place: _Place) -> None:
+        assert place.line is not None
+        try:
+            said = place.line.recv(READY_BYTES)
+        except OSError:  # it was killed before it had read what we said
+            said = b""
+        if not said:  # its end is told by the kernel, too
+            place.hang_up()
+            return
+        place.said += said
+        if not place.said.endswith(b"\n"):
+            return
+        place.is_ready = True
+        if place.number == 0 and not self._serving:
+            for each in self._places[1:]:
+                if each.pid is None:  # else it has begun already, after another first one that died
+                    each.start_at_s = float("-inf")
+        if not self._serving and all(each.is_ready for each in self._places):
+            self._serving = True
+            self._on_ready(msgspec.json.decode(self._places[0].said, type=Ready))
+
+    # ── starting ──
+
+    def _start_those_due(self) -> Worker | None:
+        """None here; in a worker that was just started, its place."""
+        now_s = self._clock()
+        for place in self._places:
+            if place.start_at_s is not None and place.start_at_s <= now_s:
+                worker = self._start(place, now_s)
+                if worker is not None:
+                    return worker
+        return None
+
+    def _start(self, place: _Place, now_s: float) -> Worker | None:
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            for each in self._places:  # or nobody would notice that the supervisor is gone
+                each.hang_up()
+            return Worker(place.number, self._port, theirs, self._commons, run=place.run + 1)
+        theirs.close()
+        place.run += 1
+        place.line, place.pid, place.said = ours, pid, b""
+        place.is_ready, place.start_at_s, place.started_s = False, None, now_s
+        return None
+
+    # ── ending ──
+
+    def _stop(self) -> None:
+        """Drain; when it is said again, hurry."""
+        order = DRAIN if self._stopping is None else HURRY
+        self._stopping = order
+        self._kill_at_s = min(self._kill_at_s, self._clock() + limits.worker_stop_s)
+        self._port.close()
+        for place in self._places:
+            place.start_at_s = None
+            place.order(order)
+
+    def _reload(self) -> None:
+        """Have every worker read anew what it was started with; here there is only the log."""
+        with reading_anew("log"):
+            reopen_all(self._logs)
+        for place in self._places:
+            if place.is_ready:
+                place.order(RELOAD)
+
+    def _take_leave(self) -> None:
+        """Of every process that has ended, ours or one that was left to us."""
+        ended = {}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            ended[pid] = os.waitstatus_to_exitcode(status)
+        for place in self._places:
+            if place.pid in ended:
+                self._judge(place, ended[place.pid])
+
+    def _judge(self, place: _Place, code: int) -> None:
+        pid, was_ready = place.pid, place.is_ready
+        place.hang_up()
+        place.pid, place.is_ready = None, False
+        verdict = judge_end(
+            draining=self._stopping is not None,
+            serving=self._serving,
+            was_ready=was_ready,
+            lived_s=self._clock() - place.started_s,
+            deaths=place.deaths,
+        )
+        self._restarts += isinstance(verdict, Restart)
+        self._commons.note_end(place.number, place.run, restarts=self._restarts)
+        match verdict:
+            case Restart(after_s=after_s, deaths=deaths):
+                place.start_at_s, place.deaths = self._clock() + after_s, deaths
+                warn("worker.ended", worker=place.number, pid=pid, code=code, again_in_s=after_s)
+            case GiveUp():
+                # What it had to say it has said; a signal had no words.
+                if code < 0:
+                    warn("worker.ended", worker=place.number, pid=pid, code=code)
+                self._code = code if code > 0 else 1
+                self._stop()
+            case Leave():
+                event("worker.ended", worker=place.number, pid=pid, code=code)
+                if code and was_ready:
+                    self._code = self._code or 1
+            case _:
+                assert_never(verdict)
+
+    def _kill_late(self) -> None:
+        if self._clock() >= self._kill_at_s:
+            self._kill_at_s = float("inf")
+            for place in self._places:
+                place.kill(signal.SIGKILL)
+
+
+class _Place(Struct):
+    """One worker after another."""
+
+    number: int
+    run: int = 0
+    """How many there have been."""
+    pid: int | None = None
+    line: socket.socket | None = None
+    said: bytes = b""
+    is_ready: bool = False
+    started_s: float = 0.0
+    start_at_s: float | None = None
+    """When the next one is due; None if none is."""
+    deaths: int = 0
+
+    @property
+    def is_vacant(self) -> bool:
+        return self.pid is None and self.start_at_s is None
+
+    def order(self, order: bytes) -> None:
+        """Say what to do. Who is not ready yet has nothing to finish, and does not listen."""
+        if not self.is_ready:
+            self.kill(signal.SIGTERM)
+        elif self.line is not None:
+            try:
+                self.line.send(order)
+            except OSError:
+                pass  # it has ended
+
+    def kill(self, how: signal.Signals) -> None:
+        if self.pid is not None:
+            os.kill(self.pid, how)  # not waited for yet, so this is still its number
+
+    def hang_up(self) -> None:
+        if self.line is not None:
+            self.line.close()
+            self.line = None
+
+
+class _Alerts:
+    """Signals as something to wait for: SIGTERM and SIGINT to stop, SIGHUP to reload, SIGCHLD to look around."""
+
+    HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+
+    def __enter__(self) -> Self:
+        self._heard, self._told = socket.socketpair()
+        self._heard.setblocking(False)
+        self._told.setblocking(False)
+        self._before = {each: signal.signal(each, _noted) for each in self.HEEDED}
+        self._waker = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        signal.set_wakeup_fd(self._waker)
+        for each, handler in self._before.items():
+            signal.signal(each, handler)
+        self._heard.close()
+        self._told.close()
+
+    def fileno(self) -> int:
+        return self._heard.fileno()
+
+    def heard(self) -> bytes:
+        """The numbers of the signals that have come since last time."""
+        return self._heard.recv(256)
+
+
+def _noted(number: int, frame: FrameType | None) -> None:
+    """Its number is on the wire already."""

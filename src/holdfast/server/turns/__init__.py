@@ -1,0 +1,1 @@
+"""What every endpoint that runs a turn shares: attempts, answers, failures."""

@@ -1,0 +1,111 @@
+"""One answer on its way to its client: shown as it comes, handed over, and known to have arrived."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Protocol
+
+from holdfast import limits
+from holdfast.core.turns.journal import Record
+from holdfast.server.http.exchange import Exchange
+from holdfast.server.http.routing import Call
+from holdfast.sessions.sessions import Sessions
+from holdfast.sessions.turns.watch import Watch
+from holdfast.wire.sse import HEARTBEAT
+
+
+class Writes(Protocol):
+    """Turns the events of a turn into frames."""
+
+    def first(self) -> bytes:
+        """The frames that begin every stream."""
+        ...
+
+    def frames(self, record: Record) -> bytes:
+        """What a client is shown of this event; empty if nothing."""
+        ...
+
+
+class Showing:
+    """The answer to one request whose turn has begun, or was found."""
+
+    def __init__(self, sessions: Sessions, call: Call, watch: Watch, *, stored: bool) -> None:
+        self._sessions = sessions
+        self._first_words = sessions.tally.first_words
+        self._tenant = call.tenant
+        self._exchange: Exchange = call.exchange
+        self._watch = watch
+        self._stored = stored
+        self._loop = asyncio.get_running_loop()
+        self._said_s = self._loop.time()
+        """When something was written last, by the loop's clock."""
+
+    async def show(self, stream: Writes) -> None:
+        """Write what happens, as it does, until the turn has ended; and something after a while in which
+        nothing did. Nothing is written before there is something to say: a failure may still be a status."""
+        exchange = self._exchange
+        quiet_s = min(limits.stream_patience_s, limits.heartbeat_s)
+        take = partial(self._take, stream)
+        with exchange.while_present():
+            async with aclosing(self._watch.batches(quiet_s=quiet_s, take=take)) as batches:
+                async for records in batches:
+                    frames = self._worth_saying(stream, records)
+                    if frames is None:
+                        continue
+                    if exchange.state == "reading":
+                        await self._begin(stream, frames)
+                    else:
+                        await exchange.write(frames or HEARTBEAT)
+                    self._said_s = self._loop.time()
+
+    def _take(self, stream: Writes, records: Sequence[Record]) -> bool:
+        """Write what has just happened, if the stream has begun and its socket takes it without waiting."""
+        if not self._exchange.is_writable:
+            return False
+        frames = self._worth_saying(stream, records)
+        if frames is not None:
+            self._exchange.write_now(frames or HEARTBEAT)
+            self._said_s = self._loop.time()
+        return True
+
+    def _worth_saying(self, stream: Writes, records: Sequence[Record]) -> bytes | None:
+        """The frames of what has happened. None if there are none, unless nothing was said for too long."""
+        frames = b"".join(map(stream.frames, records))
+        if not frames:
+            begun = self._exchange.state != "reading"
+            bound_s = limits.heartbeat_s if begun else limits.stream_patience_s
+            if self._loop.time() - self._said_s < bound_s:
+                return None
+        return frames
+
+    async def end(self, stream: Writes, last: bytes, *, answered: bool = True) -> None:
+        """Write the last frames of a stream, and the first ones if nothing was written yet. Only an answer can arrive:
+        a client that was told of a failure may ask again."""
+        if self._exchange.state == "reading":
+            await self._begin(stream)
+        await self._hand_over(last, answered=answered)
+
+    async def answer(self, body: bytes) -> None:
+        """Answer with everything at once."""
+        await self._exchange.start_answer(200, len(body))
+        await self._hand_over(body, answered=True)
+
+    async def _begin(self, stream: Writes, frames: bytes = b"") -> None:
+        await self._exchange.start_stream()
+        await self._exchange.write(stream.first() + frames)
+        if frames:
+            self._first_words.add(self._exchange.age_s)
+
+    async def _hand_over(self, last: bytes, *, answered: bool) -> None:
+        """Write the last bytes, and note that the client has them before it can say anything else.
+
+        An SDK whose answer got lost on the way repeats its request; only this note tells that from a
+        request that was merely made twice. It is on its way to the store when the connection is free
+        again, and so ahead of whatever comes next; nobody waits until it is durable.
+        """
+        if await self._exchange.hand_over(last) and self._stored and answered:
+            self._sessions.note_handed_over(self._tenant, self._watch.admission)
+        await self._exchange.finish()

@@ -1,0 +1,216 @@
+"""What an answer says: from a turn that has ended, wherever it was played."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.codec import Unreadable, Value
+from holdfast.core.items import Item, Items
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record, decode_records
+from holdfast.errors import SessionMissing
+from holdfast.ids import ItemId, Tenant, TurnId
+from holdfast.server.problems import WayOn, problem_of_ending
+from holdfast.server.turns.turn_failures import UpstreamFailed
+from holdfast.sessions.session_requests import Ending
+from holdfast.sessions.turns.store_retries import persistently
+from holdfast.sessions.turns.watch import Watch, journaled
+from holdfast.store.rows import TurnRow
+from holdfast.store.store import Store
+from holdfast.wire.headers import (
+    CONVERSATION_BASE,
+    CONVERSATION_CREATED,
+    CONVERSATION_DIVERGED,
+    SESSION_ID,
+    TURN_CONTINUES,
+    TURN_ID,
+    Naming,
+)
+from holdfast.wire.openai.chat.answer import AnswerEnd
+from holdfast.wire.problems import Problem
+
+
+async def end_of(
+    store: Store,
+    tenant: Tenant,
+    watch: Watch,
+    *,
+    stored: bool,
+    before: Items = (),
+    known_again: bool = False,
+) -> AnswerEnd | Problem:
+    """Wait for a turn's end, and say what it came to: an answer, or why there is none.
+
+    `before` is what the turns have said that it continues, `known_again` whether a retry of the request would be
+    recognised.
+    """
+    ending = await ending_of_watched(watch, stored=stored)
+    if not is_answered(ending):
+        return await problem_for(
+            store, tenant, watch, ending, stored=stored, known_again=known_again
+        )
+    content = await content_of(store, tenant, watch, ending)
+    return AnswerEnd(
+        items=(*before, *content.items),
+        usage=content.usage,
+        version=ending.version if stored else None,
+        limited=ending.by == "limit",
+        filtered=content.filtered,
+    )
+
+
+async def ending_of_watched(watch: Watch, *, stored: bool) -> Ending:
+    """Wait for a turn's end, wherever it is played."""
+    try:
+        return await watch.ended()
+    except SessionMissing:
+        if stored:
+            raise
+        # It was lost, and there is nobody who could go on with it.
+        return _lost(watch)
+
+
+def is_answered(ending: Ending) -> bool:
+    """Whether a turn came to an answer, cut short or not."""
+    return ending.kept and ending.by in ("completed", "limit")
+
+
+def _lost(watch: Watch) -> Ending:
+    admission = watch.admission
+    return Ending(
+        turn_id=admission.turn_id, session_id=admission.session_id, kept=False, by="superseded"
+    )
+
+
+async def said_before(store: Store, tenant: Tenant, watch: Watch) -> Items:
+    """What the turns have said and done that a watched one continues."""
+    admission = watch.admission
+    snapshot = watch.live.snapshot if watch.live else None
+    if snapshot is None:
+        snapshot = await persistently(
+            lambda: store.snapshot(tenant, admission.session_id, version=admission.base)
+        )
+    return snapshot.said_by(snapshot.marks[-1]) if snapshot and snapshot.marks else ()
+
+
+async def problem_for(
+    store: Store,
+    tenant: Tenant,
+    watch: Watch,
+    ending: Ending,
+    *,
+    stored: bool,
+    known_again: bool = False,
+) -> Problem:
+    """What a client is told about a turn that came to no answer. `known_again` is whether a retry of its request would be
+    recognised."""
+    way_on: WayOn | None = None
+    if stored:
+        way_on = await _way_on(store, tenant, watch, ending, known_again)
+    else:
+        ending = msgspec.structs.replace(ending, kept=False)  # for as long as its request lasted
+    live = watch.live
+    if live is None:
+        return problem_of_ending(ending, acted=None, way_on=way_on)
+    error = live.error
+    if not isinstance(error, UpstreamFailed) or ending.by != "model_error":
+        return problem_of_ending(ending, acted=live.turn.acted, way_on=way_on)
+    return problem_of_ending(
+        ending,
+        acted=live.turn.acted,
+        transient=error.transient,
+        retry_after_s=error.retry_after_s,
+        way_on=way_on,
+    )
+
+
+async def _way_on(
+    store: Store, tenant: Tenant, watch: Watch, ending: Ending, known_again: bool
+) -> WayOn | None:
+    """How to go on with what a turn has left; None if it has left nothing."""
+    admission = watch.admission
+    version, turn_id = ending.version, ending.turn_id
+    if version is None and admission.continues is not None:
+        version, turn_id = admission.base, admission.continues
+    if version is None:
+        return None
+    session = await persistently(lambda: store.session(tenant, ending.session_id))
+    if session is None or session.state == "deleted":
+        return WayOn(turn_id=turn_id)
+    is_last = session.unfinished == session.head == version
+    # A retry that was told a stored failure would have continued it.
+    would = known_again and admission.how != "replayed" and bool(session.retries_left)
+    return WayOn(turn_id=turn_id, by_retry=is_last and would, by_hand=is_last)
+
+
+class Content(Value):
+    """What a kept turn said."""
+
+    items: tuple[Item, ...]
+    usage: ev.Usage
+    filtered: bool = False
+    """The model's last word was cut off by a filter."""
+
+
+async def content_of(store: Store, tenant: Tenant, watch: Watch, ending: Ending) -> Content:
+    """What a kept turn said: from memory if it was played here, else from the store."""
+    live = watch.live
+    if live is not None and live.turn.ended is not None:
+        turn = live.turn
+        filtered = turn.root.finish == "content_filter"
+        return Content(items=tuple(turn.items), usage=turn.usage, filtered=filtered)
+    row = await persistently(lambda: store.turn(tenant, ending.turn_id))
+    snapshot = await persistently(
+        lambda: store.snapshot(tenant, ending.session_id, version=ending.version)
+    )
+    assert row is not None and snapshot is not None, "a committed turn is there"
+    items = tuple(
+        each for each in snapshot.items[row.start : row.end] if not isinstance(each, Unreadable)
+    )
+    filtered = await _was_filtered(store, tenant, row)
+    return Content(items=items, usage=row.usage, filtered=filtered)
+
+
+async def _was_filtered(store: Store, tenant: Tenant, row: TurnRow) -> bool:
+    """Whether the model's last word was cut off by a filter. Only a journal knows, if one is kept."""
+    last = await _last_answer(store, tenant, row.turn_id) if row.replayable else None
+    return last is not None and last.finish == "content_filter"
+
+
+async def _last_answer(store: Store, tenant: Tenant, turn_id: TurnId) -> ev.Answered | None:
+    rows = await store.journal(tenant, turn_id)
+    records = (record for row in rows for record in decode_records(row.records))
+    events = [each.event for each in records if isinstance(each, Record)]
+    said = [each for each in events if isinstance(each, ev.Answered) and not each.path]
+    return said[-1] if said else None
+
+
+async def set_aside_in(store: Store, tenant: Tenant, watch: Watch) -> frozenset[ItemId]:
+    """What a turn that was known before has said and does not count, as far as its journal says by now.
+
+    A turn that begins with this request has said nothing yet.
+    """
+    if watch.admission.how == "began":
+        return frozenset()
+    journal = journaled(store, tenant, watch.admission.turn_id, 0)
+    events = [each.event async for records in journal for each in records]
+    broken = (each for each in events if isinstance(each, ev.StepBroken) and not each.path)
+    return frozenset(item.id for step in broken for item in step.items if item.state == "set_aside")
+
+
+def conversation_headers(naming: Naming, watch: Watch) -> dict[str, str]:
+    """What every answer says about its conversation. A request that named none is told of none."""
+    admission = watch.admission
+    headers = {TURN_ID.name: str(admission.turn_id)}
+    if admission.continues is not None:
+        headers[TURN_CONTINUES.name] = str(admission.continues)
+    if naming.name is None:
+        return headers
+    headers[SESSION_ID.name] = str(admission.session_id)
+    if admission.base is not None:
+        headers[CONVERSATION_BASE.name] = str(int(admission.base))
+    if admission.created:
+        headers[CONVERSATION_CREATED.name] = "true"
+    if admission.diverged:
+        headers[CONVERSATION_DIVERGED.name] = "true"
+    return headers

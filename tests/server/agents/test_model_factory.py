@@ -1,0 +1,130 @@
+"""From the name of a provider to somebody who answers: the right server, the right key, the right wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.agents.agent import ModelConfig
+from holdfast.errors import InvalidValue
+from holdfast.models.http.http_model import HttpModel
+from holdfast.models.servers import SERVERS, Server
+from holdfast.server.agents.model_factory import Models
+from holdfast.testing import FakeUpstream
+from tests.models.talking import heard, prompt
+
+KEYS = {name: f"secret-of-{name}" for each in SERVERS.values() for name in each.token_keys}
+
+
+def made(environ: dict[str, str] | None = None, **fields: Any) -> HttpModel:
+    model = Models(KEYS if environ is None else environ)(ModelConfig(retries=0, **fields))
+    assert isinstance(model, HttpModel)
+    return model
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, server in SERVERS.items() if server.base_url], ids=str
+)
+def test_a_provider_is_found_by_its_name_and_gets_its_own_key(name: str) -> None:
+    server = SERVERS[name]
+    model = made(provider=name, model="m")
+    assert model.name == f"{name}/m"
+    assert model._url.startswith(f"{server.base_url}/")
+    sent = [value for value in model._headers.values() if "secret-of" in value]
+    assert len(sent) == bool(server.token_keys)
+    assert all(value.endswith(f"secret-of-{server.token_keys[0]}") for value in sent)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, server in SERVERS.items() if server.token_keys], ids=str
+)
+def test_a_key_that_is_missing_is_named(name: str) -> None:
+    with pytest.raises(
+        InvalidValue, match=f"set the environment variable {SERVERS[name].token_keys[0]}"
+    ):
+        made(
+            {}, provider=name, model="m", base_url="https://a.openai.azure.com" * (name == "azure")
+        )
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, server in SERVERS.items() if server.base_url], ids=str
+)
+def test_no_key_goes_elsewhere(name: str) -> None:
+    model = made(provider=name, model="m", base_url="https://evil.example/v1")
+    assert not [value for value in model._headers.values() if "secret-of" in value]
+
+
+def test_a_key_may_be_under_a_second_name() -> None:
+    server = Server(token_keys=("FIRST", "SECOND"))
+    assert server.token_key({"SECOND": "s"}) == "SECOND"
+    assert server.token_key({"FIRST": "f", "SECOND": "s"}) == "FIRST"
+    assert server.token_key({"FIRST": " "}) == "FIRST"
+    assert Server().token_key({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("base_url", "expected"),
+    [
+        (
+            "https://a.openai.azure.com/openai/v1/",
+            "https://a.openai.azure.com/openai/v1/chat/completions",
+        ),
+        (
+            "https://a.openai.azure.com",
+            "https://a.openai.azure.com/openai/deployments/my%2Fm/chat/completions?api-version=2024-10-21",
+        ),
+        (
+            "https://a.openai.azure.com/openai/deployments/other",
+            "https://a.openai.azure.com/openai/deployments/other/chat/completions?api-version=2024-10-21",
+        ),
+    ],
+)
+def test_azure_is_asked_by_its_own_address(base_url: str, expected: str) -> None:
+    model = made(provider="azure", model="my/m", base_url=base_url)
+    assert model._url == expected
+    assert model._headers["api-key"] == "secret-of-AZURE_API_KEY"
+    assert "Authorization" not in model._headers
+
+
+def test_azure_needs_an_address_and_takes_another_version() -> None:
+    with pytest.raises(InvalidValue, match="base_url"):
+        made(provider="azure", model="m")
+    environ = {**KEYS, "AZURE_OPENAI_API_VERSION": "2025-04-01-preview"}
+    model = made(environ, provider="azure", model="m", base_url="https://a.example")
+    assert model._url.endswith("?api-version=2025-04-01-preview")
+
+
+async def test_what_a_server_refuses_is_not_sent_and_told_as_ignored() -> None:
+    model = made(provider="mistral", model="m")
+    assert not {"seed", "user", "logit_bias"} & model.knows
+    asked = prompt(seed=3, temperature=0.5, others=(("user", '"ada"'), ("presence_penalty", "1")))
+    body = model._wire.body(asked)
+    assert b"stream_options" not in body
+    assert b"seed" not in body and b"ada" not in body
+    assert b'"temperature":0.5' in body and b'"presence_penalty":1' in body
+
+
+@pytest.mark.parametrize(
+    ("fields", "route"),
+    [
+        ({"provider": "mine"}, "/v1/chat/completions"),
+        ({"provider": "mine", "api": "anthropic"}, "/v1/messages"),
+        ({"provider": "mine", "api": "responses"}, "/v1/responses"),
+        ({"provider": "openai", "api": "responses"}, "/v1/responses"),
+        ({"provider": "anthropic"}, "/v1/messages"),
+        ({"provider": "google"}, "/v1/models/m:streamGenerateContent"),
+        ({"provider": "mine", "api": "google"}, "/v1/models/m:streamGenerateContent"),
+        ({"provider": "anthropic", "api": "chat"}, "/v1/chat/completions"),
+    ],
+)
+async def test_a_server_is_asked_on_the_wire_that_it_speaks(
+    fields: dict[str, Any], route: str
+) -> None:
+    async with FakeUpstream("Hi") as upstream:
+        models = Models({})
+        model = models(ModelConfig(model="m", base_url=upstream.base_url, retries=0, **fields))
+        await heard(model)
+        await models.close()
+        assert upstream.requests[0].route == route

@@ -1,0 +1,67 @@
+"""A server that is out of files says so, once, and says when it has some again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections import Counter
+
+import pytest
+
+from holdfast.server.processes.file_descriptors import FileWatch
+
+
+class Files:
+    """What is opened next."""
+
+    def __init__(self) -> None:
+        self.next: int | OSError = 5
+
+    def __call__(self) -> int:
+        if isinstance(self.next, OSError):
+            raise self.next
+        return self.next
+
+    def run_out(self, number: int) -> None:
+        self.next = OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize(("number", "cause"), [(errno.EMFILE, "process"), (errno.ENFILE, "system")])
+def test_it_is_told_once_that_they_have_run_out_and_once_that_there_are_some(
+    number: int, cause: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, exhausted = Files(), Counter[str]()
+    watch = FileWatch(exhausted, probe=files)
+    watch.look()
+    files.run_out(number)
+    for _ in range(3):
+        watch.look()
+    files.next = 5
+    watch.look()
+    assert [each.message for each in caplog.records] == ["files.exhausted", "files.available"]
+    assert all(each.fields["cause"] == cause for each in caplog.records)  # type: ignore[attr-defined]
+    files.run_out(number)
+    watch.look()
+    assert exhausted == {cause: 2}
+
+
+def test_the_last_ones_count_as_none() -> None:
+    """The event loop takes a connection by one that it keeps, and closes it at once: there is no error to wait for."""
+    files, exhausted = Files(), Counter[str]()
+    files.next = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1
+    FileWatch(exhausted, probe=files).look()
+    assert exhausted == {"process": 1}
+
+
+def test_by_itself_it_opens_a_file_and_leaves_none_behind() -> None:
+    watch, before = FileWatch(Counter()), os.listdir("/dev/fd")
+    watch.look()
+    assert os.listdir("/dev/fd") == before
+
+
+def test_what_is_no_lack_of_files_is_not_taken_for_one() -> None:
+    files = Files()
+    files.run_out(errno.EACCES)
+    with pytest.raises(PermissionError):
+        FileWatch(Counter(), probe=files).look()
