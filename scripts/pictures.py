@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from holdfast.cli.demo import give_tour
-from holdfast.cli.tour.launch import launched
+from holdfast.cli.commands.demo import give_tour
+from holdfast.cli.tour.demo_server import launched
+from holdfast.cli.tour.narration import Teller
 from holdfast.cli.tour.scenes import SCENES, Scene, Shown
-from holdfast.cli.tour.telling import Teller
 
 HERE = Path(__file__).parents[1] / "docs" / "pictures"
 SHOWN = SCENES[4]

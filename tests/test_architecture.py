@@ -64,7 +64,7 @@ KNOWN = frozenset(
         ("holdfast.sessions.admission.lanes", "from holdfast.core.ports import OpenTurn"),
         ("holdfast.loop.player", "from holdfast.agents import Agent"),
         ("holdfast.server.app", "from holdfast.store.sqlite import SqliteStore"),
-        ("holdfast.cli.db", "from holdfast import __version__"),
+        ("holdfast.cli.commands.db", "from holdfast import __version__"),
     ],
 )
 def test_a_room_may_lean_on_those_below(importer: str, line: str) -> None:
@@ -248,9 +248,11 @@ def test_every_rule_is_on_trial_above_and_at_work() -> None:
 def test_the_command_table_the_front_door_and_two_extras_alone_may_import_late(name: str) -> None:
     for late in ("def f():\n    import holdfast.server", "def __getattr__(name): ..."):
         assert architecture.lazy_rule(parse(name, late)) == []
-        assert architecture.lazy_rule(parse("holdfast.cli.db", late))
+        assert architecture.lazy_rule(parse("holdfast.cli.commands.db", late))
     assert (
-        architecture.lazy_rule(parse("holdfast.cli.db", "class A:\n def __getattr__(self, x): ..."))
+        architecture.lazy_rule(
+            parse("holdfast.cli.commands.db", "class A:\n def __getattr__(self, x): ...")
+        )
         == []
     )
 

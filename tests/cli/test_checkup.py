@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.agents.agent import ModelConfig
 from holdfast.cli import checkup
-from holdfast.cli.agents import Report
 from holdfast.cli.checkup import Finding
-from holdfast.cli.doctor import Provider, used_providers
+from holdfast.cli.commands.agents import Report
+from holdfast.cli.commands.doctor import Provider, used_providers
 from holdfast.store.condition import Condition, Replication
 from holdfast.tools.sandbox.backend import Backend
 from holdfast.tools.sandbox.sandbox import Mode

@@ -203,7 +203,7 @@ def _become(order: Order, says: int) -> None:
 
 
 MODULES = (
-    "aiohttp asyncpg holdfast.cli.db holdfast.cli.serve holdfast.server.processes.worker_supervisor "
+    "aiohttp asyncpg holdfast.cli.commands.db holdfast.cli.commands.serve holdfast.server.processes.worker_supervisor "
     "holdfast.store.postgres.store holdfast.store.sqlite"
 )
 """What a server, or a look at its store, would import."""

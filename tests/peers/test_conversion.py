@@ -9,7 +9,7 @@ from typing import NamedTuple
 import apsw
 import pytest
 
-from holdfast.cli.finding import find_session
+from holdfast.cli.session_lookup import find_session
 from holdfast.core.codec import Unreadable
 from holdfast.core.history.conversation import seen_by_model
 from holdfast.core.items import Image, Interruption, Item, ToolResult, UserMessage, text_of

@@ -26,22 +26,28 @@ from holdfast.printable import printable
 from holdfast.version import VERSION
 
 COMMANDS = {
-    "demo": ("holdfast.cli.demo", "See in two minutes what makes it different."),
-    "chat": ("holdfast.cli.chat", "Talk to an agent."),
-    "agents": ("holdfast.cli.agents", "Look at agent files: check, list, schema."),
-    "doctor": ("holdfast.cli.doctor", "See whether all is well here, and what to do if not."),
-    "run": ("holdfast.cli.run", "Run one turn, for scripts."),
-    "serve": ("holdfast.cli.serve", "Serve agents over the OpenAI API."),
-    "keys": ("holdfast.cli.keys", "Make, list and revoke API keys."),
-    "approvals": ("holdfast.cli.approvals", "Decide on calls that wait for a person."),
+    "demo": ("holdfast.cli.commands.demo", "See in two minutes what makes it different."),
+    "chat": ("holdfast.cli.commands.chat", "Talk to an agent."),
+    "agents": ("holdfast.cli.commands.agents", "Look at agent files: check, list, schema."),
+    "doctor": (
+        "holdfast.cli.commands.doctor",
+        "See whether all is well here, and what to do if not.",
+    ),
+    "run": ("holdfast.cli.commands.run", "Run one turn, for scripts."),
+    "serve": ("holdfast.cli.commands.serve", "Serve agents over the OpenAI API."),
+    "keys": ("holdfast.cli.commands.keys", "Make, list and revoke API keys."),
+    "approvals": ("holdfast.cli.commands.approvals", "Decide on calls that wait for a person."),
     "sessions": (
-        "holdfast.cli.sessions",
+        "holdfast.cli.commands.sessions",
         "Look after conversations: list, search, show, move, fork, rewind, delete.",
     ),
-    "turns": ("holdfast.cli.turns", "See what became of turns, and stop one."),
-    "completion": ("holdfast.cli.completion", "Print what lets a shell complete commands."),
+    "turns": ("holdfast.cli.commands.turns", "See what became of turns, and stop one."),
+    "completion": (
+        "holdfast.cli.commands.completion",
+        "Print what lets a shell complete commands.",
+    ),
     "db": (
-        "holdfast.cli.db",
+        "holdfast.cli.commands.db",
         "Look after a database: migrate, verify, back up, move, count, prune.",
     ),
 }
@@ -170,6 +176,6 @@ def own_server(sources: tuple[str, ...], store: str) -> AbstractContextManager[s
 
     Loaded when it is wanted, since with it comes all of a server: who talks to one that runs does without.
     """
-    from holdfast.cli.private import private_server
+    from holdfast.cli.private_server import private_server
 
     return private_server(sources, store)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 from holdfast import limits
-from holdfast.cli.showing import size
+from holdfast.cli.display import size
 from holdfast.core.codec import Value
 from holdfast.environment import variable
 from holdfast.store.condition import Condition, Replication

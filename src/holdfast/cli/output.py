@@ -1,6 +1,6 @@
 """What a command prints: words for people, which can do nothing to a terminal, or data for programs, as it is.
 
-Everything that the command line prints goes through here, or through a table of `showing.py`.
+Everything that the command line prints goes through here, or through a table of `display.py`.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import pytest
 
-from holdfast.cli import chat as chatting
-from holdfast.cli.talk.chatting import Chat
+from holdfast.cli.commands import chat as chatting
 from holdfast.cli.talk.screens import PlainScreen
+from holdfast.cli.talk.terminal_chat import Chat
 from holdfast.errors import ServerRefused, ServerUnreachable
 
 CTRL_C = KeyboardInterrupt()

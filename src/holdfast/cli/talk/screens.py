@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli import output
-from holdfast.cli.showing import seen
-from holdfast.cli.talk.blocks import split_done
+from holdfast.cli.display import seen
+from holdfast.cli.talk.markdown_blocks import split_done
 from holdfast.client.events import Call
 from holdfast.core.transcript import ends
 from holdfast.printable import printable_lines

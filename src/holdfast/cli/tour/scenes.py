@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
-from holdfast.cli.tour.launch import Host
-from holdfast.cli.tour.visitor import PATIENCE_S, Line, Visitor
+from holdfast.cli.tour.demo_server import Host
+from holdfast.cli.tour.http_client import PATIENCE_S, Line, Visitor
 from holdfast.core.codec import Value
 
 

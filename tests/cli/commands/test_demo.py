@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli import demo as demo_module
 from holdfast.cli import main
+from holdfast.cli.commands import demo as demo_module
 from holdfast.cli.tour import scenes
-from holdfast.cli.tour.launch import Host, launched
-from holdfast.cli.tour.telling import BROKEN, HOLDS
+from holdfast.cli.tour.demo_server import Host, launched
+from holdfast.cli.tour.narration import BROKEN, HOLDS
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from holdfast.cli.talk.stopping import stopping
+from holdfast.cli.talk.interrupts import stopping
 from holdfast.errors import ServerUnreachable
 
 

@@ -11,9 +11,9 @@ from typing import BinaryIO
 import click
 
 from holdfast import limits
-from holdfast.cli import output, showing
-from holdfast.cli.finding import find_session, find_tenant
+from holdfast.cli import display, output
 from holdfast.cli.options import store_option, tenant_option
+from holdfast.cli.session_lookup import find_session, find_tenant
 from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.store.store import Store
 from holdfast.store.store_url import open_existing
@@ -50,13 +50,13 @@ def export(
     """
     if session_id is not None and key is not None:
         raise click.UsageError("--session and --key name one session each; use one of them")
-    with showing.bar() as tell:
+    with display.bar() as tell:
         sessions, left_out = asyncio.run(
             _export(url, tenant, session_id, key, sys.stdout.buffer, tell)
         )
     for each in left_out:
         output.say(f"{each.session_id} left out: it is damaged ({each.why})", err=True)
-    output.say(f"{showing.counted(sessions, 'session')} exported", err=True)
+    output.say(f"{display.counted(sessions, 'session')} exported", err=True)
     ctx.exit(FOUND if left_out else 0)
 
 
@@ -66,7 +66,7 @@ async def _export(
     session_id: str | None,
     key: str | None,
     output: BinaryIO,
-    tell: showing.Tell,
+    tell: display.Tell,
 ) -> tuple[int, list[LeftOut]]:
     store = await open_existing(url)
     try:
@@ -122,11 +122,11 @@ def import_command(
     Example:
       holdfast db import sessions.jsonl --store sqlite:///other.db
     """
-    with showing.bar() as tell:
+    with display.bar() as tell:
         how = asyncio.run(
             _import(url, tenant, file, on_conflict=on_conflict, damaged=damaged, tell=tell)
         )
-    said = [f"{showing.counted(how['fresh'], 'session')} imported"]
+    said = [f"{display.counted(how['fresh'], 'session')} imported"]
     said += [f"{how['same']:,} there already"] if how["same"] else []
     said += [f"{how['skipped']:,} skipped"] if how["skipped"] else []
     output.say(", ".join(said), err=True)
@@ -139,7 +139,7 @@ async def _import(
     *,
     on_conflict: OnConflict,
     damaged: bool,
-    tell: showing.Tell,
+    tell: display.Tell,
 ) -> Counter[str]:
     store = await open_existing(url)
     how: Counter[str] = Counter()
@@ -153,7 +153,7 @@ async def _import(
             if each.how == "skipped":
                 output.say(f"{each.session_id} skipped: {each.why}", err=True)
             if each.dropped:
-                output.say(showing.dropped(each.session_id, each.dropped), err=True)
+                output.say(display.dropped(each.session_id, each.dropped), err=True)
     finally:
         await store.close()
     return how
@@ -185,22 +185,22 @@ def copy(ctx: click.Context, source: str, target: str) -> None:
     """
     if source == target:
         raise click.UsageError("FROM and TO are the same store")
-    with showing.bar() as tell:
+    with display.bar() as tell:
         copied, left_out, findings = asyncio.run(_copy(source, target, tell))
     for each in left_out:
         output.say(f"{each.tenant}/{each.what} left out: it is damaged ({each.why})", err=True)
     for finding in findings:
         output.say(str(finding))
-    told = "0 sessions" if copied is None else showing.counted(copied.done, "session")
+    told = "0 sessions" if copied is None else display.counted(copied.done, "session")
     fresh = 0 if copied is None else copied.fresh
-    judged = "all is well" if not findings else showing.counted(len(findings), "finding")
+    judged = "all is well" if not findings else display.counted(len(findings), "finding")
     lost = f", {len(left_out):,} left out" if left_out else ""
     output.say(f"{told} there, {fresh:,} of them new{lost}; checked, {judged}", err=True)
     ctx.exit(FOUND if findings or left_out else 0)
 
 
 async def _copy(
-    source: str, target: str, tell: showing.Tell
+    source: str, target: str, tell: display.Tell
 ) -> tuple[Copied | None, list[NotCopied], list[Finding]]:
     copied: Copied | None = None
     left_out: list[NotCopied] = []

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from holdfast.cli.private import private_server
+from holdfast.cli.private_server import private_server
 from holdfast.client.sync import Client
 from holdfast.errors import ServerRefused
 from tests.cli.conftest import Run

@@ -6,9 +6,9 @@ from typing import Literal
 
 import click
 
-from holdfast.cli import output, showing
+from holdfast.cli import display, output
+from holdfast.cli.conversation_text import when
 from holdfast.cli.options import json_option, key_option
-from holdfast.cli.telling import when
 from holdfast.client.sync import Client
 from holdfast.core.codec import encode
 from holdfast.environment import SERVER
@@ -55,7 +55,7 @@ def list_command(client: Client, turn: str, as_json: bool) -> None:
         output.give(encode(found))
     else:
         rows = ((each.id, each.agent, each.name, each.arguments) for each in found)
-        showing.rows(("call", "agent", "tool", "arguments"), rows)
+        display.rows(("call", "agent", "tool", "arguments"), rows)
 
 
 @approvals.command(short_help="Allow or refuse all calls of a turn that wait.")
@@ -117,7 +117,7 @@ def remembered(client: Client, agent: str | None, everything: bool, as_json: boo
     if as_json:
         output.give(encode(rows))
         return
-    showing.rows(
+    display.rows(
         ("id", "agent", "session", "tool", "arguments", "since", "taken back"),
         (
             (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli import output, showing
-from holdfast.cli.desk import desk
+from holdfast.cli import display, output
+from holdfast.cli.conversation_text import fate_of, journal_lines, when
 from holdfast.cli.options import Where, json_option, tenant_option, where_options
-from holdfast.cli.telling import fate_of, journal_lines, when
+from holdfast.cli.session_backend import desk
 from holdfast.client.events import Declined, Said
 from holdfast.client.sync import Client
 from holdfast.core.codec import encode
@@ -57,7 +57,7 @@ def list_command(session: str, as_json: bool, at: Where) -> None:
             (each.id, when(each.began_at), each.agent, _tokens(each.usage), fate_of(each))
             for each in found.turns
         )
-        showing.rows(("turn", "began", "agent", "tokens", "what became of it"), rows)
+        display.rows(("turn", "began", "agent", "tokens", "what became of it"), rows)
 
 
 @turns.command(short_help="Show a turn, and what happened in it.")
@@ -91,7 +91,7 @@ def show(turn: str, as_json: bool, at: Where) -> None:
         "",
         *journal_lines(journal),
     ]
-    showing.prose(lines if journal else lines[:-1])
+    display.prose(lines if journal else lines[:-1])
 
 
 @turns.command(short_help="Stop a turn, wherever it is played.")

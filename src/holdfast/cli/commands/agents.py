@@ -30,7 +30,7 @@ from holdfast.agents.sources import (
     UrlSource,
     parse_source,
 )
-from holdfast.cli import output, showing
+from holdfast.cli import display, output
 from holdfast.cli.options import json_option
 from holdfast.config import load_config
 from holdfast.errors import SourceUnusable
@@ -167,8 +167,8 @@ def _show(reports: list[Report]) -> None:
     problems = sum(len(each.problems) for each in reports)
     warnings = sum(len(each.warnings) for each in reports)
     read = sum(not each.unreadable for each in reports)
-    told = (showing.counted(problems, "error"), showing.counted(warnings, "warning"))
-    output.say(f"{showing.counted(read, 'file')} checked: {', '.join(told)}", err=True)
+    told = (display.counted(problems, "error"), display.counted(warnings, "warning"))
+    output.say(f"{display.counted(read, 'file')} checked: {', '.join(told)}", err=True)
 
 
 def _in_order(report: Report) -> list[tuple[Weight, Problem]]:
@@ -238,9 +238,9 @@ def list_command(ctx: click.Context, sources: tuple[str, ...], as_json: bool) ->
     listed, problems = asyncio.run(_list(sources))
     if as_json:
         output.give(json.dumps({"agents": [_plain_agent(each) for each in listed]}, indent=2))
-    elif showing.is_watched():
+    elif display.is_watched():
         rows = ((each.id, each.source, each.description) for each in listed)
-        showing.table(("model", "source", "description"), rows)
+        display.table(("model", "source", "description"), rows)
     else:
         for each in listed:
             output.say_row((each.id, each.source, each.description))

@@ -11,10 +11,10 @@ from typing import IO, BinaryIO, Literal
 
 import click
 
-from holdfast.cli import showing
-from holdfast.cli.desk import Desk, desk
+from holdfast.cli import display
 from holdfast.cli.options import Where, json_option, tenant_option, where_options
 from holdfast.cli.output import confirm, give, say
+from holdfast.cli.session_backend import Desk, desk
 from holdfast.core.codec import encode
 from holdfast.errors import InvalidValue
 from holdfast.peers.conversion import READERS, convert
@@ -51,12 +51,12 @@ def export(name: str, output: Path | None, at: Where) -> None:
       holdfast sessions export trip-to-oslo -o trip.jsonl
     """
     size = 0
-    with desk(at) as here, showing.bar() as tell, _written(output) as file:
+    with desk(at) as here, display.bar() as tell, _written(output) as file:
         for piece in here.export(name):
             file.write(piece)
             size += len(piece)
             tell("bytes", size, None)
-    say(f"{showing.size(size)} exported", err=True)
+    say(f"{display.size(size)} exported", err=True)
 
 
 @contextmanager
@@ -129,10 +129,10 @@ def import_command(
     for skipped in taken.skipped:
         say(f"{skipped.id} skipped: {skipped.why}", err=True)
     for dropped in taken.dropped:
-        say(showing.dropped(dropped.id, dropped.permissions), err=True)
+        say(display.dropped(dropped.id, dropped.permissions), err=True)
     for each in taken.imported:
         say(each)
-    said = [f"{showing.counted(len(taken.imported), 'session')} imported"]
+    said = [f"{display.counted(len(taken.imported), 'session')} imported"]
     said += [f"{len(taken.there_already):,} there already"] if taken.there_already else []
     said += [f"{len(taken.skipped):,} skipped"] if taken.skipped else []
     say(", ".join(said), err=True)
@@ -143,7 +143,7 @@ def _taken_from(
 ) -> api.Imported:
     """Take in what another program has kept, and say what had to be done to it."""
     all_taken: list[api.Imported] = []
-    with showing.bar() as tell:
+    with display.bar() as tell:
         for done, each in enumerate(convert(peer, path), start=1):
             for repair in each.repairs:
                 say(f"{each.name}: {repair}", err=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.private import private_server
+from holdfast.cli.private_server import private_server
 from holdfast.client.address import parse_address
 from holdfast.client.events import Finished
 from holdfast.client.sync import Client

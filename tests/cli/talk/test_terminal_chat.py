@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.talk.chatting import Chat
-from holdfast.cli.talk.playing import Played
-from holdfast.cli.talk.saying import HELP, Command
+from holdfast.cli.talk.input_commands import HELP, Command
 from holdfast.cli.talk.screens import PlainScreen
+from holdfast.cli.talk.terminal_chat import Chat
+from holdfast.cli.talk.turn_view import Played
 from holdfast.client.events import Call
 from holdfast.core.items import EndedBy, Text, UserMessage
 from holdfast.errors import ServerRefused

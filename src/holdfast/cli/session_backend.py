@@ -18,9 +18,9 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast import limits
-from holdfast.cli.auditing import audit_command
-from holdfast.cli.finding import find_session, find_tenant
+from holdfast.cli.audit import audit_command
 from holdfast.cli.options import Where
+from holdfast.cli.session_lookup import find_session, find_tenant
 from holdfast.client.methods import Which
 from holdfast.client.sync import Client
 from holdfast.core.codec import Unreadable, encode

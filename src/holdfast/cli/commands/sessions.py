@@ -7,11 +7,18 @@ from typing import Literal
 import click
 
 from holdfast import limits
-from holdfast.cli import output, showing
-from holdfast.cli.desk import StoreDesk, desk
+from holdfast.cli import display, output
+from holdfast.cli.commands.session_changes import (
+    annotate,
+    delete,
+    export,
+    fork,
+    import_command,
+    rewind,
+)
+from holdfast.cli.conversation_text import flat_lines, model_lines, turn_lines, when
 from holdfast.cli.options import Where, json_option, tenant_option, where_options
-from holdfast.cli.sessions_changing import annotate, delete, export, fork, import_command, rewind
-from holdfast.cli.telling import flat_lines, model_lines, turn_lines, when
+from holdfast.cli.session_backend import StoreDesk, desk
 from holdfast.core.codec import encode
 from holdfast.wire.api import objects as api
 
@@ -73,7 +80,7 @@ def list_command(
     if as_json:
         output.give(encode(found))
     else:
-        showing.rows(_HEADINGS, map(_row, found))
+        display.rows(_HEADINGS, map(_row, found))
 
 
 @sessions.command(short_help="Find conversations by what was said in them.")
@@ -103,7 +110,7 @@ def search(words: tuple[str, ...], limit: int, as_json: bool, at: Where) -> None
     if as_json:
         output.give(encode(found))
     else:
-        showing.rows((*_HEADINGS, "found"), ((*_row(each), _excerpt(each)) for each in found))
+        display.rows((*_HEADINGS, "found"), ((*_row(each), _excerpt(each)) for each in found))
 
 
 _HEADINGS = ("conversation", "title", "agent", "version", "last active")
@@ -161,6 +168,6 @@ def show(name: str, view: Literal["people", "model"], as_json: bool, at: Where) 
             items = here.items(name, view=view)
             lines = flat_lines(items)
             empty = not items.items
-    showing.prose(lines)
+    display.prose(lines)
     if empty:
         output.say(f"{name} is empty", err=True)

@@ -13,16 +13,16 @@ from unittest.mock import Mock
 
 import pytest
 
-from holdfast.cli.run import MEANINGS, PlainText, _run, code_of
+from holdfast.cli.commands.run import MEANINGS, PlainText, _run, code_of
 from holdfast.client.events import AnswerEvent
 from holdfast.errors import HoldfastError, ServerRefused, ServerUnreachable
+from tests.cli.commands.test_chat import clerk, said  # noqa: F401
 from tests.cli.conftest import Run
-from tests.cli.test_chat import clerk, said  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
 Spawn = Callable[..., subprocess.CompletedProcess[str]]
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
 
 
 def lines(told: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:

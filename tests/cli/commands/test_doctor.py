@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from holdfast.cli.private import private_server
+from holdfast.cli.private_server import private_server
 from tests.cli.conftest import Run, damage
 from tests.cli.test_main import Spawn
 from tests.postgres import shared_database

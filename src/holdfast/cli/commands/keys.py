@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import click
 
-from holdfast.cli import output, showing
-from holdfast.cli.auditing import audit_command
+from holdfast.cli import display, output
+from holdfast.cli.audit import audit_command
 from holdfast.cli.options import json_option, store_option, tenant_option
 from holdfast.errors import InvalidValue
 from holdfast.ids import KeyId, Minter, Tenant
@@ -106,8 +106,8 @@ def list_command(tenant: str | None, url: str, as_json: bool) -> None:
         (row.key_id, row.tenant, row.name, " ".join(row.scopes), _until(row), _state(row, now_ms))
         for row in rows
     ]
-    if showing.is_watched():
-        showing.table(("key", "tenant", "name", "scopes", "until", "state"), lines)
+    if display.is_watched():
+        display.table(("key", "tenant", "name", "scopes", "until", "state"), lines)
     else:
         for line in lines:
             output.say_row(line)

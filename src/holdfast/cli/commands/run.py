@@ -11,11 +11,11 @@ import click
 import msgspec
 
 from holdfast.cli import output
-from holdfast.cli.chat import new_name
+from holdfast.cli.commands.chat import new_name
+from holdfast.cli.display import seen
 from holdfast.cli.options import Where, where_options
-from holdfast.cli.reaching import Reached, reach
-from holdfast.cli.showing import seen
-from holdfast.cli.talk.stopping import stopping
+from holdfast.cli.server_choice import Reached, reach
+from holdfast.cli.talk.interrupts import stopping
 from holdfast.client.events import AnswerEvent, Declined, Event, Finished, Said
 from holdfast.client.sync import Answer
 from holdfast.errors import HoldfastError, ServerRefused, ServerUnreachable

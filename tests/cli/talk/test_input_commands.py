@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.talk.saying import (
+from holdfast.cli.talk.input_commands import (
     HELP,
     Command,
     Nothing,

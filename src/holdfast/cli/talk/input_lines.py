@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Self
 
-from holdfast.cli.talk.saying import completions, is_unfinished, joined
+from holdfast.cli.talk.input_commands import completions, is_unfinished, joined
 
 try:
     import readline as _found

@@ -10,9 +10,9 @@ import click
 from rich.console import Console
 
 from holdfast.cli import output
-from holdfast.cli.tour.launch import Host, launched
+from holdfast.cli.tour.demo_server import Host, launched
+from holdfast.cli.tour.narration import Teller
 from holdfast.cli.tour.scenes import SCENES
-from holdfast.cli.tour.telling import Teller
 
 
 @click.command()

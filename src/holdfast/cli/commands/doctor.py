@@ -15,9 +15,9 @@ import aiohttp
 import apsw
 import click
 
-from holdfast.cli import checkup, output, showing
-from holdfast.cli.agents import Report, check_sources
+from holdfast.cli import checkup, display, output
 from holdfast.cli.checkup import Finding, ok, problem, skipped, warning
+from holdfast.cli.commands.agents import Report, check_sources
 from holdfast.cli.options import json_option, store_option
 from holdfast.config import load_config
 from holdfast.core.codec import Value, encode
@@ -64,7 +64,7 @@ def doctor(
             b'{"healthy":%b,"findings":%b}' % (b"false" if problems else b"true", encode(findings))
         )
     else:
-        told = f"{showing.counted(problems, 'problem')}, {showing.counted(warnings, 'warning')}"
+        told = f"{display.counted(problems, 'problem')}, {display.counted(warnings, 'warning')}"
         output.say("all is well" if not problems and not warnings else told, err=True)
     ctx.exit(FOUND if problems else 0)
 
@@ -164,7 +164,7 @@ def _judge_file(report: Report) -> Finding:
         what = f"{report.file}:{first.mark.line}: {first.what}{more}"
         return problem("agents", what, f"holdfast agents check {report.file}")
     if report.warnings:
-        told = f"{report.file}: {showing.counted(len(report.warnings), 'warning')}"
+        told = f"{report.file}: {display.counted(len(report.warnings), 'warning')}"
         return warning("agents", told, f"holdfast agents check {report.file}")
     return ok("agents", f"{report.file}: {', '.join(report.agents)}")
 

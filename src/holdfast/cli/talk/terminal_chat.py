@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from holdfast.cli.talk.playing import KEEPING, Played, play, play_decided, waiting_in
-from holdfast.cli.talk.saying import HELP, KEYS, Command
+from holdfast.cli.conversation_text import when
+from holdfast.cli.talk.input_commands import HELP, KEYS, Command
 from holdfast.cli.talk.screens import Screen
-from holdfast.cli.telling import when
+from holdfast.cli.talk.turn_view import KEEPING, Played, play, play_decided, waiting_in
 from holdfast.client.sync import Client
 from holdfast.core.items import Item, UserMessage, text_of
 from holdfast.core.transcript import entry_of

@@ -16,7 +16,7 @@ import apsw
 import pytest
 
 from holdfast import limits
-from holdfast.cli.showing import size
+from holdfast.cli.display import size
 from holdfast.core.history import checks
 from holdfast.errors import StorePoisoned
 from holdfast.store.operations import inspection

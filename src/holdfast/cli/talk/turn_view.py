@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
+from holdfast.cli.talk.interrupts import stopping
 from holdfast.cli.talk.screens import Screen
-from holdfast.cli.talk.stopping import stopping
 from holdfast.client.events import (
     AnswerEvent,
     Began,

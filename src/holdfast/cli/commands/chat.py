@@ -12,11 +12,11 @@ from pathlib import Path
 import click
 
 from holdfast.cli.options import Where, where_options
-from holdfast.cli.reaching import reach
-from holdfast.cli.talk.chatting import Chat, Leave
-from holdfast.cli.talk.lines import Lines
-from holdfast.cli.talk.saying import Command, Nothing, Say, Wrong, parse
+from holdfast.cli.server_choice import reach
+from holdfast.cli.talk.input_commands import Command, Nothing, Say, Wrong, parse
+from holdfast.cli.talk.input_lines import Lines
 from holdfast.cli.talk.screens import PlainScreen, Screen, TerminalScreen, is_terminal
+from holdfast.cli.talk.terminal_chat import Chat, Leave
 from holdfast.errors import ServerRefused, ServerUnreachable
 
 

@@ -10,8 +10,8 @@ import click
 import msgspec
 
 from holdfast import limits
-from holdfast.cli import output, showing
-from holdfast.cli.db_moving import copy, export, import_command
+from holdfast.cli import display, output
+from holdfast.cli.commands.db_transfer import copy, export, import_command
 from holdfast.cli.options import json_option, store_option
 from holdfast.errors import StoreError
 from holdfast.store import heads
@@ -83,11 +83,11 @@ def verify_command(ctx: click.Context, url: str, as_json: bool, kept: Path | Non
       holdfast db verify --json
       holdfast db verify --heads monday.heads
     """
-    seen = Seen(lines=not as_json and not showing.is_watched())
+    seen = Seen(lines=not as_json and not display.is_watched())
     lines = [] if kept is None else kept.read_bytes().splitlines(keepends=True)
     known = tuple(heads.read(lines)) if kept else ()
     try:
-        with showing.bar() as tell:
+        with display.bar() as tell:
             asyncio.run(_verify(url, seen, tell, known))
     except StoreError:
         # The store stopped on the way. What was found until then is worth the more.
@@ -109,7 +109,7 @@ class Seen(msgspec.Struct):
     complete: bool = False
 
 
-async def _verify(url: str, seen: Seen, tell: showing.Tell, known: tuple[heads.Head, ...]) -> None:
+async def _verify(url: str, seen: Seen, tell: display.Tell, known: tuple[heads.Head, ...]) -> None:
     store = await open_existing(url)
     try:
         async for finding in heads.compared(store, known):
@@ -137,7 +137,7 @@ def _show_verified(seen: Seen, *, as_json: bool) -> None:
         output.give(json.dumps(_verified(seen), indent=2))
         return
     if seen.findings and not seen.lines:
-        showing.table(
+        display.table(
             ("tenant", "session", "code", "where", "what"),
             (
                 (each.tenant, each.session_id, found.code, found.where, found.what)
@@ -145,7 +145,7 @@ def _show_verified(seen: Seen, *, as_json: bool) -> None:
                 for found in (each.violation,)
             ),
         )
-    output.say(f"{showing.counted(seen.sessions, 'session')} checked, {_judged(seen)}", err=True)
+    output.say(f"{display.counted(seen.sessions, 'session')} checked, {_judged(seen)}", err=True)
 
 
 def _verified(seen: Seen) -> dict[str, object]:
@@ -170,7 +170,7 @@ def _judged(seen: Seen) -> str:
     if not seen.findings:
         return "all is well"
     return (
-        f"{showing.counted(len(seen.findings), 'finding')}; docs/guides/damage.md says what to do"
+        f"{display.counted(len(seen.findings), 'finding')}; docs/guides/damage.md says what to do"
     )
 
 
@@ -190,7 +190,7 @@ def heads_command(target: Path, url: str) -> None:
       holdfast db heads monday.heads
     """
     sessions = asyncio.run(_write_heads(url, target))
-    output.say(f"{target}: the heads of {showing.counted(sessions, 'session')}")
+    output.say(f"{target}: the heads of {display.counted(sessions, 'session')}")
 
 
 async def _write_heads(url: str, target: Path) -> int:
@@ -234,9 +234,9 @@ def backup(target: Path, url: str, kept: Path | None) -> None:
     source = existing_file(url, any_step=True)
     if kept is not None:  # before the copy, which then has all of them
         asyncio.run(_write_heads(url, kept))
-    with showing.bar() as tell:
+    with display.bar() as tell:
         copied = back_up(source, target, progress=lambda done, of: tell("pages", done, of))
-    output.say(f"{target}: {showing.size(copied.bytes)}, a copy of {source}")
+    output.say(f"{target}: {display.size(copied.bytes)}, a copy of {source}")
 
 
 # ── stats ────────────────────────────────────────────────────────────────────────────────────
@@ -256,10 +256,10 @@ def stats(url: str, as_json: bool) -> None:
     numbers = {name: getattr(found, name) for name in found.__struct_fields__}
     if as_json:
         output.give(json.dumps(numbers, indent=2))
-    elif showing.is_watched():
+    elif display.is_watched():
         wide = max(len(f"{each:,}") for each in numbers.values())
         rows = ((name, f"{each:,}".rjust(wide)) for name, each in numbers.items())
-        showing.table(("", "number".rjust(wide)), rows)
+        display.table(("", "number".rjust(wide)), rows)
     else:
         for name, each in numbers.items():
             output.say_row((name, str(each)))
@@ -292,10 +292,10 @@ def prune(url: str, trust_clock: bool) -> None:
       holdfast db prune
       holdfast db prune --trust-clock
     """
-    with showing.bar() as tell:
+    with display.bar() as tell:
         done = asyncio.run(_prune(url, tell, trust_clock=trust_clock))
     rows, behind_h = done.rows, done.behind_ms / 3_600_000
-    output.say(f"{showing.counted(rows, 'row')} removed" if rows else "nothing to remove")
+    output.say(f"{display.counted(rows, 'row')} removed" if rows else "nothing to remove")
     if behind_h:
         output.say(
             f"The clock is {behind_h:.1f} hours ahead of when this store was last in use: what is old only because of "
@@ -303,7 +303,7 @@ def prune(url: str, trust_clock: bool) -> None:
         )
 
 
-async def _prune(url: str, tell: showing.Tell, *, trust_clock: bool) -> Pruned:
+async def _prune(url: str, tell: display.Tell, *, trust_clock: bool) -> Pruned:
     store: Store = await open_existing(url)
     try:
         rows = 0

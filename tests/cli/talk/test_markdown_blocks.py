@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.talk.blocks import split_done
+from holdfast.cli.talk.markdown_blocks import split_done
 
 
 @pytest.mark.parametrize(
