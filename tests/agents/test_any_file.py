@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.agents.judging import judge, nothing_is_done, real_files
+from tests.agents.file_rules import judge, nothing_is_done, real_files
 
 FILES = real_files()
 ODD = [

@@ -19,8 +19,8 @@ from holdfast.tools.sandbox.backend import Backend
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.tool import ToolOutput
 from tests.agents.models import Factory
-from tests.tools.running import Blobs, call_of, said
 from tests.tools.sandboxes import ENVIRONMENT, sandbox
+from tests.tools.tool_calls import Blobs, call_of, said
 
 NOTHING = Backend(kind="none", why="this is a toaster")
 AGENT = """

@@ -14,7 +14,7 @@ from holdfast.tools.execution import execute
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.tool import Tool, ToolRun
 from tests.agents.models import Factory
-from tests.tools.running import Blobs, said
+from tests.tools.tool_calls import Blobs, said
 
 NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
 

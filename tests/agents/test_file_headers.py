@@ -11,7 +11,7 @@ from holdfast.models.servers import Api
 from holdfast.server.agents.model_factory import Models
 from holdfast.testing import FakeUpstream, Reply
 from tests.agents.file.test_agent_file import SMALL, in_model, problems, read
-from tests.models.talking import heard
+from tests.models.conversations import heard
 
 FILE = """
 agents: {root: {model: m}, other: {model: house/llama}}

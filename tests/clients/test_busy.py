@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.clients.catalogue import BY_NAME
-from tests.clients.running import drive
+from tests.clients.programs import drive
 from tests.e2e.world import World, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]

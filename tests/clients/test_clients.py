@@ -9,7 +9,7 @@ import pytest
 
 from tests.clients.catalogue import CLIENTS, Client
 from tests.clients.judges import SCENARIOS
-from tests.clients.running import drive
+from tests.clients.programs import drive
 from tests.e2e.world import World
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 from holdfast.testing import Script, says
 from holdfast.testing.upstream import Request
 from tests.clients.catalogue import CODEX
-from tests.clients.running import installed, run
+from tests.clients.programs import installed, run
 from tests.e2e.world import World
 from tests.e2e.world import world as new_world
 

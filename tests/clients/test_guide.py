@@ -8,7 +8,7 @@ import pytest
 
 from tests import markdown, repository
 from tests.clients.catalogue import BY_NAME, Client
-from tests.clients.running import installed, run
+from tests.clients.programs import installed, run
 from tests.e2e.world import World
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]

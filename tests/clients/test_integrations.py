@@ -11,7 +11,7 @@ import pytest
 
 from tests import repository
 from tests.clients.catalogue import INTEGRATIONS
-from tests.clients.running import installed, run
+from tests.clients.programs import installed, run
 
 pytestmark = pytest.mark.slow
 

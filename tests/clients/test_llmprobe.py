@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.clients.catalogue import PROBE
-from tests.clients.obliging import ObligingModel
-from tests.clients.running import installed, run
+from tests.clients.obedient_model import ObligingModel
+from tests.clients.programs import installed, run
 from tests.e2e.world import world as new_world
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]

@@ -55,7 +55,7 @@ from tests.core.builders import (
     started,
     user,
 )
-from tests.core.playing import fulfilled, played_out
+from tests.core.players import fulfilled, played_out
 
 NOBODY_SAID_ANYTHING = resolve_policy(promised_return=False)
 WILL_COME_BACK = resolve_policy(promised_return=True)

@@ -82,7 +82,7 @@ from tests.core.builders import (
     summary,
     user,
 )
-from tests.core.playing import first_of, fulfilled, how_it_ends, impossible, played_out
+from tests.core.players import first_of, fulfilled, how_it_ends, impossible, played_out
 
 T = TypeVar("T")
 Rule = TypeVar("Rule", bound=Callable[..., None])

@@ -18,7 +18,7 @@ from holdfast.store.outcomes import Started
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store
 from tests.crash.audit import audit
-from tests.crash.serving import ACME, LONG_MS, TTL_MS, Bell, Held, Plan, Server, plans_in
+from tests.crash.turn_server import ACME, LONG_MS, TTL_MS, Bell, Held, Plan, Server, plans_in
 from tests.crash.worker import new_minter
 from tests.crash.zygote import Child, Zygote
 

@@ -20,7 +20,7 @@ from holdfast.store.sqlite.engine.jobs import Job
 from holdfast.store.sqlite.engine.writer import Bounds
 from tests.crash.audit import audit
 from tests.crash.power import Image, Recorder, Recording, digest_of, images, put
-from tests.crash.serving import ACME, Plan, Poll, Server
+from tests.crash.turn_server import ACME, Plan, Poll, Server
 from tests.scratch import scratch_folder
 
 FILE = "holdfast.db"

@@ -20,7 +20,7 @@ from holdfast.store.store import Store
 from holdfast.testing import Crash, CrashingStore, ManualClock
 from holdfast.testing.crash_store import Moment
 from tests.crash.audit import audit
-from tests.crash.serving import ACME, Plan, Server, World, plans_in
+from tests.crash.turn_server import ACME, Plan, Server, World, plans_in
 from tests.postgres import shared_database, wipe
 from tests.scratch import scratch_folder
 

@@ -19,7 +19,7 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.engine.engine import Engine
 from tests.crash.audit import audit
 from tests.crash.kills import AT_ONCE_S
-from tests.crash.serving import ACME, Plan, Server, plans_in
+from tests.crash.turn_server import ACME, Plan, Server, plans_in
 from tests.crash.worker import new_minter
 from tests.crash.zygote import Child, Zygote
 

@@ -30,7 +30,7 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.engine.engine import Engine
 from holdfast.store.store import Store
 from tests.crash.audit import audit
-from tests.crash.serving import LONG_MS, Held, Plan, Poll, Server, plans_by_version
+from tests.crash.turn_server import LONG_MS, Held, Plan, Poll, Server, plans_by_version
 
 T = TypeVar("T")
 

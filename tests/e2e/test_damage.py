@@ -16,7 +16,7 @@ from holdfast.ids import Minter, Tenant
 from holdfast.store.sqlite import SqliteStore
 from tests.store.builders import Player
 from tests.store.sqlite.flips import PAGE_BYTES, flip, furnish
-from tests.torture.serving import say, serving
+from tests.torture.server_process import say, serving
 
 SESSIONS = 40
 

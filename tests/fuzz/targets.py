@@ -32,9 +32,9 @@ from holdfast.wire.openai.responses.stream import ResponseStream
 from holdfast.wire.problems import ErrorAnswer, Problem, Refused
 from holdfast.wire.sse import EventTooLong, SseParser, data_frame
 from tests import repository
-from tests.agents import judging
+from tests.agents import file_rules
 from tests.core.builders import new_minter
-from tests.models.tongues import TONGUES
+from tests.models.wires import TONGUES
 
 
 class Target(Struct, frozen=True):
@@ -292,7 +292,7 @@ WORDS_OUT = [
 
 
 def read_agent_file(data: bytes) -> None:
-    judging.judge(data)
+    file_rules.judge(data)
 
 
 def _node(value: Plain) -> Node:
@@ -313,12 +313,12 @@ def read_agent_values(data: bytes) -> None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     with patch.object(agent_file, "read_document", lambda _: Document(_node(value))):
-        judging.judge(b"\n")
+        file_rules.judge(b"\n")
 
 
 def agent_values() -> list[bytes]:
     """Real files, cut down: one agent each, with one of its toolsets."""
-    return sorted({each for text in judging.real_files() for each in _cut_down(text)})
+    return sorted({each for text in file_rules.real_files() for each in _cut_down(text)})
 
 
 def _cut_down(text: str) -> Iterator[bytes]:
@@ -394,7 +394,7 @@ def targets() -> tuple[Target, ...]:
             "agent-files",
             "agent files, from bytes on",
             read_agent_file,
-            [each.encode() for each in judging.real_files()],
+            [each.encode() for each in file_rules.real_files()],
             agent_words("%s:"),
             4096,
         ),

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests import repository
-from tests.loop.killing import Became
+from tests.loop.kill_child import Became
 from tests.scratch import scratch_folder
 
 
@@ -30,7 +30,7 @@ def found(mode: str) -> list[Became]:
     root = repository.ROOT
     with scratch_folder() as folder:
         subprocess.run(
-            [sys.executable, "-m", "tests.loop.killing", str(folder), mode],
+            [sys.executable, "-m", "tests.loop.kill_child", str(folder), mode],
             cwd=root,
             env=os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{root / 'src'}"},
             check=True,

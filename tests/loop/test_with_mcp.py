@@ -14,7 +14,7 @@ from holdfast.tools.mcp.config import Server
 from holdfast.tools.mcp.toolset import McpToolset
 from tests.loop.stage import Stage, agent, outcomes, told
 from tests.tools import mcp_means as means
-from tests.tools.running import Pipe
+from tests.tools.tool_calls import Pipe
 
 pytestmark = pytest.mark.slow
 

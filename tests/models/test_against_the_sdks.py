@@ -14,7 +14,7 @@ from holdfast.models.model import ModelFailed
 from holdfast.models.providers.anthropic import AnthropicModel
 from holdfast.models.providers.google import GoogleModel
 from holdfast.testing import FakeUpstream, Reply, Script, refuses, says
-from tests.models.talking import heard
+from tests.models.conversations import heard
 from tests.models.witnesses import (
     ANTHROPIC,
     CHAT,

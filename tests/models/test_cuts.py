@@ -18,8 +18,8 @@ from holdfast.core.turns.deltas import FinishDelta
 from holdfast.models.model import Model, ModelFailed
 from holdfast.testing import FakeUpstream, Reply, says
 from holdfast.testing.upstream.replies import CutBy
-from tests.models.talking import answered, heard
-from tests.models.tongues import TONGUES, Tongue, deltas_of
+from tests.models.conversations import answered, heard
+from tests.models.wires import TONGUES, Tongue, deltas_of
 
 every_tongue = pytest.mark.parametrize("tongue", TONGUES.values(), ids=TONGUES.keys())
 

@@ -20,9 +20,9 @@ from holdfast.wire.anthropic.dialect import AnthropicDialect
 from holdfast.wire.google.dialect import GoogleDialect
 from holdfast.wire.openai.chat.messages import ChatDialect
 from holdfast.wire.openai.responses.dialect import ResponsesDialect
-from tests.models.tongues import CALLS, TONGUES
+from tests.models.wires import CALLS, TONGUES
 from tests.server.stubs import HeldTool, agent, serving
-from tests.wire.telling import DIGEST, MINT, call, result, said, thought, user
+from tests.wire.histories import DIGEST, MINT, call, result, said, thought, user
 
 DIALECTS: list[Dialect] = [
     ChatDialect(),

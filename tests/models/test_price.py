@@ -16,7 +16,7 @@ from holdfast.models.model import ModelFailed
 from holdfast.models.price import Price, PricedModel
 from holdfast.server.agents.model_factory import Models
 from holdfast.testing import FakeUpstream, Gate, ScriptedModel, says
-from tests.models.talking import heard, prompt
+from tests.models.conversations import heard, prompt
 
 SONNET = Price(
     input=Decimal(3), output=Decimal(15), cache_read=Decimal("0.3"), cache_write=Decimal("3.75")

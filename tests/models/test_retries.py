@@ -12,7 +12,7 @@ from holdfast.models.fallback import FallbackModel, together
 from holdfast.models.model import Model, ModelFailed
 from holdfast.models.retries import RetryingModel, pause_s
 from holdfast.testing import FakeUpstream, Script, ScriptedModel, fails, refuses, says
-from tests.models.talking import heard, model_at, prompt
+from tests.models.conversations import heard, model_at, prompt
 
 
 class Pauses:

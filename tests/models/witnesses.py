@@ -25,8 +25,8 @@ from holdfast.core.turns.events import Answered, Usage
 from holdfast.testing import FakeUpstream, Script, says
 from holdfast.wire.anthropic.dialect import kept_thought, read_thought
 from holdfast.wire.google.dialect import kept_signature, read_signature
-from tests.models.talking import answered, heard
-from tests.models.tongues import TONGUES, sealed
+from tests.models.conversations import answered, heard
+from tests.models.wires import TONGUES, sealed
 
 HELLO: Any = [{"role": "user", "content": "Hi"}]
 USAGE = Usage(input_tokens=90, cached_tokens=30, output_tokens=40, reasoning_tokens=2)

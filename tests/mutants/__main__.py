@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.mutants.catalogue import ROOMS, Mutant, mutants_of
-from tests.mutants.hunting import hunt
+from tests.mutants.hunt import hunt
 
 
 def main(arguments: Sequence[str]) -> int:

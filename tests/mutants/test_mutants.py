@@ -6,7 +6,7 @@ import pytest
 
 from tests.mutants.__main__ import main
 from tests.mutants.catalogue import ROOMS, Edit, Mutant, mutants_of
-from tests.mutants.hunting import hunt
+from tests.mutants.hunt import hunt
 
 MUTANTS = [each for room in ROOMS for each in mutants_of(room) if each.edits]
 

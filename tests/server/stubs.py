@@ -38,7 +38,7 @@ from holdfast.store.memory_store import MemoryStore
 from holdfast.store.store import Store
 from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.wire.problems import BusyStatus
-from tests.server.conforming import demand_described
+from tests.server.conformance import demand_described
 
 SILENT = Policy()
 

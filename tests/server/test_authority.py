@@ -37,7 +37,7 @@ from holdfast.tools.mcp.toolset import spec_of
 from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.toolsets.filesystem import FilesystemToolset
 from tests.server.stubs import Answer, HeldTool, Serving, StubDirectory, StubTools, serving
-from tests.tools.running import Blobs, call_of
+from tests.tools.tool_calls import Blobs, call_of
 
 Outcome: TypeAlias = Literal["deny", "ask", "allow"]
 Claim: TypeAlias = Literal["allow", "ask", "deny", "granted", "read_only", "approve"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing import FakeUpstream
-from tests.models.tongues import CALLS, SIGNATURE, TONGUES, Tongue
+from tests.models.wires import CALLS, SIGNATURE, TONGUES, Tongue
 from tests.server.stubs import HeldTool, agent, serving
 
 HISTORY = {

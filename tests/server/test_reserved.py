@@ -29,8 +29,8 @@ from holdfast.tools.tool import Json
 from holdfast.tools.toolsets.filesystem import FilesystemToolset
 from holdfast.tools.toolsets.script import passed_on
 from tests.server.stubs import serving
-from tests.tools.running import Blobs, call_of, said
 from tests.tools.sandboxes import run, sandbox
+from tests.tools.tool_calls import Blobs, call_of, said
 
 AGENT = """
 permissions: {allow: [write_file, edit_file, create_directory]}

@@ -9,7 +9,7 @@ from openai.types.responses.response_create_params import ResponseCreateParamsBa
 from openai.types.responses.response_includable import ResponseIncludable
 
 from holdfast.testing import FakeUpstream
-from tests.models.talking import model_at
+from tests.models.conversations import model_at
 from tests.server.stubs import agent, serving
 
 SCHEMA = {"type": "object", "properties": {}, "additionalProperties": False}

@@ -18,8 +18,8 @@ from holdfast.tools.hooks import run_hook
 from holdfast.tools.mcp.config import Stdio
 from holdfast.tools.sandbox.backend import Kind
 from holdfast.tools.tool import Json, Tool
-from tests.tools.running import Blobs, call_of, said
 from tests.tools.sandboxes import sandbox
+from tests.tools.tool_calls import Blobs, call_of, said
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 

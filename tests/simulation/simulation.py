@@ -32,12 +32,12 @@ from holdfast.store.store import Store
 from holdfast.store.verification.verification import Finding, verify
 from tests.simulation.clients import DEADLINES_S, TENANT, Client, Habits, Request
 from tests.simulation.faults import VERY_SLOW_S, Freeze, Weather, is_odd
-from tests.simulation.finding import find_all
 from tests.simulation.hasty import HastyClient
 from tests.simulation.history import Recording
 from tests.simulation.loop import Places, SimulatedLoop, run
 from tests.simulation.persistent import PersistentClient
 from tests.simulation.plays import Temper, new_play
+from tests.simulation.seed_search import find_all
 from tests.simulation.world import EPOCH_MS, Node, World
 
 Home: TypeAlias = Literal["memory", "sqlite"]

@@ -12,8 +12,8 @@ from holdfast.models.model import ModelFailed
 from holdfast.models.providers.google import GoogleModel
 from holdfast.testing import Cassette, CassetteMissed, FakeUpstream, Reply, refuses
 from holdfast.testing.cassette import Body, asked, difference
-from tests.models.talking import answered, heard, model_at, prompt
-from tests.models.tongues import TONGUES, Tongue
+from tests.models.conversations import answered, heard, model_at, prompt
+from tests.models.wires import TONGUES, Tongue
 
 KEY = "sk-very-secret"
 

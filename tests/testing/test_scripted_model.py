@@ -11,7 +11,7 @@ from holdfast.core.turns.deltas import CallDelta, FinishDelta, ReasoningDelta, T
 from holdfast.core.turns.events import Usage
 from holdfast.models.model import Model, ModelFailed
 from holdfast.testing import Gate, ScriptedModel, fails, says
-from tests.models.talking import heard, prompt
+from tests.models.conversations import heard, prompt
 
 
 async def test_it_says_what_it_is_told_to_and_remembers_what_it_was_asked() -> None:

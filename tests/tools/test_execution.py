@@ -18,7 +18,7 @@ from holdfast.core.turns.events import Change, MemoryAdded, MemoryDeleted, State
 from holdfast.errors import StoreUnavailable
 from holdfast.tools.execution import clean, execute
 from holdfast.tools.tool import ToolOutput, ToolRun
-from tests.tools.running import Blobs, Doing, call_of, said
+from tests.tools.tool_calls import Blobs, Doing, call_of, said
 
 decoder: Decoder[ToolOutput] = Decoder(ToolOutput)
 

@@ -21,7 +21,7 @@ from holdfast.tools.execution import execute
 from holdfast.tools.function import FunctionTool, FunctionToolset, parse_docstring, tool
 from holdfast.tools.schema import InvalidArguments, InvalidTool, parse_arguments
 from holdfast.tools.tool import Json, ToolOutput, ToolRun
-from tests.tools.running import KEY, Blobs, call_of, said
+from tests.tools.tool_calls import KEY, Blobs, call_of, said
 
 
 class Point(Struct):

@@ -25,7 +25,7 @@ from holdfast.tools.mcp.peer import (
 from holdfast.tools.mcp.toolset import McpToolset
 from holdfast.tools.schema import InvalidTool
 from holdfast.tools.tool import Json, ToolOutput
-from tests.tools.running import Blobs, call_of, said
+from tests.tools.tool_calls import Blobs, call_of, said
 
 ANY = '{"type":"object"}'
 

@@ -20,7 +20,7 @@ from holdfast.tools.mcp.toolset import McpToolset, _Progress
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.tool import Json, Tool, ToolOutput
 from tests.tools import mcp_means as means
-from tests.tools.running import KEY, Blobs, Pipe, call_of, leap, said
+from tests.tools.tool_calls import KEY, Blobs, Pipe, call_of, leap, said
 
 pytestmark = pytest.mark.slow
 

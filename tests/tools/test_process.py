@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.tools.process import MARK, Capture, Exit, _marked, run_command
-from tests.tools.running import Lifeline, leap
+from tests.tools.tool_calls import Lifeline, leap
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from holdfast import limits
 from holdfast.tools.files.reserved_files import Names, Reserved
 from holdfast.tools.sandbox.backend import Kind
 from holdfast.tools.sandbox.sandbox import Cell, Sandbox
-from tests.tools.running import Lifeline
 from tests.tools.sandboxes import ENVIRONMENT, run, sandbox
+from tests.tools.tool_calls import Lifeline
 
 KINDS: tuple[Kind, ...] = ("landlock", "bubblewrap")
 AS_ROOT = os.getuid() == 0

@@ -22,8 +22,8 @@ from holdfast.tools.sandbox.sandbox import (
 )
 from holdfast.tools.tool import ToolOutput
 from holdfast.tools.toolsets.shell import ShellToolset
-from tests.tools.running import Blobs, call_of, said
 from tests.tools.sandboxes import ENVIRONMENT
+from tests.tools.tool_calls import Blobs, call_of, said
 
 NOTHING = Backend(kind="none", why="this is a toaster")
 NEW = Backend(kind="landlock", abi=7)

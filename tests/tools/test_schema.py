@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.tools.schema import InvalidArguments, InvalidTool, checked, parse_arguments
 from holdfast.tools.tool import ToolSpec
-from tests.tools.running import spec
+from tests.tools.tool_calls import spec
 
 SCHEMA = """{"type": "object", "properties": {
     "city": {"type": "string"}, "days": {"type": "integer", "minimum": 1},

@@ -26,7 +26,7 @@ from holdfast.store.verification.verification import Finding, verify
 from tests.postgres import Server as Database
 from tests.torture.campaign import Figures, Progress, Run
 from tests.torture.postgres import on_disk
-from tests.torture.serving import say, serving
+from tests.torture.server_process import say, serving
 
 TENANT = Tenant("local")
 CLIENTS = 16

@@ -26,7 +26,7 @@ from holdfast.store.outcomes import Taken
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from tests.crash.audit import audit
-from tests.crash.serving import ACME, Answer, Plan, Poll, Server, plans_of
+from tests.crash.turn_server import ACME, Answer, Plan, Poll, Server, plans_of
 from tests.crash.worker import Inspection, Pipe, new_minter, random_plan, serve_forks
 
 TTL_MS = 1_000

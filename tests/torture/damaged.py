@@ -26,7 +26,7 @@ from holdfast.store.sqlite import SqliteStore
 from tests.repository import ROOT
 from tests.store.sqlite.flips import PAGE_BYTES, flip
 from tests.torture.campaign import Figures, Progress, Run
-from tests.torture.serving import Served, say
+from tests.torture.server_process import Served, say
 
 Serve = Callable[[], AbstractAsyncContextManager[Served]]
 """Starts a server on the store."""

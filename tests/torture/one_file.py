@@ -22,7 +22,7 @@ import aiohttp
 
 from tests.repository import ROOT
 from tests.torture.replicas.older import described, older_tree
-from tests.torture.serving import say, serving
+from tests.torture.server_process import say, serving
 
 CLIENTS, MESSAGES, KILLS = 12, 25, 6
 EVERY_S = 2.0

@@ -28,7 +28,7 @@ from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
 from tests.crash.kills import Ledger, Tally
-from tests.crash.serving import TTL_MS, Server
+from tests.crash.turn_server import TTL_MS, Server
 from tests.crash.worker import new_minter
 from tests.crash.zygote import Child, Zygote
 from tests.postgres import SAFE, give_away, wipe

@@ -36,7 +36,7 @@ from holdfast.store.store_url import open_store
 from holdfast.store.verification.verification import Finding, verify
 from tests.torture import damaged
 from tests.torture.campaign import Campaign, Figures, Progress, Run, play_all
-from tests.torture.serving import HOLDFAST, Served, say, serving
+from tests.torture.server_process import HOLDFAST, Served, say, serving
 
 MB = 1 << 20
 HISTORIES = 8

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.turns.deltas import Delta, TextDelta
 from holdfast.wire.openai.chat.stream_parser import Garbled
-from tests.models.tongues import TONGUES, Tongue
+from tests.models.wires import TONGUES, Tongue
 
 WORDS = {
     "chat": b'{"choices":[{"delta":{"content":"%b"}}]}',

@@ -12,7 +12,7 @@ from holdfast.agents.file.document import read_document
 from holdfast.agents.file.schema import DESCRIPTIONS, agent_file_schema
 from tests import repository
 from tests.agents.file.test_agent_file import NOT_YET, in_agent, in_model, in_script
-from tests.agents.judging import real_files
+from tests.agents.file_rules import real_files
 
 PUBLISHED = repository.ROOT / "docs/reference/agent-file.schema.json"
 SCHEMA: dict[str, Any] = msgspec.json.decode(agent_file_schema())

@@ -18,7 +18,7 @@ from holdfast.tools.tool import Toolset, instruction_of
 from holdfast.tools.toolset_choice import ChosenToolset
 from holdfast.tools.toolsets.todo import INSTRUCTION
 from tests import markdown, repository
-from tests.tools.running import Blobs, call_of, said
+from tests.tools.tool_calls import Blobs, call_of, said
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "TOKEN": "s3cret", "OPENAI_API_KEY": "sk-other"}
 

@@ -10,7 +10,7 @@ from holdfast.agents.file import versions
 from holdfast.agents.file.document import Document, Node, Where, read_document
 from holdfast.agents.file.versions import CURRENT, STEPS, NotRead
 from tests.agents.file.test_agent_file import SMALL, in_agent, problems, read, warnings
-from tests.agents.judging import judge, real_files
+from tests.agents.file_rules import judge, real_files
 
 READ = (*STEPS, CURRENT)
 

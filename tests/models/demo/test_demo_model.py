@@ -20,7 +20,7 @@ from holdfast.models.demo.demo_model import DemoModel
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.wire.openai.chat.messages import ChatDialect
 from tests.core.builders import call, note, result, said, user
-from tests.models.talking import heard, prompt
+from tests.models.conversations import heard, prompt
 
 CLOCK = ToolDefinition(
     name="get_clock", description="Says the time.", parameters='{"type":"object"}'

@@ -14,7 +14,7 @@ from holdfast.models.demo.demo_model import DemoModel
 from holdfast.models.model import Prompt
 from holdfast.wire.openai.chat.messages import ChatDialect
 from tests.core.builders import call, mint, note, result, said, summary, user
-from tests.models.talking import heard
+from tests.models.conversations import heard
 
 
 async def summed_up(*items: Item, before: str = "", portion_bytes: int = 100_000) -> str:

@@ -21,7 +21,7 @@ from holdfast.models.providers.anthropic import (
 from holdfast.testing import FakeUpstream, Reply, refuses
 from holdfast.wire.anthropic.dialect import AnthropicDialect
 from tests.core.builders import said
-from tests.models.talking import heard
+from tests.models.conversations import heard
 
 OLD, MIDDLE, NEW = "claude-sonnet-4-20250514", "claude-sonnet-4-6", "claude-opus-5-5"
 HELLO = b'{"role":"user","content":[{"type":"text","text":"Hi"}]}'

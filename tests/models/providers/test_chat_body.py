@@ -13,7 +13,7 @@ from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
 from holdfast.models.model import Prompt
 from holdfast.models.providers.chat_body import OTHERS, Style, request_body
-from tests.models.talking import prompt
+from tests.models.conversations import prompt
 
 STYLE = Style(model="m")
 LOOK = ToolDefinition(

@@ -12,7 +12,7 @@ from holdfast.errors import InvalidValue
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.models.providers.google import GoogleModel, GoogleStyle, GoogleWire, request_body
 from holdfast.testing import FakeUpstream, Reply, refuses
-from tests.models.talking import heard
+from tests.models.conversations import heard
 
 OLD, MIDDLE, NEW = "gemini-2.0-flash", "gemini-2.5-pro", "gemini-3-flash-preview"
 HELLO = b'{"role":"user","parts":[{"text":"Hi"}]}'

@@ -19,7 +19,7 @@ from holdfast.models.http.http_model import Timeouts
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, fails, refuses, says
-from tests.models.talking import answered, heard, model_at, prompt
+from tests.models.conversations import answered, heard, model_at, prompt
 
 USAGE = Usage(input_tokens=9, cached_tokens=3, output_tokens=4, reasoning_tokens=1)
 

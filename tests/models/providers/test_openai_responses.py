@@ -10,7 +10,7 @@ import pytest
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.models.model import Prompt
 from holdfast.models.providers.openai_responses import ResponsesStyle, ResponsesWire, request_body
-from tests.models.tongues import SIGNATURE, sealed
+from tests.models.wires import SIGNATURE, sealed
 
 HELLO = b'{"role":"user","content":"Hi"}'
 LOOK = ToolDefinition(name="look", description="Look.", parameters='{"type":"object"}')

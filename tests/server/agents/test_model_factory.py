@@ -12,7 +12,7 @@ from holdfast.models.http.http_model import HttpModel
 from holdfast.models.servers import SERVERS, Server
 from holdfast.server.agents.model_factory import Models
 from holdfast.testing import FakeUpstream
-from tests.models.talking import heard, prompt
+from tests.models.conversations import heard, prompt
 
 KEYS = {name: f"secret-of-{name}" for each in SERVERS.values() for name in each.token_keys}
 

@@ -20,7 +20,7 @@ from holdfast.testing import ScriptedModel, says
 from tests import repository
 from tests.core.builders import new_minter
 from tests.server.api.test_approvals import careful
-from tests.server.conforming import described
+from tests.server.conformance import described
 from tests.server.stubs import Answer, HeldTool, Serving, agent, serving
 from tests.store.contract.test_grants import granted
 

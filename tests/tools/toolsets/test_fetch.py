@@ -18,7 +18,7 @@ from holdfast.tools.toolsets.fetch import FetchToolset
 from holdfast.tools.web.address_guard import WEB_PORTS, Domains, FetchFailed, Guard
 from holdfast.tools.web.page_text import page_text
 from tests.agents.web import Web, serving
-from tests.tools.running import Blobs, call_of, said
+from tests.tools.tool_calls import Blobs, call_of, said
 
 
 @pytest.fixture

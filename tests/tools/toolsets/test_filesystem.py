@@ -18,7 +18,7 @@ from holdfast.tools.files.reserved_files import Held
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.tool import Json, ToolOutput
 from holdfast.tools.toolsets.filesystem import FilesystemToolset
-from tests.tools.running import Blobs, call_of, said
+from tests.tools.tool_calls import Blobs, call_of, said
 
 SECRET = "the crown jewels"
 

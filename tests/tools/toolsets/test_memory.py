@@ -7,7 +7,7 @@ from holdfast.tools.execution import execute
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.tool import Json, ToolOutput
 from holdfast.tools.toolsets.memory import MEMORIES_MAX, MemoryToolset
-from tests.tools.running import Blobs, call_of, said
+from tests.tools.tool_calls import Blobs, call_of, said
 
 
 async def ran(

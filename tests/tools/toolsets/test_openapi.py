@@ -28,7 +28,7 @@ from holdfast.tools.toolsets.openapi_document import (
 from holdfast.tools.web.address_guard import Guard
 from holdfast.tools.web.web_client import as_written
 from tests.agents.web import Web, serving
-from tests.tools.running import Blobs, call_of, said
+from tests.tools.tool_calls import Blobs, call_of, said
 
 PET: Json = {
     "type": "object",

@@ -20,7 +20,7 @@ from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.schema import InvalidArguments, InvalidTool, parse_arguments
 from holdfast.tools.tool import Json, ToolOutput
 from holdfast.tools.toolsets.script import Script, ScriptTool, ScriptToolset, as_variables, in_words
-from tests.tools.running import KEY, Blobs, call_of, said
+from tests.tools.tool_calls import KEY, Blobs, call_of, said
 
 TEXT: Json = {"type": "string"}
 

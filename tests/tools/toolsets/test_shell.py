@@ -15,7 +15,7 @@ from holdfast.tools.execution import execute
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.tool import Json, Tool, ToolOutput
 from holdfast.tools.toolsets.shell import ShellToolset
-from tests.tools.running import Blobs, Pipe, call_of, leap, said
+from tests.tools.tool_calls import Blobs, Pipe, call_of, leap, said
 
 OURS = {"PATH": os.environ["PATH"], "HOME": "/people/ada", "OPENAI_API_KEY": "sk-secret"}
 

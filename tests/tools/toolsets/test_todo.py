@@ -22,7 +22,7 @@ from holdfast.tools.toolsets.todo import (
     added,
     updated,
 )
-from tests.tools.running import Blobs, call_of, said
+from tests.tools.tool_calls import Blobs, call_of, said
 
 
 async def ran(state: dict[str, str], name: str, **arguments: Json) -> ToolOutput:

@@ -19,8 +19,8 @@ from holdfast.ids import CallId, IdempotencyKey, SessionKey, Tenant, TurnId
 from holdfast.store.store_url import open_store
 from holdfast.store.verification.verification import Finding, verify
 from tests.postgres import Server
-from tests.simulation.finding import find_all
 from tests.simulation.history import Effect, FoundSession, Recording
+from tests.simulation.seed_search import find_all
 from tests.torture import backups
 from tests.torture.replicas.agent import read_log
 from tests.torture.replicas.clients import PATIENCE_S, Clients, Clock

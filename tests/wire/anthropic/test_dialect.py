@@ -37,7 +37,7 @@ from holdfast.ids import MessageId, NoteId
 from holdfast.wire.anthropic.dialect import AnthropicDialect, kept_thought, with_breakpoint
 from holdfast.wire.anthropic.stream_parser import AnthropicHearing, hear_whole
 from holdfast.wire.openai.chat.stream_parser import Failing
-from tests.wire.telling import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
+from tests.wire.histories import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
 
 
 def spoken(*items: Item) -> Any:

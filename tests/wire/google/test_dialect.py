@@ -35,7 +35,7 @@ from holdfast.wire.anthropic.dialect import kept_thought
 from holdfast.wire.google.dialect import UNSIGNED, GoogleDialect, kept_signature
 from holdfast.wire.google.stream_parser import GoogleHearing, hear_whole, read_error
 from holdfast.wire.openai.chat.stream_parser import Failing
-from tests.wire.telling import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
+from tests.wire.histories import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
 
 
 def spoken(*items: Item, signed: bool = False) -> Any:

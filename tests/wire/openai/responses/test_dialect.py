@@ -31,7 +31,7 @@ from holdfast.wire.anthropic.dialect import kept_thought
 from holdfast.wire.openai.chat.stream_parser import Failing
 from holdfast.wire.openai.responses.dialect import ResponsesDialect, kept_reasoning
 from holdfast.wire.openai.responses.stream_parser import ResponsesHearing, hear_whole
-from tests.wire.telling import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
+from tests.wire.histories import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
 
 SEALED = (
     b'{"type":"reasoning","id":"rs_1","summary":[],"status":"completed","encrypted_content":"x"}'

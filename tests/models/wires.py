@@ -26,7 +26,7 @@ from holdfast.wire.google.stream_parser import GoogleHearing
 from holdfast.wire.openai.chat.stream_parser import ChatHearing
 from holdfast.wire.openai.responses.dialect import kept_reasoning
 from holdfast.wire.openai.responses.stream_parser import ResponsesHearing
-from tests.models.talking import answered, model_at
+from tests.models.conversations import answered, model_at
 
 SIGNATURE = "EqoBCkgIARABGAIiQL8+/Ås=="
 CALLS = [("look", '{"wo": "Ås", "n": [1, 2]}', "call_1"), ("fly", '{"to":"Bodø"}', "call_2")]

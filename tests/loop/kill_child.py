@@ -1,4 +1,4 @@
-"""A turn that is killed at every point, one process after the other: `python -m tests.loop.killing FOLDER MODE`.
+"""A turn that is killed at every point, one process after the other: `python -m tests.loop.kill_child FOLDER MODE`.
 
 For each point a process begins a turn on a store of its own and is killed there by `kill -9`, from inside, so that
 the point is exact; another one starts on what is left, as a server would, and tells what became of the turn. Both
