@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.identity import (
     Ambiguous,
-    Found,
+    FoundSource,
     Match,
     NotFound,
     exact_identity,
@@ -21,12 +21,12 @@ from holdfast.core.identity import (
 HTTPS = "https://agents.example.com/team/butler.yaml"
 
 
-def exactly(key: str) -> Found:
-    return Found(key=key, exact=True)
+def exactly(key: str) -> FoundSource:
+    return FoundSource(key=key, exact=True)
 
 
-def moved_to(key: str) -> Found:
-    return Found(key=key, exact=False)
+def moved_to(key: str) -> FoundSource:
+    return FoundSource(key=key, exact=False)
 
 
 FINDS: dict[str, tuple[str, list[str], Match]] = {
@@ -170,7 +170,7 @@ def test_what_has_left_the_house_is_found_again(key: str) -> None:
     out = portable_key(key)
     assert portable_key(out) == out
     if ":" not in out.rpartition("/")[2]:
-        assert isinstance(find_source(out, [key]), Found)
+        assert isinstance(find_source(out, [key]), FoundSource)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_a_source_is_found_only_if_it_is_the_only_one_that_it_can_be(
     decoded = {key for key in keys if exact_identity(key) == exact_identity(wanted)}
     same_address = {key for key in keys if stable_identity(key) == stable_identity(wanted)}
     match found:
-        case Found():
+        case FoundSource():
             candidates = decoded if found.exact else same_address
             assert found.key == wanted in keys or candidates == {found.key}
             assert found.exact or not decoded

@@ -19,7 +19,7 @@ from holdfast.core.history.conversation import (
     seen_by_people,
 )
 from holdfast.core.history.reconciliation import Fresh, Incoming, NothingNew, reconcile
-from holdfast.core.identity import Ambiguous, Found, NotFound, find_source
+from holdfast.core.identity import Ambiguous, FoundSource, NotFound, find_source
 from holdfast.core.items import Interruption, Item, Text, ToolResult, text_of
 from holdfast.core.turns import events as ev
 from holdfast.errors import IllegalEvent
@@ -152,8 +152,8 @@ OLD, NEW = (
 
 
 def test_the_server_restarts_with_a_new_version_of_an_agent_and_sessions_find_it() -> None:
-    assert find_source(OLD, [NEW, "pilot.yaml"]) == Found(key=NEW, exact=False)
-    assert find_source(OLD, [NEW, OLD]) == Found(key=OLD, exact=True)
+    assert find_source(OLD, [NEW, "pilot.yaml"]) == FoundSource(key=NEW, exact=False)
+    assert find_source(OLD, [NEW, OLD]) == FoundSource(key=OLD, exact=True)
 
 
 def test_a_session_whose_agent_is_gone_or_cannot_be_told_apart_is_refused_not_guessed() -> None:

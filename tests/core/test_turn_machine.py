@@ -46,12 +46,12 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.closure import advanced, closing, resuming
 from holdfast.core.turns.deltas import (
     Accumulator,
-    CallDelta,
     Delta,
     ExtraDelta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from holdfast.core.turns.effects import wanted
@@ -94,8 +94,8 @@ texts = st.sampled_from(["Hi", "there.", " ", "\n", "ø", "{}", '{"a":', "1}"])
 places = st.integers(0, 2)
 extra = Opaque(owner="demo", json='"signed"')
 deltas: st.SearchStrategy[Delta] = st.one_of(
-    st.builds(CallDelta, index=places, name=st.sampled_from(["fly", "look"]), arguments=texts),
-    st.builds(CallDelta, index=places, arguments=texts),
+    st.builds(ToolCallDelta, index=places, name=st.sampled_from(["fly", "look"]), arguments=texts),
+    st.builds(ToolCallDelta, index=places, arguments=texts),
     st.builds(TextDelta, text=texts, index=places, refusal=st.booleans()),
     st.builds(ReasoningDelta, text=texts, index=places),
     st.builds(ExtraDelta, kind=st.sampled_from(["reasoning", "call"]), extra=st.just(extra)),
@@ -295,7 +295,7 @@ class TurnMachine(RuleBasedStateMachine):
         if calls:
             self.ask(branch)
             for n in range(calls):
-                self.happens(*self.models[branch.path].events(CallDelta(index=n, name="fly")))
+                self.happens(*self.models[branch.path].events(ToolCallDelta(index=n, name="fly")))
             self.conclude(data, branch.path)
 
     @when(speaking)

@@ -10,7 +10,7 @@ import pytest
 from holdfast import limits
 from holdfast.core.items import Opaque, Text, TurnLimits
 from holdfast.core.turns import events as ev
-from holdfast.core.turns.deltas import CallDelta, Delta, ExtraDelta, FinishDelta, TextDelta
+from holdfast.core.turns.deltas import Delta, ExtraDelta, FinishDelta, TextDelta, ToolCallDelta
 from holdfast.core.turns.effects import Close, Finish, wanted
 from holdfast.errors import Superseded, TurnFailed
 from holdfast.models.model import ModelFailed, Prompt
@@ -275,7 +275,7 @@ async def test_an_answer_without_words_is_an_answer() -> None:
 
 
 async def test_a_call_without_a_name_is_not_one() -> None:
-    script = Script(CallDelta(index=0, arguments="{}"), FinishDelta(finish="tool_calls"))
+    script = Script(ToolCallDelta(index=0, arguments="{}"), FinishDelta(finish="tool_calls"))
     turn = await Stage(agent("butler", script)).play("Go")
     assert turn.turn.complete
 

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core.codec import Value
 from holdfast.core.items import Opaque
 from holdfast.core.turns import events as ev
-from holdfast.core.turns.deltas import CallDelta, Delta, ExtraDelta, ReasoningDelta
+from holdfast.core.turns.deltas import Delta, ExtraDelta, ReasoningDelta, ToolCallDelta
 from holdfast.core.turns.events import Usage
 from holdfast.models.model import Hearing, Model, ModelFailed
 from holdfast.models.providers.anthropic import AnthropicModel
@@ -97,7 +97,7 @@ def _google_script() -> Script:
     said = thinking((0, kept_signature(SIGNATURE)), usage=usage).steps
     signed = ExtraDelta(kind="call", index=0, extra=kept_signature("c2ln"))
     closing = ExtraDelta(kind="message", index=0, extra=kept_signature("Z2lz"))
-    calls_at = next(n for n, step in enumerate(said) if isinstance(step, CallDelta))
+    calls_at = next(n for n, step in enumerate(said) if isinstance(step, ToolCallDelta))
     return Script(
         *said[:calls_at], closing, *said[calls_at : calls_at + 3], signed, *said[calls_at + 3 :]
     )

@@ -20,7 +20,13 @@ from google import genai
 from google.genai import types
 
 from holdfast.core.items import AssistantMessage, Reasoning, Refusal, Text, ToolCall
-from holdfast.core.turns.deltas import CallDelta, ExtraDelta, FinishDelta, ReasoningDelta, TextDelta
+from holdfast.core.turns.deltas import (
+    ExtraDelta,
+    FinishDelta,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+)
 from holdfast.core.turns.events import Answered, Usage
 from holdfast.testing import FakeUpstream, Script, says
 from holdfast.wire.anthropic.dialect import kept_thought, read_thought
@@ -314,7 +320,7 @@ class Google(Witness):
             ReasoningDelta(text="so."),
             TextDelta(text="Cold."),
             ExtraDelta(kind="message", extra=kept_signature(SIGNATURE)),
-            CallDelta(index=0, call_id="call_1", name="look", arguments="{}"),
+            ToolCallDelta(index=0, call_id="call_1", name="look", arguments="{}"),
             ExtraDelta(kind="call", extra=kept_signature(SIGNATURE)),
             FinishDelta(finish="tool_calls"),
         ),

@@ -130,7 +130,7 @@ OTHERWISE = {
         ("ChatChunk", chat.ChatCompletionChunk),
         ("ChunkChoice", chat_completion_chunk.Choice),
         ("Delta", chat_completion_chunk.ChoiceDelta),
-        ("CallDelta", chat_completion_chunk.ChoiceDeltaToolCall),
+        ("ToolCallDelta", chat_completion_chunk.ChoiceDeltaToolCall),
         ("ResponseObject", responses.Response),
         ("ResponseUsage", ResponseUsage),
         ("ResponseError", responses.ResponseError),

@@ -7,7 +7,13 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.core.turns.deltas import CallDelta, FinishDelta, ReasoningDelta, TextDelta, UsageDelta
+from holdfast.core.turns.deltas import (
+    FinishDelta,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
 from holdfast.core.turns.events import Usage
 from holdfast.models.model import Model, ModelFailed
 from holdfast.testing import Gate, ScriptedModel, fails, says
@@ -38,12 +44,12 @@ async def test_it_thinks_refuses_and_calls() -> None:
         ReasoningDelta(text="Hm"),
         TextDelta(text="Hi"),
         TextDelta(text="No", refusal=True),
-        CallDelta(index=0, call_id="call_0", name="a"),
-        CallDelta(index=0, arguments="{"),
-        CallDelta(index=0, arguments="}"),
-        CallDelta(index=1, call_id="mine", name="b"),
-        CallDelta(index=1, arguments="["),
-        CallDelta(index=1, arguments="1]"),
+        ToolCallDelta(index=0, call_id="call_0", name="a"),
+        ToolCallDelta(index=0, arguments="{"),
+        ToolCallDelta(index=0, arguments="}"),
+        ToolCallDelta(index=1, call_id="mine", name="b"),
+        ToolCallDelta(index=1, arguments="["),
+        ToolCallDelta(index=1, arguments="1]"),
         FinishDelta(finish="tool_calls"),
     ]
 

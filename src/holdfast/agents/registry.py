@@ -35,7 +35,7 @@ from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.identity import (
     Ambiguous,
-    Found,
+    FoundSource,
     NotFound,
     find_source,
     portable_key,
@@ -286,7 +286,7 @@ class Registry:
                 raise AgentAmbiguous(agent, source=place, candidates=variants)
             case NotFound():
                 raise AgentNotFound(agent, source=place, why="that source is not served any more")
-            case Found(key=key) if self._live[key].current is not None:
+            case FoundSource(key=key) if self._live[key].current is not None:
                 return self._live[key]
             case _:
                 raise AgentNotFound(agent, source=place, why="that source cannot be loaded now")

@@ -26,7 +26,7 @@ from holdfast.core.codec import Value
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-class Found(Value):
+class FoundSource(Value):
     """The session continues with this live source. `exact` is False if only its address changed."""
 
     key: str
@@ -45,18 +45,18 @@ class NotFound(Value):
     key: str
 
 
-Match: TypeAlias = Found | Ambiguous | NotFound
+Match: TypeAlias = FoundSource | Ambiguous | NotFound
 
 
 def find_source(wanted: str, live: Iterable[str]) -> Match:
     """Find the live source that a session with source key `wanted` continues with."""
     keys = tuple(dict.fromkeys(live))
     if wanted in keys:
-        return Found(key=wanted, exact=True)
+        return FoundSource(key=wanted, exact=True)
     for identity, is_exact in ((exact_identity, True), (stable_identity, False)):
         same = tuple(key for key in keys if identity(key) == identity(wanted))
         if len(same) == 1:
-            return Found(key=same[0], exact=is_exact)
+            return FoundSource(key=same[0], exact=is_exact)
         if same:
             return Ambiguous(keys=same)
     return NotFound(key=wanted)

@@ -21,11 +21,11 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.core.turns.deltas import (
-    CallDelta,
     Delta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from holdfast.core.turns.events import Finish, Parameters, Usage
@@ -97,9 +97,9 @@ def says(
     for n, (name, arguments, *given) in enumerate(asked):
         half = len(arguments) // 2
         steps += (
-            CallDelta(index=n, call_id=given[0] if given else f"call_{n}", name=name),
-            CallDelta(index=n, arguments=arguments[:half]),
-            CallDelta(index=n, arguments=arguments[half:]),
+            ToolCallDelta(index=n, call_id=given[0] if given else f"call_{n}", name=name),
+            ToolCallDelta(index=n, arguments=arguments[:half]),
+            ToolCallDelta(index=n, arguments=arguments[half:]),
         )
     if usage is not None:
         steps.append(UsageDelta(usage=usage))

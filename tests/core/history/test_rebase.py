@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.core.history.checks import check_turn
 from holdfast.core.history.conversation import SettingsChanged, Snapshot
-from holdfast.core.history.rebase import Stale, rebased
+from holdfast.core.history.rebase import StaleRequest, rebased
 from holdfast.core.history.reconciliation import Fresh, Incoming, IncomingCall, reconcile
 from holdfast.core.items import SessionSettings, Text, ToolCall, ToolResult, TurnLimits, UserMessage
 from holdfast.core.turns.events import TurnRequest
@@ -104,7 +104,7 @@ def test_results_are_for_the_very_calls_that_they_were_brought_for() -> None:
     moved = with_turn(head, result(waiting))
     for there in (moved, waiting_for(moved, call("fly", waits_for="client"))):
         stale = rebased(request, there, mint)
-        assert isinstance(stale, Stale) and stale.code == "unknown_tool_call"
+        assert isinstance(stale, StaleRequest) and stale.code == "unknown_tool_call"
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -115,7 +115,7 @@ def test_a_decision_is_about_the_very_calls_that_it_was_made_for(allowed: bool) 
     assert on(head, request) == request
     moved = with_turn(head, result(waiting, outcome="refused"))
     stale = rebased(request, moved, mint)
-    assert isinstance(stale, Stale) and stale.code == "approval_closed"
+    assert isinstance(stale, StaleRequest) and stale.code == "approval_closed"
 
 
 def test_whoever_goes_on_with_the_agent_goes_on_with_the_one_of_now() -> None:
@@ -131,7 +131,7 @@ def test_whoever_goes_on_with_the_agent_goes_on_with_the_one_of_now() -> None:
 def test_a_session_that_others_have_begun_is_theirs() -> None:
     request = msgspec.structs.replace(asks(new_session(), says()), source_key="agents/chef.yaml")
     stale = rebased(request, TALK, mint)
-    assert isinstance(stale, Stale) and stale.code == "agent_mismatch"
+    assert isinstance(stale, StaleRequest) and stale.code == "agent_mismatch"
     # Asked later, it was decided whose it is; the same source may have another address.
     later = msgspec.structs.replace(asks(TALK, says()), source_key="agents/butler.yaml?v=2")
     assert on(TALK, later).source_key == later.source_key
@@ -153,7 +153,7 @@ def test_what_a_later_request_has_brought_is_not_said_again_whatever_waits_by_th
     request = asks(waits(call("tell", waits_for="client")), says("Oslo?"))
     overtaken = with_turn(TALK, user("Oslo?"), user("Rome?"))
     stale = rebased(msgspec.structs.replace(request, base=TALK.version), overtaken, mint)
-    assert isinstance(stale, Stale) and stale.code == "no_new_user_message"
+    assert isinstance(stale, StaleRequest) and stale.code == "no_new_user_message"
 
 
 FOREIGN = (

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.history.conversation import Snapshot
-from holdfast.core.history.rebase import Stale, rebased
+from holdfast.core.history.rebase import StaleRequest, rebased
 from holdfast.core.history.reconciliation import Fresh, Incoming, is_steered_again, reconcile
 from holdfast.core.history.resends import Arrival, Overtaken, arrival
 from holdfast.core.items import Item, ToolResult, UserMessage, plain_text, text_of
@@ -230,7 +230,7 @@ def test_what_was_said_before_a_request_came_does_not_overtake_it() -> None:
         turn_id=mint(TurnId), base=Version(0), input=(user("yes"),), came_ms=NOON_MS + 1
     )
     opened = rebased(request, msgspec.structs.replace(session, source_key=""), mint)
-    assert not isinstance(opened, Stale) and opened.input == request.input
+    assert not isinstance(opened, StaleRequest) and opened.input == request.input
 
 
 def test_a_turn_that_has_said_something_since_a_request_came_had_not_ended_by_then() -> None:
@@ -520,7 +520,7 @@ class Server:
     def _begin(self, request: Request) -> None:
         if request.queued is not None:
             opened = rebased(request.queued, self.session, mint)
-            if not isinstance(opened, Stale):
+            if not isinstance(opened, StaleRequest):
                 self.open = Open([request.text], opened.input)
             return
         found = reconcile(self.session, request.told, mint, since=Arrival(version=request.since))
@@ -653,7 +653,7 @@ def test_a_queued_request_keeps_what_only_its_client_has_said() -> None:
         source_key="agents/butler.yaml",
     )
     opened = rebased(request, session, mint)
-    assert not isinstance(opened, Stale)
+    assert not isinstance(opened, StaleRequest)
     assert opened.input == request.input[1:]
     assert rebased(msgspec.structs.replace(request, base=Version(1)), session, mint) == (
         msgspec.structs.replace(

@@ -20,12 +20,12 @@ from holdfast.core.items import (
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.deltas import (
     Accumulator,
-    CallDelta,
     Delta,
     ExtraDelta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from holdfast.core.turns.draft import Draft
@@ -93,30 +93,30 @@ HEARD: list[tuple[str, list[Delta], list[tuple[str, str]]]] = [
     (
         "two calls side by side",
         [
-            CallDelta(index=0, call_id="c0", name="look"),
-            CallDelta(index=1, call_id="c1", name="fly", arguments='{"to":'),
-            CallDelta(index=0, arguments="{}"),
-            CallDelta(index=1, arguments='"Oslo"}'),
+            ToolCallDelta(index=0, call_id="c0", name="look"),
+            ToolCallDelta(index=1, call_id="c1", name="fly", arguments='{"to":'),
+            ToolCallDelta(index=0, arguments="{}"),
+            ToolCallDelta(index=1, arguments='"Oslo"}'),
         ],
         [("look", "{}"), ("fly", '{"to":"Oslo"}')],
     ),
     (
         "a call whose name comes late",
         [
-            CallDelta(index=0, call_id="c0"),
-            CallDelta(index=0, arguments='{"a'),
-            CallDelta(index=0, name="fly", arguments='":'),
-            CallDelta(index=0, arguments="1}"),
+            ToolCallDelta(index=0, call_id="c0"),
+            ToolCallDelta(index=0, arguments='{"a'),
+            ToolCallDelta(index=0, name="fly", arguments='":'),
+            ToolCallDelta(index=0, arguments="1}"),
         ],
         [("fly", '{"a":1}')],
     ),
     (
         "a call whose name is repeated with every piece",
-        [CallDelta(index=0, name="fly"), CallDelta(index=0, name="fly", arguments="{}")],
+        [ToolCallDelta(index=0, name="fly"), ToolCallDelta(index=0, name="fly", arguments="{}")],
         [("fly", "{}")],
     ),
     ("empty pieces", [TextDelta(text=""), ReasoningDelta(text="")], []),
-    ("a call that never gets a name", [CallDelta(index=0, arguments="{}")], []),
+    ("a call that never gets a name", [ToolCallDelta(index=0, arguments="{}")], []),
 ]
 
 
@@ -167,8 +167,8 @@ def test_two_calls_with_one_id_are_told_apart() -> None:
     """Whoever answers them, a client or the next prompt, could not say which one is meant."""
     first, second = (
         Hearing(
-            CallDelta(index=0, call_id="c0", name="look"),
-            CallDelta(index=1, call_id="c0", name="look"),
+            ToolCallDelta(index=0, call_id="c0", name="look"),
+            ToolCallDelta(index=1, call_id="c0", name="look"),
         )
         .answer()
         .items
@@ -179,7 +179,7 @@ def test_two_calls_with_one_id_are_told_apart() -> None:
 
 
 def test_a_provider_that_names_no_call_id_gets_one_made() -> None:
-    (made,) = Hearing(CallDelta(index=0, name="fly")).answer().items
+    (made,) = Hearing(ToolCallDelta(index=0, name="fly")).answer().items
     assert isinstance(made, ToolCall)
     assert made.call_id == f"call_{made.id.body}"
 
@@ -209,7 +209,7 @@ def test_thinking_that_is_all_opaque_is_kept() -> None:
 def test_a_signature_that_comes_before_its_call_does_not_cost_the_call_its_name() -> None:
     hearing = Hearing(
         ExtraDelta(kind="call", extra=SIGNATURE),
-        CallDelta(index=0, call_id="c0", name="fly", arguments="{}"),
+        ToolCallDelta(index=0, call_id="c0", name="fly", arguments="{}"),
         ExtraDelta(kind="call", extra=SIGNATURE),
     )
     (made,) = hearing.answer().items
@@ -235,9 +235,9 @@ def test_more_extras_than_an_item_can_hold_fail_the_step_and_not_the_history() -
 
 FINISHES: list[tuple[list[Delta], ev.Finish]] = [
     ([TextDelta(text="Hi")], "stop"),
-    ([CallDelta(index=0, name="fly")], "tool_calls"),
+    ([ToolCallDelta(index=0, name="fly")], "tool_calls"),
     ([TextDelta(text="Hi"), FinishDelta(finish="content_filter")], "content_filter"),
-    ([CallDelta(index=0, name="fly"), FinishDelta(finish="stop")], "stop"),
+    ([ToolCallDelta(index=0, name="fly"), FinishDelta(finish="stop")], "stop"),
 ]
 
 
@@ -268,7 +268,7 @@ def test_the_last_usage_counts() -> None:
 )
 def test_a_call_that_was_cut_off_for_length_is_not_made(arguments: str, state: str) -> None:
     hearing = Hearing(
-        CallDelta(index=0, name="fly", arguments=arguments), FinishDelta(finish="length")
+        ToolCallDelta(index=0, name="fly", arguments=arguments), FinishDelta(finish="length")
     )
     (made,) = hearing.answer().items
     assert isinstance(made, ToolCall)
@@ -282,7 +282,7 @@ indexes = st.integers(0, 2)
 deltas: st.SearchStrategy[Delta] = st.one_of(
     st.builds(TextDelta, text=texts, index=indexes, refusal=st.booleans()),
     st.builds(ReasoningDelta, text=texts, index=indexes),
-    st.builds(CallDelta, index=indexes, name=st.sampled_from(["", "fly"]), arguments=texts),
+    st.builds(ToolCallDelta, index=indexes, name=st.sampled_from(["", "fly"]), arguments=texts),
     st.builds(ExtraDelta, kind=st.sampled_from(["message", "reasoning", "call"]), index=indexes,
               extra=st.just(SIGNATURE)),
 )  # fmt: skip
@@ -290,7 +290,7 @@ deltas: st.SearchStrategy[Delta] = st.one_of(
 
 @given(st.lists(deltas, max_size=14))
 def test_no_character_is_lost_and_none_is_heard_twice(heard: list[Delta]) -> None:
-    named = {each.index for each in heard if isinstance(each, CallDelta) and each.name}
+    named = {each.index for each in heard if isinstance(each, ToolCallDelta) and each.name}
     answer = Hearing(*heard).answer()
 
     for kind, delta in (("message", TextDelta), ("reasoning", ReasoningDelta)):
@@ -298,7 +298,7 @@ def test_no_character_is_lost_and_none_is_heard_twice(heard: list[Delta]) -> Non
         assert sorted(told) == sorted("".join(said for name, said in words(answer) if name == kind))
     calls = [each for each in answer.items if isinstance(each, ToolCall)]
     arguments = [
-        each.arguments for each in heard if isinstance(each, CallDelta) and each.index in named
+        each.arguments for each in heard if isinstance(each, ToolCallDelta) and each.index in named
     ]
     assert len(calls) == len(named)
     assert all(each.name == "fly" for each in calls)

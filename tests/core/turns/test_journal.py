@@ -7,7 +7,7 @@ import pytest
 from holdfast.core.codec import Unreadable, encode
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import (
-    Folded,
+    FoldedJournal,
     Record,
     decode_records,
     encode_records,
@@ -40,7 +40,7 @@ HAPPENED: tuple[ev.Event, ...] = (
 RECORDS = numbered(HAPPENED, first=0, at_ms=5)
 
 
-def folded(*records: Record | Unreadable) -> Folded:
+def folded(*records: Record | Unreadable) -> FoldedJournal:
     return fold(records)
 
 
@@ -91,11 +91,13 @@ def test_records_are_numbered_in_order() -> None:
 def test_folding_gives_the_turn_that_advancing_gave() -> None:
     began = HAPPENED[0]
     assert isinstance(began, ev.Began)
-    assert folded(*RECORDS) == Folded(turn=after(begin(began), *HAPPENED[1:]), next_n=len(RECORDS))
+    assert folded(*RECORDS) == FoldedJournal(
+        turn=after(begin(began), *HAPPENED[1:]), next_n=len(RECORDS)
+    )
 
 
 def test_an_empty_journal_tells_of_no_turn() -> None:
-    assert folded() == Folded(turn=None, next_n=0)
+    assert folded() == FoldedJournal(turn=None, next_n=0)
     assert not folded().may_have_acted
 
 
@@ -109,7 +111,7 @@ def test_damage_stops_the_fold_there_and_what_came_before_stands() -> None:
     damaged = Unreadable(raw=b"?", why="it is damaged")
     tale = folded(*RECORDS[:3], damaged, *RECORDS[4:])
 
-    assert tale == Folded(turn=folded(*RECORDS[:3]).turn, next_n=3, damage=damaged)
+    assert tale == FoldedJournal(turn=folded(*RECORDS[:3]).turn, next_n=3, damage=damaged)
 
 
 def numbered_from(n: int, event: ev.Event) -> Record:

@@ -8,11 +8,11 @@ import pytest
 
 from holdfast.core.items import Item
 from holdfast.core.turns.deltas import (
-    CallDelta,
     Delta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from holdfast.core.turns.events import ToolDefinition
@@ -58,7 +58,7 @@ async def after(*items: Item) -> str:
 def calls_in(deltas: list[Delta]) -> list[tuple[str, str]]:
     calls: dict[int, tuple[str, str]] = {}
     for delta in deltas:
-        if isinstance(delta, CallDelta):
+        if isinstance(delta, ToolCallDelta):
             name, arguments = calls.get(delta.index, ("", ""))
             calls[delta.index] = (name + delta.name, arguments + delta.arguments)
     return list(calls.values())

@@ -24,12 +24,12 @@ from holdfast.core.items import (
     Text,
 )
 from holdfast.core.turns.deltas import (
-    CallDelta,
     Delta,
     ExtraDelta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from holdfast.core.turns.events import Usage
@@ -357,7 +357,7 @@ def test_arguments_come_in_pieces_or_at_once_or_not_at_all(
     events: list[dict[str, Any]], arguments: str
 ) -> None:
     deltas, _ = hear(*events)
-    calls = [each for each in deltas if isinstance(each, CallDelta)]
+    calls = [each for each in deltas if isinstance(each, ToolCallDelta)]
     assert (calls[0].call_id, calls[0].name) == ("a", "look")
     assert "".join(each.arguments for each in calls) == arguments
 
@@ -444,7 +444,7 @@ def test_a_whole_answer_is_heard_like_a_streamed_one() -> None:
     deltas = hear_whole(msgspec.json.encode(body))
     assert [type(each).__name__ for each in deltas] == [
         *("ReasoningDelta", "ExtraDelta", "TextDelta"),
-        *("CallDelta", "CallDelta", "UsageDelta", "FinishDelta"),
+        *("ToolCallDelta", "ToolCallDelta", "UsageDelta", "FinishDelta"),
     ]
 
 

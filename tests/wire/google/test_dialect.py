@@ -21,12 +21,12 @@ from holdfast.core.items import (
     Text,
 )
 from holdfast.core.turns.deltas import (
-    CallDelta,
     Delta,
     ExtraDelta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from holdfast.core.turns.events import Usage
@@ -234,7 +234,7 @@ def test_words_and_thoughts_stay_in_their_order() -> None:
         ReasoningDelta(text=".", index=0),
         TextDelta(text="Well", index=1),
         TextDelta(text=".", index=1),
-        CallDelta(index=0, name="look", arguments='{"n":1}'),
+        ToolCallDelta(index=0, name="look", arguments='{"n":1}'),
         TextDelta(text="More.", index=2),
         ExtraDelta(kind="message", index=2, extra=kept_signature("c2ln")),
         FinishDelta(finish="tool_calls"),

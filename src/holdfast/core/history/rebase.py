@@ -25,23 +25,23 @@ from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import Minter
 
 
-class Stale(Value):
+class StaleRequest(Value):
     """The session has moved on, and the request means nothing any more."""
 
     code: str
     why: str
 
 
-def rebased(request: TurnRequest, head: Snapshot, mint: Minter) -> TurnRequest | Stale:
+def rebased(request: TurnRequest, head: Snapshot, mint: Minter) -> TurnRequest | StaleRequest:
     """The request as a turn that begins from `head`, which is the version it was made for or a later one."""
     if head.source_key and not request.base and head.source_key != request.source_key:
         # Whoever came first has said whose session this is; later ones were asked when they came.
-        return Stale(
+        return StaleRequest(
             code="agent_mismatch",
             why=f"the conversation was begun by an agent of {portable_key(head.source_key)} while this waited",
         )
     said = _said(request, head, mint)
-    if isinstance(said, Stale):
+    if isinstance(said, StaleRequest):
         return said
     return msgspec.structs.replace(
         request,
@@ -55,7 +55,7 @@ def rebased(request: TurnRequest, head: Snapshot, mint: Minter) -> TurnRequest |
     )
 
 
-def _said(request: TurnRequest, head: Snapshot, mint: Minter) -> Items | Stale:
+def _said(request: TurnRequest, head: Snapshot, mint: Minter) -> Items | StaleRequest:
     then, now = ({each.id for each in calls} for calls in (request.carried, head.waiting))
     if then == now:
         return _unsaid(request, head, request.input)
@@ -63,25 +63,25 @@ def _said(request: TurnRequest, head: Snapshot, mint: Minter) -> Items | Stale:
     messages = tuple(each for each in request.input if each not in results)
     answers = any(each.outcome not in ("not_answered", "refused") for each in results)
     if answers:
-        return Stale(
+        return StaleRequest(
             code="unknown_tool_call", why="the calls that it answers were answered while it waited"
         )
     if request.approved or not any(isinstance(each, UserMessage) for each in messages):
-        return Stale(
+        return StaleRequest(
             code="approval_closed", why="the calls that it decides on were closed while it waited"
         )
     new = _unsaid(request, head, messages)
-    if isinstance(new, Stale):
+    if isinstance(new, StaleRequest):
         return new
     return (*(unanswered(each, mint) for each in head.waiting), *new)
 
 
-def _unsaid(request: TurnRequest, head: Snapshot, items: Items) -> Items | Stale:
+def _unsaid(request: TurnRequest, head: Snapshot, items: Items) -> Items | StaleRequest:
     """What of these items no turn has brought since the request came."""
     came = Arrival(version=request.base, at_ms=request.came_ms)
     new = still_new(head, items, since=came)
     if isinstance(new, Overtaken):
-        return Stale(
+        return StaleRequest(
             code="no_new_user_message",
             why="a later request has brought the same message along with a newer one: it is answered there",
         )

@@ -32,7 +32,7 @@ class ReasoningDelta(Value):
     index: int = 0
 
 
-class CallDelta(Value):
+class ToolCallDelta(Value):
     """A fragment of a tool call. The name comes whole, with the first fragment that has one."""
 
     index: int
@@ -59,7 +59,9 @@ class FinishDelta(Value):
     finish: ev.Finish
 
 
-Delta: TypeAlias = TextDelta | ReasoningDelta | CallDelta | ExtraDelta | UsageDelta | FinishDelta
+Delta: TypeAlias = (
+    TextDelta | ReasoningDelta | ToolCallDelta | ExtraDelta | UsageDelta | FinishDelta
+)
 
 # ── what we make of it ───────────────────────────────────────────────────────────────────────
 
@@ -73,7 +75,7 @@ class Accumulator:
         self._path = path
         self._names: dict[tuple[ev.DraftKind, int], ItemId] = {}
         self._call_ids: set[str] = set()
-        self._nameless: dict[int, CallDelta] = {}
+        self._nameless: dict[int, ToolCallDelta] = {}
         self._extras: dict[tuple[ev.DraftKind, int], tuple[Opaque, ...]] = {}
         self._usage = ev.Usage()
         self._finish: ev.Finish | None = None
@@ -85,7 +87,7 @@ class Accumulator:
                 return self._grown("message", delta.index, delta.text, refusal=delta.refusal)
             case ReasoningDelta():
                 return self._grown("reasoning", delta.index, delta.text)
-            case CallDelta():
+            case ToolCallDelta():
                 return self._call(delta)
             case ExtraDelta():
                 return self._extra(delta)
@@ -139,11 +141,11 @@ class Accumulator:
         opened = self._opened(kind, index)
         return (opened, ev.Grew(item=opened.item, text=text, path=self._path, refusal=refusal))
 
-    def _call(self, delta: CallDelta) -> tuple[ev.Event, ...]:
+    def _call(self, delta: ToolCallDelta) -> tuple[ev.Event, ...]:
         if ("call", delta.index) in self._names:
             return self._grown("call", delta.index, delta.arguments)
-        held = self._nameless.pop(delta.index, CallDelta(index=delta.index))
-        so_far = CallDelta(
+        held = self._nameless.pop(delta.index, ToolCallDelta(index=delta.index))
+        so_far = ToolCallDelta(
             index=delta.index,
             call_id=held.call_id or delta.call_id,
             name=held.name or delta.name,

@@ -26,7 +26,7 @@ class Record(Value):
     event: ev.Event
 
 
-class Folded(Value):
+class FoldedJournal(Value):
     """What a journal says. `turn` is None if not even the request can be read."""
 
     turn: Turn | None
@@ -52,24 +52,24 @@ def decode_records(row: bytes) -> tuple[Record | Unreadable, ...]:
     return tuple(_decoder.lenient(line) for line in row.split(b"\n")) if row else ()
 
 
-def fold(records: Iterable[Record | Unreadable]) -> Folded:
+def fold(records: Iterable[Record | Unreadable]) -> FoldedJournal:
     """The turn that these records tell of, as far as they can be read."""
     turn: Turn | None = None
     next_n = 0
     for record in records:
         damage = record if isinstance(record, Unreadable) else _misfit(record, turn, next_n)
         if damage is not None:
-            return Folded(turn=turn, next_n=next_n, damage=damage)
+            return FoldedJournal(turn=turn, next_n=next_n, damage=damage)
         assert isinstance(record, Record)
         event = record.event
         try:
             turn = begin(event) if isinstance(event, ev.Began) else advance(_begun(turn), event)
         except IllegalEvent as error:
-            return Folded(
+            return FoldedJournal(
                 turn=turn, next_n=next_n, damage=Unreadable(raw=encode(record), why=str(error))
             )
         next_n = record.n + 1
-    return Folded(turn=turn, next_n=next_n)
+    return FoldedJournal(turn=turn, next_n=next_n)
 
 
 def _begun(turn: Turn | None) -> Turn:

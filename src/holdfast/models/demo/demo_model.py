@@ -16,11 +16,11 @@ import msgspec
 
 from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import (
-    CallDelta,
     Delta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from holdfast.core.turns.events import Finish, ToolDefinition, Usage
@@ -135,8 +135,8 @@ class Reply(Value):
         yield from (ReasoningDelta(text=each) for each in re.findall(r"\s*\S+", self.thought))
         yield from (TextDelta(text=each) for each in self.words)
         for n, call in enumerate(self.calls):
-            yield CallDelta(index=n, call_id="", name=call.name)
-            yield CallDelta(index=n, arguments=call.arguments)
+            yield ToolCallDelta(index=n, call_id="", name=call.name)
+            yield ToolCallDelta(index=n, arguments=call.arguments)
 
 
 _decoder = msgspec.json.Decoder(list[ChatMessage])

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from holdfast import limits
-from holdfast.core.history.rebase import Stale, rebased
+from holdfast.core.history.rebase import StaleRequest, rebased
 from holdfast.core.ports import Play
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record, decode_records, encode_records, numbered
@@ -155,7 +155,7 @@ class Queue:
         if head is None:
             return False  # deleted, and the turn with it
         request = rebased(asked, head, self._ambient.mint)
-        if isinstance(request, Stale):
+        if isinstance(request, StaleRequest):
             cause = ev.Interrupted(by="superseded", detail=request.why, code=request.code)
             return await self._fail(waiting, cause)
         opening = Opening(

@@ -29,7 +29,7 @@ from holdfast.core.policy import Policy, Verdict, decide
 from holdfast.core.ports import OpenTurn, Play
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.closure import resuming
-from holdfast.core.turns.journal import Folded, Record, decode_records, fold
+from holdfast.core.turns.journal import FoldedJournal, Record, decode_records, fold
 from holdfast.core.turns.turn import Turn
 from holdfast.errors import StorageFull, StoreUnavailable, Superseded
 from holdfast.ids import SessionId, Tenant, TurnId
@@ -361,7 +361,7 @@ def _judge(policy: Policy, acted: bool, by: EndedBy) -> Verdict:
     return judge_recovered(policy, acted=acted, by=by)
 
 
-def _next_n(folded: Folded, rows: tuple[JournalRow, ...]) -> int:
+def _next_n(folded: FoldedJournal, rows: tuple[JournalRow, ...]) -> int:
     """The number that the next record gets: after what was read, and after what could not be."""
     return max(folded.next_n, _after(rows) if folded.damage else 0)
 

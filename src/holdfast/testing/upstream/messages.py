@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 
 from holdfast.core.turns.deltas import (
-    CallDelta,
     ExtraDelta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from holdfast.core.turns.events import Finish, Usage
@@ -125,7 +125,7 @@ class _Writer:
                 self.blocks[-1]["signature"] = kept.signature
                 delta = {"type": "signature_delta", "signature": kept.signature}
                 return opening + _event("content_block_delta", index=self._index, delta=delta)
-            case CallDelta(index=index, call_id=call_id, name=name, arguments=arguments):
+            case ToolCallDelta(index=index, call_id=call_id, name=name, arguments=arguments):
                 call = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
                 opening = self._at(("call", index), call)
                 self.blocks[-1].setdefault("json", "")

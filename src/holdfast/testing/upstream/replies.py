@@ -14,11 +14,11 @@ import msgspec
 from holdfast.core.codec import Value
 from holdfast.core.items import Opaque
 from holdfast.core.turns.deltas import (
-    CallDelta,
     ExtraDelta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from holdfast.core.turns.events import Usage
@@ -159,7 +159,7 @@ def _frame(writer: ChunkWriter, step: Step) -> bytes:
             return writer.refusal(text) if refusal else writer.content(text)
         case ReasoningDelta(text=text):
             return writer.reasoning(text)
-        case CallDelta(index=index, call_id=call_id, name=name, arguments=arguments):
+        case ToolCallDelta(index=index, call_id=call_id, name=name, arguments=arguments):
             begins = writer.call(index, call_id=call_id, name=name) if name else b""
             return begins + (writer.arguments(index, arguments) if arguments or not name else b"")
         case FinishDelta(finish=finish):
@@ -182,7 +182,7 @@ def whole(script: Script, request: Request, number: int) -> bytes:
                 message[member] = f"{message[member] or ''}{text}"
             case ReasoningDelta(text=text):
                 message["reasoning_content"] = f"{message.get('reasoning_content') or ''}{text}"
-            case CallDelta(index=index):
+            case ToolCallDelta(index=index):
                 call = calls.setdefault(index, _new_call())
                 call["id"] += step.call_id
                 call["function"]["name"] += step.name
@@ -229,7 +229,7 @@ def usage_in(script: Script) -> Usage | None:
 class WholeCall(Value):
     """A call in one piece, for wires that know no fragments of them, and what belongs to it."""
 
-    call: CallDelta
+    call: ToolCallDelta
     extras: tuple[Opaque, ...] = ()
 
 
@@ -238,11 +238,11 @@ def with_whole_calls(script: Script) -> Iterator[Step | WholeCall]:
     open_call: WholeCall | None = None
     for step in script.steps:
         match step:
-            case CallDelta(index=index) if open_call is None or open_call.call.index != index:
+            case ToolCallDelta(index=index) if open_call is None or open_call.call.index != index:
                 if open_call is not None:
                     yield open_call
                 open_call = WholeCall(call=step)
-            case CallDelta() if open_call is not None:
+            case ToolCallDelta() if open_call is not None:
                 call = open_call.call
                 joined = msgspec.structs.replace(call, arguments=call.arguments + step.arguments)
                 open_call = msgspec.structs.replace(open_call, call=joined)

@@ -15,11 +15,11 @@ import msgspec
 
 from holdfast.core.items import Opaque
 from holdfast.core.turns.deltas import (
-    CallDelta,
     ExtraDelta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from holdfast.core.turns.events import Finish, Usage
@@ -100,7 +100,7 @@ class _Writer:
                 opened = self._at("reasoning", index)
                 self.items[-1]["encrypted_content"] = _kept(extra)["encrypted_content"]
                 return opened
-            case CallDelta(index=index, arguments=arguments):
+            case ToolCallDelta(index=index, arguments=arguments):
                 opened = self._at("function_call", index, call_id=step.call_id, name=step.name)
                 self.items[-1]["arguments"] += arguments
                 kind = "response.function_call_arguments.delta"

@@ -15,12 +15,12 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.turns.deltas import (
-    CallDelta,
     Delta,
     ExtraDelta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from holdfast.core.turns.events import Finish, Usage
@@ -157,7 +157,7 @@ class AnthropicHearing(Listening):
             deltas.append(TextDelta(text=delta.text, index=index))
             self._words_at = index
         elif delta.partial_json:
-            deltas.append(CallDelta(index=index, arguments=delta.partial_json))
+            deltas.append(ToolCallDelta(index=index, arguments=delta.partial_json))
             if index in self._open:
                 self._open[index].arguments = True
         elif delta.thinking:
@@ -170,7 +170,7 @@ class AnthropicHearing(Listening):
         self._open[index] = _OpenBlock(block)
         if block.type == "tool_use":
             self._called = True
-            call = CallDelta(index=index, call_id=block.id or "", name=block.name or "")
+            call = ToolCallDelta(index=index, call_id=block.id or "", name=block.name or "")
             deltas.append(call)
         elif block.type == "redacted_thinking":
             extra = kept_thought(data=block.data or "")
@@ -188,7 +188,7 @@ class AnthropicHearing(Listening):
             return
         if ended.block.type == "tool_use" and not ended.arguments:
             arguments = bytes(ended.block.input).decode()
-            deltas.append(CallDelta(index=index, arguments=arguments))
+            deltas.append(ToolCallDelta(index=index, arguments=arguments))
         elif ended.block.type == "thinking" and ended.signature:
             extra = kept_thought(signature=ended.signature)
             deltas.append(ExtraDelta(kind="reasoning", index=index, extra=extra))

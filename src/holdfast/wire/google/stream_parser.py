@@ -16,12 +16,12 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.turns.deltas import (
-    CallDelta,
     Delta,
     ExtraDelta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from holdfast.core.turns.events import DraftKind, Finish, Usage
@@ -160,7 +160,7 @@ class GoogleHearing(Listening):
             self._run = None
             call = part.function_call
             deltas.append(
-                CallDelta(
+                ToolCallDelta(
                     index=index,
                     call_id=call.id or "",
                     name=call.name,

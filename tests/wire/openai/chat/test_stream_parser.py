@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.turns.deltas import (
-    CallDelta,
     Delta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from holdfast.core.turns.events import Usage
@@ -79,11 +79,11 @@ DELTAS: list[Delta] = [
     ReasoningDelta(text="Hmm"),
     TextDelta(text="Grüße, "),
     TextDelta(text="😀"),
-    CallDelta(index=0, call_id="call_a", name="look"),
-    CallDelta(index=1, call_id="call_b", name="fly"),
-    CallDelta(index=0, arguments='{"to":'),
-    CallDelta(index=1, arguments="{}"),
-    CallDelta(index=0, arguments='"Oslo"}'),
+    ToolCallDelta(index=0, call_id="call_a", name="look"),
+    ToolCallDelta(index=1, call_id="call_b", name="fly"),
+    ToolCallDelta(index=0, arguments='{"to":'),
+    ToolCallDelta(index=1, arguments="{}"),
+    ToolCallDelta(index=0, arguments='"Oslo"}'),
     FinishDelta(finish="tool_calls"),
     UsageDelta(usage=USAGE),
 ]
@@ -148,7 +148,7 @@ def calls_of(deltas: Sequence[Delta]) -> list[tuple[str, str]]:
     """Name and arguments of each call, in the order of their numbers."""
     calls: dict[int, tuple[str, str]] = {}
     for delta in deltas:
-        assert isinstance(delta, CallDelta)
+        assert isinstance(delta, ToolCallDelta)
         name, arguments = calls.get(delta.index, ("", ""))
         calls[delta.index] = (name or delta.name, arguments + delta.arguments)
     return [calls[n] for n in sorted(calls)]

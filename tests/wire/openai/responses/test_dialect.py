@@ -19,12 +19,12 @@ from holdfast.core.items import (
     Text,
 )
 from holdfast.core.turns.deltas import (
-    CallDelta,
     Delta,
     ExtraDelta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
 )
 from holdfast.ids import MessageId
 from holdfast.wire.anthropic.dialect import kept_thought
@@ -194,8 +194,8 @@ def test_what_was_not_streamed_is_said_when_it_is_done() -> None:
         ReasoningDelta(text="Hm."),
         ExtraDelta(kind="reasoning", extra=kept),
         TextDelta(text="Hi", index=1),
-        CallDelta(index=2, call_id="c", name="look"),
-        CallDelta(index=2, arguments='{"n":1}'),
+        ToolCallDelta(index=2, call_id="c", name="look"),
+        ToolCallDelta(index=2, arguments='{"n":1}'),
     ]
 
 

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.turns.deltas import (
-    CallDelta,
     Delta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from holdfast.core.turns.events import Finish
@@ -144,12 +144,12 @@ class ChatHearing:
         if said.function_call is not None:
             deltas.append(self._call(ChunkCall(index=0, function=said.function_call)))
 
-    def _call(self, call: ChunkCall) -> CallDelta:
+    def _call(self, call: ChunkCall) -> ToolCallDelta:
         function = call.function
         arguments = function.arguments if function else None
         if isinstance(arguments, dict):
             arguments = msgspec.json.encode(arguments).decode()
-        return CallDelta(
+        return ToolCallDelta(
             index=self._slot(call),
             call_id=call.id or "",
             name=(function.name if function else None) or "",

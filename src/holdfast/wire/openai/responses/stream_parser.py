@@ -15,12 +15,12 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.turns.deltas import (
-    CallDelta,
     Delta,
     ExtraDelta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from holdfast.core.turns.events import Finish, Usage
@@ -142,7 +142,7 @@ class ResponsesHearing(Listening):
         if kind == "response.output_text.delta":
             deltas.append(TextDelta(text=text, index=index))
         elif kind == "response.function_call_arguments.delta":
-            deltas.append(CallDelta(index=index, arguments=text))
+            deltas.append(ToolCallDelta(index=index, arguments=text))
         elif kind == "response.refusal.delta":
             deltas.append(TextDelta(text=text, index=index, refusal=True))
         elif kind in _THOUGHTS and self._thinks_by.setdefault(index, kind) == kind:
@@ -155,7 +155,7 @@ class ResponsesHearing(Listening):
     def _begin(self, index: int, item: HeardItem, deltas: list[Delta]) -> None:
         if item.type == "function_call":
             self._called.add(index)
-            call = CallDelta(index=index, call_id=item.call_id or "", name=item.name or "")
+            call = ToolCallDelta(index=index, call_id=item.call_id or "", name=item.name or "")
             deltas.append(call)
 
     def end(self, index: int, raw: bytes, deltas: list[Delta]) -> None:
@@ -166,7 +166,7 @@ class ResponsesHearing(Listening):
             if index not in self._called:
                 self._begin(index, item, deltas)
             if not told and item.arguments:
-                deltas.append(CallDelta(index=index, arguments=item.arguments))
+                deltas.append(ToolCallDelta(index=index, arguments=item.arguments))
         elif item.type == "message" and not told:
             for part in item.content or ():
                 text = part.text or part.refusal
