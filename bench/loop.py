@@ -38,7 +38,7 @@ from holdfast.models.providers.chat_body import Style, request_body
 from holdfast.sessions.turns.feed import Feed
 from holdfast.wire.openai.chat.chunks import ChunkWriter
 from holdfast.wire.openai.chat.messages import ChatDialect
-from holdfast.wire.openai.chat.stream_parser import ChatHearing
+from holdfast.wire.openai.chat.stream_parser import ChatStreamParser
 from holdfast.wire.sse import DONE
 
 STREAMS, TOKENS, ROUNDS = 50, 200, 7
@@ -72,7 +72,7 @@ class Upstream:
         self._waits = waits
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
-        hearing = ChatHearing(event_bytes_max=1 << 20)
+        hearing = ChatStreamParser(event_bytes_max=1 << 20)
         for chunk in self._chunks:
             if self._waits:
                 await asyncio.sleep(0)
@@ -167,7 +167,7 @@ def take_turns(chunks: list[bytes]) -> None:
 def hear_all(chunks: list[bytes]) -> None:
     """Bytes to deltas, and nothing else."""
     for _ in range(STREAMS):
-        hearing = ChatHearing(event_bytes_max=1 << 20)
+        hearing = ChatStreamParser(event_bytes_max=1 << 20)
         for chunk in chunks:
             hearing.feed(chunk)
 
@@ -190,7 +190,7 @@ def cpu_us(deed: Callable[[], None]) -> float:
 
 def tokens_table() -> Table:
     chunks = frames(TOKENS)
-    hearing = ChatHearing(event_bytes_max=1 << 20)
+    hearing = ChatStreamParser(event_bytes_max=1 << 20)
     deltas = [delta for chunk in chunks for delta in hearing.feed(chunk)]
     deeds: dict[str, Callable[[], None]] = {
         "a token, from bytes to watchers": lambda: play_all(chunks),

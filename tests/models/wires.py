@@ -20,12 +20,12 @@ from holdfast.testing import FakeUpstream, Gate, Reply, Script, says
 from holdfast.testing.upstream.replies import Request
 from holdfast.testing.upstream.wires import wire_of
 from holdfast.wire.anthropic.dialect import kept_thought
-from holdfast.wire.anthropic.stream_parser import AnthropicHearing
+from holdfast.wire.anthropic.stream_parser import AnthropicStreamParser
 from holdfast.wire.google.dialect import kept_signature
-from holdfast.wire.google.stream_parser import GoogleHearing
-from holdfast.wire.openai.chat.stream_parser import ChatHearing
+from holdfast.wire.google.stream_parser import GoogleStreamParser
+from holdfast.wire.openai.chat.stream_parser import ChatStreamParser
 from holdfast.wire.openai.responses.dialect import kept_reasoning
-from holdfast.wire.openai.responses.stream_parser import ResponsesHearing
+from holdfast.wire.openai.responses.stream_parser import ResponsesStreamParser
 from tests.models.conversations import answered, model_at
 
 SIGNATURE = "EqoBCkgIARABGAIiQL8+/Ås=="
@@ -116,7 +116,7 @@ TONGUES = {
     "chat": Tongue(
         name="chat",
         route="/v1/chat/completions",
-        hearing=lambda: ChatHearing(event_bytes_max=1 << 20),
+        hearing=lambda: ChatStreamParser(event_bytes_max=1 << 20),
         model=lambda upstream: model_at(upstream.base_url),
         script=says(
             "Grüße ",
@@ -135,7 +135,7 @@ TONGUES = {
     "anthropic": Tongue(
         name="anthropic",
         route="/v1/messages",
-        hearing=lambda: AnthropicHearing(event_bytes_max=1 << 20),
+        hearing=lambda: AnthropicStreamParser(event_bytes_max=1 << 20),
         model=lambda upstream: AnthropicModel("fake-model", base_url=upstream.url, proxy=""),
         script=Script(
             ExtraDelta(kind="reasoning", index=7, extra=kept_thought(data="c2VjcmV0")),
@@ -146,7 +146,7 @@ TONGUES = {
     "google": Tongue(
         name="google",
         route="/v1beta/models/fake-model:streamGenerateContent",
-        hearing=lambda: GoogleHearing(event_bytes_max=1 << 20),
+        hearing=lambda: GoogleStreamParser(event_bytes_max=1 << 20),
         model=lambda upstream: GoogleModel("fake-model", base_url=upstream.url, proxy=""),
         script=_google_script(),
         finish=b'"finishReason":"STOP"',
@@ -154,7 +154,7 @@ TONGUES = {
     "responses": Tongue(
         name="responses",
         route="/v1/responses",
-        hearing=lambda: ResponsesHearing(event_bytes_max=1 << 20),
+        hearing=lambda: ResponsesStreamParser(event_bytes_max=1 << 20),
         model=lambda upstream: ResponsesModel("fake-model", base_url=upstream.base_url, proxy=""),
         script=thinking((0, sealed("rs_1", "Hm, so.")), usage=USAGE),
         finish=b"event: response.completed",

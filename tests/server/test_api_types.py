@@ -15,7 +15,7 @@ from tests.server.api.test_approvals import desk
 from tests.server.stubs import Serving, agent, serving
 
 
-def read(kind: type[api.Told] | type[ErrorAnswer], body: bytes) -> object:
+def read(kind: type[api.AnswerBody] | type[ErrorAnswer], body: bytes) -> object:
     """What an answer says. Nothing in it goes unread, and nothing is made up."""
     said: object = Decoder[object](kind).strict(body)
     assert encode(said) == body
@@ -60,7 +60,11 @@ async def test_what_is_changed_is_answered_with_its_type() -> None:
     )
     found = read(api.Session, patched.body)
     assert isinstance(found, api.Session) and found.title == "Oslo"
-    for kind, answer in ((api.Compacted, compacted), (api.Turn, cancelled), (api.Session, forked)):
+    for kind, answer in (
+        (api.SessionSummary, compacted),
+        (api.TurnObject, cancelled),
+        (api.Session, forked),
+    ):
         assert isinstance(read(kind, answer.body), kind)
 
 
@@ -85,7 +89,7 @@ async def test_calls_that_wait_and_decisions_on_them_have_types() -> None:
         decisions = api.Decisions(decisions={call.id: api.Decision(approve=True)})
         decided = await server.request("POST", path, data=encode(decisions))
     assert decided.status == 202
-    assert isinstance(read(api.Turn, decided.body), api.Turn)
+    assert isinstance(read(api.TurnObject, decided.body), api.TurnObject)
 
 
 async def test_the_events_of_a_turn_are_read_one_by_one() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.core.codec import Value
-from holdfast.wire.api.objects import Asked, Decisions, Place
+from holdfast.wire.api.objects import Decisions, Place, RequestBody
 from holdfast.wire.api.overview import Remark
 from holdfast.wire.body_parser import read_body
 from holdfast.wire.openai.chat.request import ChatRequest
@@ -19,7 +19,7 @@ class Deep(Value):
     either: list[dict[str, Literal["a", "b"]]] | None = None
 
 
-def refused(kind: type[Asked | Deep | ChatRequest], body: str) -> Problem:
+def refused(kind: type[RequestBody | Deep | ChatRequest], body: str) -> Problem:
     with pytest.raises(Refused) as caught:
         read_body(msgspec.json.Decoder(kind), body.encode())
     assert caught.value.problem.status == 400
@@ -40,7 +40,7 @@ def refused(kind: type[Asked | Deep | ChatRequest], body: str) -> Problem:
     ],
 )
 def test_a_parameter_that_there_is_not_is_told_which_there_are(
-    kind: type[Asked], body: str, param: str, known: str
+    kind: type[RequestBody], body: str, param: str, known: str
 ) -> None:
     problem = refused(kind, body)
     assert (problem.code, problem.param) == ("unknown_parameter", param)
@@ -65,7 +65,7 @@ def test_a_parameter_that_there_is_not_is_told_which_there_are(
     ],
 )
 def test_a_value_that_cannot_be_is_told_what_can(
-    kind: type[Asked], body: str, message: str
+    kind: type[RequestBody], body: str, message: str
 ) -> None:
     problem = refused(kind, body)
     assert problem.code == "invalid_type"

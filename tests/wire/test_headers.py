@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.policy import Policy
 from holdfast.ids import SessionId, SessionKey, Version
-from holdfast.wire.headers import HEADERS, Naming, read_naming
+from holdfast.wire.headers import HEADERS, ConversationHeaders, read_naming
 from holdfast.wire.problems import Problem, Refused
 
 
@@ -18,7 +18,7 @@ def refused(**headers: str) -> Problem:
 
 
 def test_silence_is_a_request_without_a_conversation() -> None:
-    assert read_naming({}) == Naming(name=None)
+    assert read_naming({}) == ConversationHeaders(name=None)
 
 
 def test_everything_that_can_be_said() -> None:
@@ -35,7 +35,7 @@ def test_everything_that_can_be_said() -> None:
             "x-show-reasoning": "true",
         }
     )
-    assert naming == Naming(
+    assert naming == ConversationHeaders(
         name=SessionKey("Trip/1"),
         create=False,
         if_match=Version(7),
@@ -137,16 +137,16 @@ THEIRS = """
 def test_what_answers_say_is_left_alone() -> None:
     """`x-conversation-created` is a slip away from a header that asks for something."""
     told = (each.name for each in HEADERS if not each.request)
-    assert read_naming(dict.fromkeys(told, "0")) == Naming(name=None)
+    assert read_naming(dict.fromkeys(told, "0")) == ConversationHeaders(name=None)
 
 
 def test_what_proxies_and_sdks_send_is_left_alone() -> None:
-    assert read_naming(dict.fromkeys(THEIRS, "0")) == Naming(name=None)
+    assert read_naming(dict.fromkeys(THEIRS, "0")) == ConversationHeaders(name=None)
 
 
 def test_where_no_header_names_a_conversation_one_that_does_elsewhere_is_left_alone() -> None:
     """An operator may have chosen it, and SDKs send what they were given with every request."""
-    assert read_naming({"x-conversationid": "a"}, names=()) == Naming(name=None)
+    assert read_naming({"x-conversationid": "a"}, names=()) == ConversationHeaders(name=None)
     with pytest.raises(Refused):
         read_naming({"x-conversation-idd": "a"}, names=())
 

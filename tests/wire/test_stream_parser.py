@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.turns.deltas import Delta, TextDelta
-from holdfast.wire.openai.chat.stream_parser import Garbled
+from holdfast.wire.openai.chat.stream_parser import GarbledStream
 from tests.models.wires import TONGUES, Tongue
 
 WORDS = {
@@ -45,12 +45,12 @@ def test_events_that_say_nothing_are_let_pass(tongue: Tongue) -> None:
 def test_what_cannot_be_read_is_a_failure_with_words(tongue: Tongue, data: bytes) -> None:
     deltas, failure = said(tongue, data, WORDS[tongue.name] % b"Hi")
     assert deltas == []
-    assert isinstance(failure, Garbled)
+    assert isinstance(failure, GarbledStream)
 
 
 @every_tongue
 def test_an_event_without_an_end_is_no_stream(tongue: Tongue) -> None:
     ear = tongue.hearing()
     ear.feed(b"data: " + b"x" * (2 << 20))
-    assert isinstance(ear.failure, Garbled)
+    assert isinstance(ear.failure, GarbledStream)
     assert "longer than" in str(ear.failure)

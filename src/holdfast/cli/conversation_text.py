@@ -79,7 +79,7 @@ def _said(item: StoredItem) -> Iterator[str]:
 # ── a turn ───────────────────────────────────────────────────────────────────────────────────
 
 
-def fate_of(turn: api.Turn) -> str:
+def fate_of(turn: api.TurnObject) -> str:
     """What became of a turn, in one line."""
     why = f" ({turn.detail})" if turn.detail else ""
     match turn.state:

@@ -81,9 +81,9 @@ class Desk(Protocol):
 
     def rewind(self, key: str, *, version: int) -> api.Session: ...
 
-    def turn(self, turn_id: str) -> api.Turn: ...
+    def turn(self, turn_id: str) -> api.TurnObject: ...
 
-    def cancel(self, turn_id: str) -> api.Turn: ...
+    def cancel(self, turn_id: str) -> api.TurnObject: ...
 
     def journal(self, turn_id: str) -> tuple[Record, ...]:
         """What happened in a turn, as far as it is still known."""
@@ -176,9 +176,9 @@ class StoreDesk:
     def turns(self, name: str) -> api.Turns:
         rows = self._do(self._store.turns(self._tenant, self._find(name)))
         used = sum((row.usage for row in rows), Usage())
-        return api.Turns(turns=tuple(map(turn_shown, rows)), usage=api.Usage.of(used))
+        return api.Turns(turns=tuple(map(turn_shown, rows)), usage=api.UsageObject.of(used))
 
-    def turn(self, turn_id: str) -> api.Turn:
+    def turn(self, turn_id: str) -> api.TurnObject:
         return turn_shown(self._row(turn_id))
 
     def journal(self, turn_id: str) -> tuple[Record, ...]:
@@ -239,7 +239,7 @@ class StoreDesk:
         )
         return self._shown(row.id)
 
-    def cancel(self, turn_id: str) -> api.Turn:
+    def cancel(self, turn_id: str) -> api.TurnObject:
         """Tell whoever plays a turn to stop, and wait for a while: nobody is overruled from here."""
         row = self._row(turn_id)
         if row.state == "queued":

@@ -260,7 +260,7 @@ class RecordReader(Reader[Record]):
 
     def __init__(self) -> None:
         self._sse = SseParser(event_bytes_max=EVENT_BYTES_MAX)
-        self._turn: api.Turn | None = None
+        self._turn: api.TurnObject | None = None
 
     def feed(self, piece: bytes) -> Iterator[Record]:
         for event in self._sse.feed(piece):
@@ -272,7 +272,7 @@ class RecordReader(Reader[Record]):
                 case record:
                     yield record
 
-    def end(self) -> api.Turn:
+    def end(self) -> api.TurnObject:
         """What the turn became."""
         if self._turn is None:
             raise CutOff
@@ -295,10 +295,10 @@ class Retelling(Reader[AnswerEvent]):
         for record in self._records.feed(piece):
             yield from self._reader.feed(self._stream.frames(record))
 
-    def end(self) -> api.Turn:
+    def end(self) -> api.TurnObject:
         return self._records.end()
 
     @property
-    def turn(self) -> api.Turn:
+    def turn(self) -> api.TurnObject:
         """What the turn became; only after its events."""
         return self._records.end()

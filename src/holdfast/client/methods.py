@@ -27,14 +27,14 @@ from holdfast.wire.headers import (
 )
 
 
-class Model(api.Told):
+class Model(api.AnswerBody):
     """An agent, under the name that it is asked by."""
 
     id: str
     owned_by: str = ""
 
 
-class Models(api.Told):
+class Models(api.AnswerBody):
     data: tuple[Model, ...]
 
 
@@ -146,9 +146,9 @@ class Methods:
         return request("POST /api/sessions/{name}/rewind", api.Session, key, body=place)
 
     @Call
-    def compact(self, name: str) -> Request[api.Compacted]:
+    def compact(self, name: str) -> Request[api.SessionSummary]:
         """Let a session's model see a summary in place of its past."""
-        return request("POST /api/sessions/{name}/compact", api.Compacted, name)
+        return request("POST /api/sessions/{name}/compact", api.SessionSummary, name)
 
     # ── looking closely ──
 
@@ -171,9 +171,9 @@ class Methods:
         return request("GET /api/sessions/{name}/history", overview.History, name, query=query)
 
     @Call
-    def lineage(self, name: str) -> Request[overview.Line]:
+    def lineage(self, name: str) -> Request[overview.Lineage]:
         """Where a session's line comes from, and where others leave it."""
-        return request("GET /api/sessions/{name}/lineage", overview.Line, name)
+        return request("GET /api/sessions/{name}/lineage", overview.Lineage, name)
 
     @Call
     def chain(self, name: str) -> Request[overview.Chain]:
@@ -189,9 +189,9 @@ class Methods:
     # ── turns ──
 
     @Call
-    def turn(self, turn_id: str) -> Request[api.Turn]:
+    def turn(self, turn_id: str) -> Request[api.TurnObject]:
         """A turn, and what became of it."""
-        return request("GET /api/turns/{id}", api.Turn, turn_id)
+        return request("GET /api/turns/{id}", api.TurnObject, turn_id)
 
     @Call
     def records(self, turn_id: str, *, after: int = -1) -> Stream[Record]:
@@ -199,17 +199,17 @@ class Methods:
         return Stream(watching(turn_id, after=after), RecordReader())
 
     @Call
-    def cancel(self, turn_id: str) -> Request[api.Turn]:
+    def cancel(self, turn_id: str) -> Request[api.TurnObject]:
         """Stop a turn, and say what became of it: also if it had ended before."""
-        return request("POST /api/turns/{id}/cancel", api.Turn, turn_id)
+        return request("POST /api/turns/{id}/cancel", api.TurnObject, turn_id)
 
     @Call
     def continue_turn(
         self, turn_id: str, *, idempotency_key: str | None = None
-    ) -> Request[api.Turn]:
+    ) -> Request[api.TurnObject]:
         """Go on with a turn that broke off. The turn that does so is answered; it plays by itself."""
         headers = {IDEMPOTENCY_KEY.name: idempotency_key}
-        return request("POST /api/turns/{id}/continue", api.Turn, turn_id, headers=headers)
+        return request("POST /api/turns/{id}/continue", api.TurnObject, turn_id, headers=headers)
 
     @Call
     def approvals(self, turn_id: str) -> Request[api.WaitingCalls]:
@@ -223,18 +223,20 @@ class Methods:
         decisions: Mapping[str, api.Decision],
         *,
         idempotency_key: str | None = None,
-    ) -> Request[api.Turn]:
+    ) -> Request[api.TurnObject]:
         """Decide on all calls of a turn that wait. The turn that begins with it is answered."""
         body = api.Decisions(decisions=dict(decisions))
         headers = {IDEMPOTENCY_KEY.name: idempotency_key}
         route = "POST /api/turns/{id}/approvals"
-        return request(route, api.Turn, turn_id, body=body, headers=headers)
+        return request(route, api.TurnObject, turn_id, body=body, headers=headers)
 
     @Call
-    def decide_one(self, turn_id: str, call: str, decision: api.Decision) -> Request[api.Turn]:
+    def decide_one(
+        self, turn_id: str, call: str, decision: api.Decision
+    ) -> Request[api.TurnObject]:
         """Decide on the only call of a turn that waits."""
         route = "POST /api/turns/{id}/approvals/{call}"
-        return request(route, api.Turn, turn_id, call, body=decision)
+        return request(route, api.TurnObject, turn_id, call, body=decision)
 
     @Call
     def grants(self, *, agent: str | None = None, after: str | None = None) -> Request[api.Grants]:
@@ -242,9 +244,9 @@ class Methods:
         return request("GET /api/grants", api.Grants, query={"agent": agent, "after": after})
 
     @Call
-    def revoke_grant(self, grant_id: str) -> Request[api.Grant]:
+    def revoke_grant(self, grant_id: str) -> Request[api.GrantObject]:
         """Take a remembered approval back, from now on and for ever."""
-        return request("DELETE /api/grants/{grant}", api.Grant, grant_id)
+        return request("DELETE /api/grants/{grant}", api.GrantObject, grant_id)
 
 
 # ── turns as their events come ───────────────────────────────────────────────────────────────

@@ -15,7 +15,7 @@ from holdfast.core.turns.deltas import Delta, FinishDelta, UsageDelta
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import FailedBy, InvalidValue, TurnFailed
 from holdfast.wire.openai.chat.chunks import ErrorObject
-from holdfast.wire.openai.chat.stream_parser import Failing
+from holdfast.wire.openai.chat.stream_parser import StreamFailure
 
 
 class Dialect(Protocol):
@@ -138,7 +138,7 @@ class Counting(Protocol):
 class Hearing(Protocol):
     """Listens to one answer as it streams in. Pure: bytes in, what they say out, whatever the cuts."""
 
-    failure: Failing | None
+    failure: StreamFailure | None
     """What is wrong with the stream, with the upstream's own words."""
 
     @property

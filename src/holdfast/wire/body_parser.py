@@ -20,7 +20,7 @@ NULL = Raw(b"null")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Decodes(Protocol[T_co]):
+class BodyDecoder(Protocol[T_co]):
     """A decoder of msgspec's."""
 
     @property
@@ -29,7 +29,7 @@ class Decodes(Protocol[T_co]):
     def decode(self, body: bytes, /) -> T_co: ...
 
 
-def read_body(decoder: Decodes[T_co], body: bytes) -> T_co:
+def read_body(decoder: BodyDecoder[T_co], body: bytes) -> T_co:
     """Decode a body. Raises Refused, with the parameter that is at fault."""
     try:
         if not body.isascii():
@@ -96,7 +96,7 @@ LARGE_BYTES = 128 * 1024
 """Of JSON that may have more messages or parts than are read of a request: none of them has less than 16 bytes."""
 
 
-class Counted(Struct, frozen=True):
+class CountedMessage(Struct, frozen=True):
     """A message or an item, as far as it takes to count what is in it: a quarter of what it takes to read it."""
 
     content: str | list[Raw] | UnsetType | None = UNSET
@@ -109,7 +109,7 @@ class Counted(Struct, frozen=True):
         return sum(len(each) for each in lists if isinstance(each, list))
 
 
-_counting_decoder = msgspec.json.Decoder(Counted)
+_counting_decoder = msgspec.json.Decoder(CountedMessage)
 
 
 def parts_in(raw: Raw) -> int:

@@ -2,7 +2,7 @@
 
 A row says everything about its header: how a request's is parsed, whether pages may send or see it (CORS), what
 OpenAPI and docs/reference/headers.md say about it. The check for misspelt names compares with the same rows.
-A new header is a row here, and a field of `Naming` if requests have it.
+A new header is a row here, and a field of `ConversationHeaders` if requests have it.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ def allowed(names: Iterable[str]) -> str:
 # ── the headers of a request ─────────────────────────────────────────────────────────────────
 
 
-class Naming(Value):
+class ConversationHeaders(Value):
     """How a request names its conversation, and how it wants to be treated."""
 
     name: SessionKey | SessionId | None
@@ -343,12 +343,14 @@ class Naming(Value):
     """A person's answers to calls of the conversation that wait for one."""
 
 
-def read_naming(headers: Mapping[str, str], *, names: tuple[str, ...] = NAMES) -> Naming:
+def read_naming(
+    headers: Mapping[str, str], *, names: tuple[str, ...] = NAMES
+) -> ConversationHeaders:
     """Read the headers, given by lower-case name. Raises Refused."""
     _refuse_unknown(headers, names)
     approved = ((each, True) for each in APPROVE.read(headers))
     denied = ((each, False) for each in DENY.read(headers))
-    return Naming(
+    return ConversationHeaders(
         name=_read_name(headers, names),
         create=CONVERSATION_CREATE.read(headers),
         if_match=IF_MATCH.read(headers),

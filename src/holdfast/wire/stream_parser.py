@@ -16,21 +16,21 @@ import msgspec
 from holdfast.core.turns.deltas import Delta
 from holdfast.errors import without_frames
 from holdfast.wire.openai.chat.chunks import ErrorObject, mended
-from holdfast.wire.openai.chat.stream_parser import Failing, Garbled
+from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
 from holdfast.wire.sse import EventTooLong, SseParser
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding raises for bytes that are not what they should be."""
 
 
-class Listening:
+class StreamParser:
     """One stream being listened to. A wire says what an event means: see `hear`."""
 
     def __init__(self, *, event_bytes_max: int) -> None:
         self._parser = SseParser(event_bytes_max=event_bytes_max)
         self._finished = False
         self._ended = False
-        self.failure: Failing | None = None
+        self.failure: StreamFailure | None = None
         """What is wrong with the stream, with the upstream's own words."""
 
     @property
@@ -54,8 +54,8 @@ class Listening:
                 if data and data != b"[DONE]" and not data.isspace():
                     self._understand(data, deltas)
         except EventTooLong as error:
-            self.failure = Garbled(ErrorObject(message=str(error)))
-        except Failing as failure:
+            self.failure = GarbledStream(ErrorObject(message=str(error)))
+        except StreamFailure as failure:
             self.failure = without_frames(failure)
         return deltas
 
@@ -76,5 +76,5 @@ class Listening:
                 raise _garbled(error) from error
 
 
-def _garbled(error: Exception) -> Garbled:
-    return Garbled(ErrorObject(message=f"an event cannot be read: {error}"))
+def _garbled(error: Exception) -> GarbledStream:
+    return GarbledStream(ErrorObject(message=f"an event cannot be read: {error}"))

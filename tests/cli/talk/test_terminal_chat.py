@@ -68,7 +68,7 @@ def test_a_decision_that_comes_too_late_does_not_end_the_chat(
 class Remembering(Refusing):
     """A server with one conversation, whose turns ended so: kept ones as versions, the others as discarded."""
 
-    def __init__(self, *turns: api.Turn) -> None:
+    def __init__(self, *turns: api.TurnObject) -> None:
         super().__init__(500)
         self.done: list[str] = []
         self.all = turns
@@ -89,9 +89,9 @@ class Remembering(Refusing):
         )
 
     def turns(self, name: str) -> api.Turns:
-        return api.Turns(turns=self.all[::-1], usage=api.Usage())
+        return api.Turns(turns=self.all[::-1], usage=api.UsageObject())
 
-    def turn(self, turn_id: str) -> api.Turn:
+    def turn(self, turn_id: str) -> api.TurnObject:
         (found,) = (each for each in self.all if each.id == turn_id)
         return found
 
@@ -99,7 +99,7 @@ class Remembering(Refusing):
         said = UserMessage(id=MessageId("msg_" + "0" * 26), content=(Text(text="act"),))
         return api.Items(version=1, items=(said,))
 
-    def continue_turn(self, turn_id: str) -> api.Turn:
+    def continue_turn(self, turn_id: str) -> api.TurnObject:
         self.done.append(f"continue {turn_id}")
         raise ServerRefused("enough", status=500, reason="x")
 
@@ -113,8 +113,8 @@ class Remembering(Refusing):
 
 def turn_that(
     ended_by: EndedBy, *, n: int = 1, version: int | None = 1, continues: str | None = None
-) -> api.Turn:
-    return api.Turn(
+) -> api.TurnObject:
+    return api.TurnObject(
         id=f"turn_{n}",
         session_id="conv_1",
         state="committed" if version else "discarded",
@@ -124,7 +124,7 @@ def turn_that(
         version=version,
         attempt=1,
         agent="demo",
-        usage=api.Usage(),
+        usage=api.UsageObject(),
         began_at=1.0,
         ended_at=2.0,
         continues=continues,
@@ -158,7 +158,7 @@ STOPPED = turn_that("cancelled", n=2, version=2, continues="turn_1")
     ],
 )  # fmt: skip
 def test_retry_asks_again_what_was_not_kept_and_goes_on_with_what_nobody_has_stopped(
-    turns: list[api.Turn], asked: tuple[str, str | None] | None, done: list[str]
+    turns: list[api.TurnObject], asked: tuple[str, str | None] | None, done: list[str]
 ) -> None:
     server = Remembering(*turns)
     talking = chat(server)

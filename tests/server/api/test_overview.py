@@ -14,7 +14,7 @@ from holdfast.models.model import ModelFailed
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.wire.api import overview as shown
-from holdfast.wire.api.objects import Told
+from holdfast.wire.api.objects import AnswerBody
 from tests.server.access.test_authentication import bearer, put_key
 from tests.server.stubs import Serving, agent, serving
 
@@ -237,11 +237,11 @@ async def test_where_no_key_is_needed_everybody_may_everything() -> None:
         ("/api/me", shown.Me),
         ("/api/nodes", shown.Nodes),
         ("/api/sessions/trip/history", shown.History),
-        ("/api/sessions/trip/lineage", shown.Line),
+        ("/api/sessions/trip/lineage", shown.Lineage),
         ("/api/sessions/trip/chain", shown.Chain),
     ],
 )
-async def test_each_answer_is_what_its_type_says(path: str, kind: type[Told]) -> None:
+async def test_each_answer_is_what_its_type_says(path: str, kind: type[AnswerBody]) -> None:
     async with serving(agent(echo())) as server:
         await server.chat("Hi", to="trip")
         await server.request("POST", "/api/sessions/trip/fork")

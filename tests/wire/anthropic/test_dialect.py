@@ -35,8 +35,8 @@ from holdfast.core.turns.deltas import (
 from holdfast.core.turns.events import Usage
 from holdfast.ids import MessageId, NoteId
 from holdfast.wire.anthropic.dialect import AnthropicDialect, kept_thought, with_breakpoint
-from holdfast.wire.anthropic.stream_parser import AnthropicHearing, hear_whole
-from holdfast.wire.openai.chat.stream_parser import Failing
+from holdfast.wire.anthropic.stream_parser import AnthropicStreamParser, hear_whole
+from holdfast.wire.openai.chat.stream_parser import StreamFailure
 from tests.wire.histories import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
 
 
@@ -290,8 +290,8 @@ def frames(*events: dict[str, Any]) -> bytes:
     )
 
 
-def hear(*events: dict[str, Any]) -> tuple[list[Delta], AnthropicHearing]:
-    ear = AnthropicHearing(event_bytes_max=1 << 16)
+def hear(*events: dict[str, Any]) -> tuple[list[Delta], AnthropicStreamParser]:
+    ear = AnthropicStreamParser(event_bytes_max=1 << 16)
     return list(ear.feed(frames(*events))), ear
 
 
@@ -450,5 +450,5 @@ def test_a_whole_answer_is_heard_like_a_streamed_one() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"content":3}', b'{"content":[]}', b"\xff"])
 def test_a_whole_answer_that_is_none_fails(body: bytes) -> None:
-    with pytest.raises(Failing):
+    with pytest.raises(StreamFailure):
         hear_whole(body)

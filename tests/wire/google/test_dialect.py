@@ -33,8 +33,8 @@ from holdfast.core.turns.events import Usage
 from holdfast.ids import MessageId, NoteId
 from holdfast.wire.anthropic.dialect import kept_thought
 from holdfast.wire.google.dialect import UNSIGNED, GoogleDialect, kept_signature
-from holdfast.wire.google.stream_parser import GoogleHearing, hear_whole, read_error
-from holdfast.wire.openai.chat.stream_parser import Failing
+from holdfast.wire.google.stream_parser import GoogleStreamParser, hear_whole, read_error
+from holdfast.wire.openai.chat.stream_parser import StreamFailure
 from tests.wire.histories import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
 
 
@@ -176,8 +176,8 @@ def test_signed_and_unsigned_histories_are_not_taken_for_each_other() -> None:
 # ── streams ──────────────────────────────────────────────────────────────────────────────────
 
 
-def hear(*responses: dict[str, Any]) -> tuple[list[Delta], GoogleHearing]:
-    ear = GoogleHearing(event_bytes_max=1 << 16)
+def hear(*responses: dict[str, Any]) -> tuple[list[Delta], GoogleStreamParser]:
+    ear = GoogleStreamParser(event_bytes_max=1 << 16)
     body = b"".join(b"data: " + msgspec.json.encode(each) + b"\r\n\r\n" for each in responses)
     return list(ear.feed(body)), ear
 
@@ -287,7 +287,7 @@ def test_an_answer_in_one_piece_or_in_a_list_is_heard_too() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"3", b'{"candidates":[]}', b"\xff", b"[3]"])
 def test_a_whole_answer_that_is_none_fails(body: bytes) -> None:
-    with pytest.raises(Failing):
+    with pytest.raises(StreamFailure):
         hear_whole(body)
 
 

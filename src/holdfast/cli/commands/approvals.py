@@ -12,7 +12,7 @@ from holdfast.cli.options import json_option, key_option
 from holdfast.client.sync import Client
 from holdfast.core.codec import encode
 from holdfast.environment import SERVER
-from holdfast.wire.api.objects import Decision, Grant
+from holdfast.wire.api.objects import Decision, GrantObject
 
 
 @click.group()
@@ -148,8 +148,8 @@ def revoke(client: Client, grant: str) -> None:
     output.say(grant)
 
 
-def _all(client: Client, agent: str | None) -> list[Grant]:
-    found: list[Grant] = []
+def _all(client: Client, agent: str | None) -> list[GrantObject]:
+    found: list[GrantObject] = []
     more = True
     while more:
         page = client.grants(agent=agent, after=found[-1].id if found else None)

@@ -156,5 +156,5 @@ def continue_command(ctx: click.Context, turn: str, as_json: bool, at: Where) ->
         ctx.exit(BROKE_OFF)
 
 
-def _tokens(usage: api.Usage) -> str:
+def _tokens(usage: api.UsageObject) -> str:
     return f"{usage.input_tokens + usage.output_tokens:,}"

@@ -215,7 +215,7 @@ class Chat:
         said = [text_of(each.content) for each in items if isinstance(each, UserMessage)]
         return said[-1:] == [text]
 
-    def _broken_off(self) -> api.Turn | None:
+    def _broken_off(self) -> api.TurnObject | None:
         """The last turn, if it was kept although it broke off, and the person has not stopped it. Of a continuation
         that was stopped the person has stopped that attempt only: what it goes on with is still to be finished."""
         try:

@@ -69,7 +69,7 @@ def play_decided(client: Client, screen: Screen, turn_id: str) -> Played:
     return waiting_in(client, turn)
 
 
-def waiting_in(client: Client, turn: api.Turn) -> Played:
+def waiting_in(client: Client, turn: api.TurnObject) -> Played:
     """A turn that has ended, with the calls of it that still wait for a person."""
     calls = tuple(
         Call(id=each.id, name=each.name, arguments=each.arguments, agent=each.agent)

@@ -32,7 +32,7 @@ from holdfast.models.model import Counting, Dialect, ModelFailed, Prompt, Wire
 from holdfast.observe.events import trace_headers
 from holdfast.wire.headers import CLIENT_REQUEST_ID, RETRY_AFTER
 from holdfast.wire.openai.chat.chunks import ErrorObject
-from holdfast.wire.openai.chat.stream_parser import Failing, Garbled
+from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
 
 REUSE_WAIT_S = 0.02
 """After the last event, how long the end of the response may take for its connection to be used again."""
@@ -181,7 +181,7 @@ class HttpModel:
         silence = _Silence(response.close, self._timeouts.between_bytes_s)
         try:
             return counting.read(await _read(response, silence, bytes_max=ERROR_BODY_BYTES_MAX))
-        except (aiohttp.ClientError, Failing) as error:
+        except (aiohttp.ClientError, StreamFailure) as error:
             failure = self._failure(error, silence)
         finally:
             silence.end()
@@ -253,7 +253,7 @@ class HttpModel:
         silence = _Silence(response.close, self._timeouts.between_bytes_s)
         try:
             body = await _read(response, silence, bytes_max=ERROR_BODY_BYTES_MAX)
-        except (aiohttp.ClientError, Garbled):
+        except (aiohttp.ClientError, GarbledStream):
             body = b""  # the status says enough
         finally:
             silence.end()
@@ -275,10 +275,10 @@ class HttpModel:
         """The deltas of an answer from a server that does not stream."""
         try:
             if response.content_type.endswith("html"):
-                raise Garbled(ErrorObject(message="a web page"))
+                raise GarbledStream(ErrorObject(message="a web page"))
             body = await _read(response, silence, bytes_max=limits.upstream_body_bytes_max)
             return self._wire.whole(body)
-        except (aiohttp.ClientError, Failing) as error:
+        except (aiohttp.ClientError, StreamFailure) as error:
             failure = self._failure(error, silence)
         try:
             raise failure
@@ -287,18 +287,20 @@ class HttpModel:
 
     # ── failures ──
 
-    def _failure(self, error: aiohttp.ClientError | Failing, silence: _Silence) -> ModelFailed:
+    def _failure(
+        self, error: aiohttp.ClientError | StreamFailure, silence: _Silence
+    ) -> ModelFailed:
         without_frames(error)
         if silence.too_long:
             return _timed_out(f"{self._host} fell silent for {silence.allowed_s:g} s")
-        if isinstance(error, Garbled):
+        if isinstance(error, GarbledStream):
             said = failures.bounded(self._without_secrets(error.error).message or "")
             return ModelFailed(
                 f"what {self._host} sent makes no sense: {said}",
                 reason=failures.GARBLED,
                 transient=True,
             )
-        if isinstance(error, Failing):
+        if isinstance(error, StreamFailure):
             said_ = self._without_secrets(error.error)
             return failures.refused(0, said_, {}, now_s=self._now_s())
         if isinstance(error, aiohttp.ServerTimeoutError):
@@ -372,7 +374,7 @@ async def _read(response: aiohttp.ClientResponse, silence: _Silence, *, bytes_ma
     while piece := await silence.broken_by(response):
         body += piece
         if len(body) > bytes_max:
-            raise Garbled(ErrorObject(message=f"its answer is larger than {bytes_max} bytes"))
+            raise GarbledStream(ErrorObject(message=f"its answer is larger than {bytes_max} bytes"))
     return bytes(body)
 
 

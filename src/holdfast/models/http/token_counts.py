@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from holdfast.models.model import Dialect, Prompt
 from holdfast.wire.openai.chat.chunks import ErrorObject
-from holdfast.wire.openai.chat.stream_parser import Garbled
+from holdfast.wire.openai.chat.stream_parser import GarbledStream
 
 
 class _Told(Struct, frozen=True):
@@ -39,8 +39,8 @@ class CountBy:
         try:
             told = _told.decode(body)
         except msgspec.DecodeError as error:
-            raise Garbled(ErrorObject(message=str(error))) from error
+            raise GarbledStream(ErrorObject(message=str(error))) from error
         found = told.totalTokens if told.input_tokens is None else told.input_tokens
         if found is None or found < 0:
-            raise Garbled(ErrorObject(message="it tells no number of tokens"))
+            raise GarbledStream(ErrorObject(message="it tells no number of tokens"))
         return found

@@ -26,7 +26,7 @@ from holdfast.models.model import Dialect, Hearing, Prompt
 from holdfast.models.output_choices import OutputSchema, ToolChoice, read_choice, read_schema
 from holdfast.models.providers.chat_body import joined_object, json_of
 from holdfast.wire.google.dialect import GoogleDialect
-from holdfast.wire.google.stream_parser import GoogleHearing, hear_whole, read_error
+from holdfast.wire.google.stream_parser import GoogleStreamParser, hear_whole, read_error
 from holdfast.wire.openai.chat import chunks
 from holdfast.wire.openai.chat.chunks import ErrorObject
 
@@ -182,7 +182,7 @@ class GoogleWire:
         return request_body(prompt, self._style)
 
     def hearing(self) -> Hearing:
-        return GoogleHearing(event_bytes_max=limits.upstream_event_bytes_max)
+        return GoogleStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes) -> Sequence[Delta]:
         return hear_whole(body)

@@ -21,7 +21,7 @@ from holdfast.models.providers.chat_body import (
 )
 from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 from holdfast.wire.openai.chat.messages import ChatDialect
-from holdfast.wire.openai.chat.stream_parser import ChatHearing, hear_whole
+from holdfast.wire.openai.chat.stream_parser import ChatStreamParser, hear_whole
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -95,7 +95,7 @@ class ChatWire:
         return request_body(prompt, self._style)
 
     def hearing(self) -> Hearing:
-        return ChatHearing(event_bytes_max=limits.upstream_event_bytes_max)
+        return ChatStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes) -> Sequence[Delta]:
         return hear_whole(body)

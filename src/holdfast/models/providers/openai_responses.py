@@ -24,7 +24,7 @@ from holdfast.models.providers.chat_body import joined_object, json_of
 from holdfast.models.providers.openai_chat import OPENAI_URL
 from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 from holdfast.wire.openai.responses.dialect import ResponsesDialect
-from holdfast.wire.openai.responses.stream_parser import ResponsesHearing, hear_whole
+from holdfast.wire.openai.responses.stream_parser import ResponsesStreamParser, hear_whole
 
 PASSED_ON = frozenset("user safety_identifier prompt_cache_key service_tier".split())
 """Those of `Parameters.others` that have the same name here. `verbosity` is part of `text`."""
@@ -152,7 +152,7 @@ class ResponsesWire:
         return request_body(prompt, self._style)
 
     def hearing(self) -> Hearing:
-        return ResponsesHearing(event_bytes_max=limits.upstream_event_bytes_max)
+        return ResponsesStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes) -> Sequence[Delta]:
         return hear_whole(body)

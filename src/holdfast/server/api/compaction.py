@@ -20,7 +20,7 @@ from holdfast.server.turns.turn_failures import code_of
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import SummaryMoved
-from holdfast.wire.api.objects import Compacted, Usage
+from holdfast.wire.api.objects import SessionSummary, UsageObject
 from holdfast.wire.problems import Problem, Refused, bad_request
 
 PORTION_BYTES = 128 * 1024
@@ -34,7 +34,7 @@ class Compacting:
         self._sessions = sessions
         self._directory = directory
 
-    async def compact(self, tenant: Tenant, snapshot: Snapshot) -> Compacted:
+    async def compact(self, tenant: Tenant, snapshot: Snapshot) -> SessionSummary:
         """Sum up everything that is not summed up yet. Raises Refused and AgentUnavailable."""
         covers_to = coverable(snapshot, keep_bytes=0)
         if covers_to is None:
@@ -49,11 +49,11 @@ class Compacting:
         )
         if isinstance(outcome, SummaryMoved):
             raise Refused(_MOVED)
-        return Compacted(
+        return SessionSummary(
             summary=made.text,
             covers_to=covers_to,
             items=len(snapshot.items),
-            usage=Usage.of(made.usage),
+            usage=UsageObject.of(made.usage),
         )
 
     async def write(self, ask: Ask, snapshot: Snapshot, covers_to: int) -> Made:

@@ -71,7 +71,7 @@ class Grants:
         "DELETE /api/grants/{grant}",
         "admin",
         "revokeGrant",
-        Answer("The approval, as it stands now.", api.Grant),
+        Answer("The approval, as it stands now.", api.GrantObject),
         audit="approval.revoke",
     )
     async def revoke(self, call: Call) -> None:
@@ -159,9 +159,9 @@ def _grant_id(text: str) -> GrantId:
         raise SessionMissing("grant", text) from error
 
 
-def _shown(row: GrantRow) -> api.Grant:
+def _shown(row: GrantRow) -> api.GrantObject:
     agent, session_id = held_by(row.agent)
-    return api.Grant(
+    return api.GrantObject(
         id=row.grant_id,
         source=shown_key(row.source_key),
         agent=agent,

@@ -36,8 +36,8 @@ def match_shown(match: Match) -> api.Session:
     return msgspec.structs.replace(session_shown(match.info), match=found)
 
 
-def turn_shown(row: TurnRow) -> api.Turn:
-    return api.Turn(
+def turn_shown(row: TurnRow) -> api.TurnObject:
+    return api.TurnObject(
         id=row.turn_id,
         session_id=row.session_id,
         state=row.state,
@@ -47,7 +47,7 @@ def turn_shown(row: TurnRow) -> api.Turn:
         version=row.seq,
         attempt=row.attempt,
         agent=row.agent,
-        usage=api.Usage.of(row.usage),
+        usage=api.UsageObject.of(row.usage),
         began_at=row.began_ms / 1000,
         ended_at=row.ended_ms / 1000 if row.ended_ms else None,
         continues=row.continues,

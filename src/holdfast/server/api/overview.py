@@ -118,7 +118,7 @@ class Overview:
         "GET /api/sessions/{name}/lineage",
         "read",
         "readLineage",
-        Answer("Its past, and its forks.", shown.Line),
+        Answer("Its past, and its forks.", shown.Lineage),
     )
     async def lineage(self, call: Call) -> None:
         """Where a session's line comes from, and where others leave it."""
@@ -137,7 +137,7 @@ class Overview:
             if last.session_id == row.id  # from this very session, and not from a fork of it
         ]
         await call.say(
-            shown.Line(
+            shown.Lineage(
                 session_id=row.id,
                 version=row.head,
                 past=tuple(past),
@@ -206,11 +206,11 @@ class Overview:
 # ── from rows to answers ─────────────────────────────────────────────────────────────────────
 
 
-def _page(snapshot: Snapshot, row: TurnRow, seen: frozenset[ItemId]) -> shown.Page:
+def _page(snapshot: Snapshot, row: TurnRow, seen: frozenset[ItemId]) -> shown.HistoryTurn:
     kept = row.state == "committed"
     items: Sequence[StoredItem] = snapshot.items[row.start : row.end] if kept else ()
     readable = frozenset(found for each in items if (found := item_id(each)) is not None)
-    return shown.Page(
+    return shown.HistoryTurn(
         turn=turn_shown(row),
         retry_of=row.retry_of,
         replayable=row.replayable,
@@ -241,13 +241,13 @@ def _annotations(snapshot: Snapshot) -> shown.Annotations:
     )
 
 
-def _branch(info: SessionInfo | None, segment: Segment) -> shown.Branch:
+def _branch(info: SessionInfo | None, segment: Segment) -> shown.RelatedSession:
     """A session beside another; what was deleted has a place and nothing else."""
     at = segment.upto_version
     if info is None or info.session.state == "deleted":
-        return shown.Branch(id=segment.session_id, title="", keys=(), at=at, version=None)
+        return shown.RelatedSession(id=segment.session_id, title="", keys=(), at=at, version=None)
     row = info.session
-    return shown.Branch(
+    return shown.RelatedSession(
         id=row.id, title=row.title or row.opening, keys=info.keys, at=at, version=row.head
     )
 

@@ -51,7 +51,7 @@ from holdfast.wire.problems import ErrorAnswer, bad_request
 from holdfast.wire.sse import HEARTBEAT, data_frame
 
 _SESSION = Answer("The session.", api.Session, headers=(ETAG.name,))
-_BEGUN = Answer("The turn that carries it out.", api.Turn, 202)
+_BEGUN = Answer("The turn that carries it out.", api.TurnObject, 202)
 _DECIDING = (
     *errors.TURN,
     "approval_closed",
@@ -251,7 +251,7 @@ class Api:
         rows = await self._store.turns(call.tenant, info.session.id)
         used = sum((row.usage for row in rows), Usage())
         turns = tuple(map(turn_shown, rows))
-        await call.say(api.Turns(turns=turns, usage=api.Usage.of(used)))
+        await call.say(api.Turns(turns=turns, usage=api.UsageObject.of(used)))
 
     @Route(
         "GET /api/sessions/{name}/export",
@@ -326,7 +326,7 @@ class Api:
         "POST /api/sessions/{name}/compact",
         "chat",
         "compactSession",
-        Answer("The summary.", api.Compacted),
+        Answer("The summary.", api.SessionSummary),
         codes=(*errors.AGENT, *errors.ASKING, "nothing_to_compact", "summary_moved"),
         passes_codes_on=True,
         load="turns",
@@ -350,7 +350,7 @@ class Api:
 
     # ── turns ──
 
-    @Route("GET /api/turns/{id}", "read", "retrieveTurn", Answer("The turn.", api.Turn))
+    @Route("GET /api/turns/{id}", "read", "retrieveTurn", Answer("The turn.", api.TurnObject))
     async def turn(self, call: Call) -> None:
         """A turn, and what became of it."""
         await call.say(turn_shown(await self._row(call.tenant, _turn_id(call))))
@@ -394,8 +394,8 @@ class Api:
         "POST /api/turns/{id}/cancel",
         "chat",
         "cancelTurn",
-        Answer("What became of it, also if it had ended.", api.Turn),
-        Answer("It has not let go yet.", api.Turn, 202),
+        Answer("What became of it, also if it had ended.", api.TurnObject),
+        Answer("It has not let go yet.", api.TurnObject, 202),
     )
     async def cancel(self, call: Call) -> None:
         """Stop a turn.
@@ -410,7 +410,7 @@ class Api:
         "POST /api/turns/{id}/continue",
         "chat",
         "continueTurn",
-        Answer("The turn that goes on with it.", api.Turn, 202),
+        Answer("The turn that goes on with it.", api.TurnObject, 202),
         parameters=(ONCE,),
         codes=(
             *errors.AGENT,
@@ -563,8 +563,8 @@ def _turn_id(call: Call) -> TurnId:
         raise SessionMissing("turn", name) from error
 
 
-def _agent(entry: ModelEntry) -> api.Agent:
-    return api.Agent(
+def _agent(entry: ModelEntry) -> api.AgentObject:
+    return api.AgentObject(
         id=entry.id,
         agent=entry.agent,
         source=entry.source,

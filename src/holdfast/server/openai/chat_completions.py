@@ -25,7 +25,7 @@ from holdfast.wire.headers import (
     CONVERSATION_ID,
     CONVERSATION_VERSION,
     NAMES,
-    Naming,
+    ConversationHeaders,
     read_naming,
 )
 from holdfast.wire.openai import answer_types as openai
@@ -104,7 +104,7 @@ class Chat:
             return await self._sessions.submit(ask)
         return self._sessions.submit_stateless(ask)
 
-    def _ask(self, call: Call, asked: ChatAsk, naming: Naming) -> Ask:
+    def _ask(self, call: Call, asked: ChatAsk, naming: ConversationHeaders) -> Ask:
         met = heeding(
             call.exchange,
             self._directory,
@@ -143,7 +143,7 @@ class _Answering:
         sessions: Sessions,
         call: Call,
         watch: Watch,
-        naming: Naming,
+        naming: ConversationHeaders,
         asked: ChatAsk,
         before: Items,
     ) -> None:
@@ -202,7 +202,7 @@ _RESTARTED = Problem(
 )
 
 
-def _head(asked: ChatAsk, naming: Naming, watch: Watch) -> AnswerHead:
+def _head(asked: ChatAsk, naming: ConversationHeaders, watch: Watch) -> AnswerHead:
     turn_id = watch.admission.turn_id
     return AnswerHead(
         turn_id=turn_id,

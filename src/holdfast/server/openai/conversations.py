@@ -35,7 +35,7 @@ from holdfast.server.turns.inline_blobs import inlined
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.rows import SessionRow
-from holdfast.wire.headers import ETAG, Naming, read_naming
+from holdfast.wire.headers import ETAG, ConversationHeaders, read_naming
 from holdfast.wire.openai import answer_types as openai
 from holdfast.wire.openai.conversations import (
     ConversationAsk,
@@ -249,7 +249,7 @@ class Conversations:
 
     # ── pieces ──
 
-    def _new_key(self, naming: Naming) -> SessionKey:
+    def _new_key(self, naming: ConversationHeaders) -> SessionKey:
         once = naming.idempotency_key
         name = sha256(once.encode()).hexdigest() if once else self._sessions.mint(TurnId).body
         return SessionKey(KEY_PREFIX + name)
@@ -275,7 +275,7 @@ class Conversations:
         return snapshot
 
     async def _set_up(
-        self, call: Call, row: SessionRow, asked: ConversationAsk, naming: Naming
+        self, call: Call, row: SessionRow, asked: ConversationAsk, naming: ConversationHeaders
     ) -> None:
         """What is said about a conversation when it is made, and which request has made it: once."""
         request = attempt_of(call, naming).request_hash.hex()
@@ -296,7 +296,7 @@ class Conversations:
             await self._operations.annotate(tenant, row.id, [(None, patch)])
 
     async def _add(
-        self, call: Call, session_id: SessionId, asked: ConversationAsk, naming: Naming
+        self, call: Call, session_id: SessionId, asked: ConversationAsk, naming: ConversationHeaders
     ) -> list[ItemObject]:
         """Add items as a turn that nobody answers, and say what they have become."""
         references = References(self._sessions, call.tenant, line=session_id, previous=None)

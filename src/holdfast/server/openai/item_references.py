@@ -12,7 +12,7 @@ from holdfast.ids import ItemId, ResponseId, SessionId, Tenant
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.openai.responses.items import (
     InputPiece,
-    Reference,
+    ItemReference,
     brought_along,
     joined,
     read_address,
@@ -57,7 +57,7 @@ class References:
                 found.append(said)
         return joined(found)
 
-    async def _find(self, reference: Reference) -> Item | None:
+    async def _find(self, reference: ItemReference) -> Item | None:
         address = read_address(reference.id)
         if address is None:
             return None

@@ -41,7 +41,7 @@ from holdfast.wire.headers import (
     CONVERSATION_VERSION,
     IDEMPOTENCY_KEY,
     NAMES,
-    Naming,
+    ConversationHeaders,
     read_naming,
 )
 from holdfast.wire.openai import answer_types as openai
@@ -173,10 +173,10 @@ class Responses:
 
     # ── the turn ──
 
-    def _naming(self, call: Call, asked: ResponsesAsk) -> Naming:
+    def _naming(self, call: Call, asked: ResponsesAsk) -> ConversationHeaders:
         return _named(read_naming(call.exchange.headers, names=self._names), asked)
 
-    def _met(self, call: Call, asked: ResponsesAsk, naming: Naming) -> Met:
+    def _met(self, call: Call, asked: ResponsesAsk, naming: ConversationHeaders) -> Met:
         return heeding(
             call.exchange,
             self._directory,
@@ -188,7 +188,7 @@ class Responses:
         )
 
     async def _messages(
-        self, call: Call, asked: ResponsesAsk, naming: Naming, loose: Loose | None
+        self, call: Call, asked: ResponsesAsk, naming: ConversationHeaders, loose: Loose | None
     ) -> tuple[Incoming, ...]:
         """The input, with the items that it refers to in place."""
         references = References(
@@ -211,7 +211,11 @@ class Responses:
         return Loose(snapshot.forked(self._sessions.mint(SessionId)))
 
     def _ask(
-        self, call: Call, asked: ResponsesAsk, naming: Naming, messages: tuple[Incoming, ...]
+        self,
+        call: Call,
+        asked: ResponsesAsk,
+        naming: ConversationHeaders,
+        messages: tuple[Incoming, ...],
     ) -> Ask:
         return Ask(
             tenant=call.tenant,
@@ -385,7 +389,7 @@ def _is_known_again(ask: Ask, asked: ResponsesAsk, watch: Watch) -> bool:
 # ── names ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _named(naming: Naming, asked: ResponsesAsk) -> Naming:
+def _named(naming: ConversationHeaders, asked: ResponsesAsk) -> ConversationHeaders:
     """What the request names, by whichever of the ways; by two of them is one too many."""
     ways = {
         "conversation": asked.conversation,
@@ -409,7 +413,7 @@ def _named(naming: Naming, asked: ResponsesAsk) -> Naming:
     return msgspec.structs.replace(naming, name=asked.conversation or naming.name)
 
 
-def _with_echo(asked: ResponsesAsk, naming: Naming) -> ResponsesAsk:
+def _with_echo(asked: ResponsesAsk, naming: ConversationHeaders) -> ResponsesAsk:
     """What headers say is part of what was asked for."""
     echo = msgspec.structs.replace(
         asked.echo,

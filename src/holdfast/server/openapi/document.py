@@ -25,7 +25,7 @@ from holdfast.server.openapi.error_codes import (
     by_status,
 )
 from holdfast.version import VERSION
-from holdfast.wire.api.objects import TurnEvent, Usage
+from holdfast.wire.api.objects import TurnEvent, UsageObject
 from holdfast.wire.headers import REQUEST_ID, RETRY_AFTER, SHOULD_RETRY
 from holdfast.wire.problems import ErrorAnswer
 
@@ -257,7 +257,7 @@ class _Shapes:
         schemas, components = _schemas(named)
         self._known = dict(zip(named, schemas, strict=True))
         self.components = {name: _tidy(each) for name, each in sorted(components.items())}
-        usage = self.components[Usage.__name__]
+        usage = self.components[UsageObject.__name__]
         usage["required"] = list(usage["properties"])  # it says every number
         if TurnEvent.__name__ in self.components:
             tags = [each.__struct_config__.tag for each in get_args(ev.Event)]

@@ -24,7 +24,7 @@ from holdfast.wire.headers import (
     SESSION_ID,
     TURN_CONTINUES,
     TURN_ID,
-    Naming,
+    ConversationHeaders,
 )
 from holdfast.wire.openai.chat.answer import AnswerEnd
 from holdfast.wire.problems import Problem
@@ -198,7 +198,7 @@ async def set_aside_in(store: Store, tenant: Tenant, watch: Watch) -> frozenset[
     return frozenset(item.id for step in broken for item in step.items if item.state == "set_aside")
 
 
-def conversation_headers(naming: Naming, watch: Watch) -> dict[str, str]:
+def conversation_headers(naming: ConversationHeaders, watch: Watch) -> dict[str, str]:
     """What every answer says about its conversation. A request that named none is told of none."""
     admission = watch.admission
     headers = {TURN_ID.name: str(admission.turn_id)}

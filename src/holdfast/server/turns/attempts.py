@@ -11,13 +11,13 @@ from hashlib import sha256
 
 from holdfast.server.http.routing import Call
 from holdfast.store.outcomes import Attempt
-from holdfast.wire.headers import HEADERS, Naming
+from holdfast.wire.headers import HEADERS, ConversationHeaders
 
 SHAPING = tuple(each.name for each in HEADERS if each.shapes_answer)
 """Headers that an answer depends on. Retry counters, tracing and busy policy are not among them."""
 
 
-def attempt_of(call: Call, naming: Naming) -> Attempt:
+def attempt_of(call: Call, naming: ConversationHeaders) -> Attempt:
     """What tells this request from others."""
     exchange = call.exchange
     shape = sha256()

@@ -11,7 +11,7 @@ from holdfast.server.agents.directory import Directory
 from holdfast.server.http.exchange import Exchange
 from holdfast.sessions.session_requests import AgentChoice
 from holdfast.wire.headers import IGNORED_PARAMS
-from holdfast.wire.openai.chat.request import Given, ignored
+from holdfast.wire.openai.chat.request import GivenParameter, ignored
 from holdfast.wire.problems import Refused
 
 Met: TypeAlias = Callable[[AgentChoice], None]
@@ -23,7 +23,7 @@ def heeding(
     tenant: Tenant,
     model: str,
     *,
-    given: tuple[Given, ...],
+    given: tuple[GivenParameter, ...],
     left_alone: tuple[str, ...],
     named: bool,
 ) -> Met:

@@ -53,7 +53,7 @@ OWNER = "anthropic"
 # ── blocks ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Source(Struct, frozen=True, omit_defaults=True):
+class BlockSource(Struct, frozen=True, omit_defaults=True):
     type: Literal["base64", "url", "text", "file"]
     media_type: str = ""
     data: str = ""
@@ -66,11 +66,11 @@ class TextBlock(Struct, frozen=True, tag="text"):
 
 
 class ImageBlock(Struct, frozen=True, tag="image"):
-    source: Source
+    source: BlockSource
 
 
 class DocumentBlock(Struct, frozen=True, tag="document", omit_defaults=True):
-    source: Source
+    source: BlockSource
     title: str = ""
 
 
@@ -101,7 +101,7 @@ class ToolResultBlock(Struct, frozen=True, tag="tool_result", omit_defaults=True
 Block: TypeAlias = ShownBlock | ThinkingBlock | RedactedBlock | ToolUseBlock | ToolResultBlock
 
 
-class Message(Struct, frozen=True):
+class AnthropicMessage(Struct, frozen=True):
     role: Literal["user", "assistant"]
     content: list[Block]
 
@@ -127,9 +127,9 @@ class AnthropicDialect:
 _encode = msgspec.json.Encoder().encode
 
 
-def messages_of(items: Sequence[Item]) -> list[Message]:
+def messages_of(items: Sequence[Item]) -> list[AnthropicMessage]:
     """The messages that items make: user and assistant in turns, none of them empty."""
-    messages: list[Message] = []
+    messages: list[AnthropicMessage] = []
     for each in in_order(items):
         if isinstance(each, Step):
             _add(messages, "assistant", _said(each.said))
@@ -140,7 +140,7 @@ def messages_of(items: Sequence[Item]) -> list[Message]:
 
 
 def _add(
-    messages: list[Message], role: Literal["user", "assistant"], said: Iterable[Block]
+    messages: list[AnthropicMessage], role: Literal["user", "assistant"], said: Iterable[Block]
 ) -> None:
     blocks = list(said)
     if not blocks:
@@ -148,7 +148,7 @@ def _add(
     if messages and messages[-1].role == role:
         messages[-1].content.extend(blocks)
     else:
-        messages.append(Message(role=role, content=blocks))
+        messages.append(AnthropicMessage(role=role, content=blocks))
 
 
 def _said(said: Iterable[Said]) -> Iterable[Block]:
@@ -217,7 +217,7 @@ def _block(part: Part) -> Iterable[ShownBlock]:
             return _texts(part.text)
         case Image(source=source):
             if isinstance(source, Link):
-                return [ImageBlock(source=Source(type="url", url=source.url))]
+                return [ImageBlock(source=BlockSource(type="url", url=source.url))]
             return [ImageBlock(source=_bytes(source))]
         case File():
             return [_document(part)]
@@ -231,8 +231,8 @@ def _document(part: File) -> ShownBlock:
     source = part.source
     if isinstance(source, Link):
         if ":" in source.url:
-            return DocumentBlock(source=Source(type="url", url=source.url), title=part.name)
-        return DocumentBlock(source=Source(type="file", file_id=source.url), title=part.name)
+            return DocumentBlock(source=BlockSource(type="url", url=source.url), title=part.name)
+        return DocumentBlock(source=BlockSource(type="file", file_id=source.url), title=part.name)
     if source.media_type == "application/pdf":
         return DocumentBlock(source=_bytes(source), title=part.name)
     if source.media_type.startswith("image/"):
@@ -243,7 +243,7 @@ def _document(part: File) -> ShownBlock:
             if isinstance(source, Blob)
             else source.data.decode(errors="replace")
         )
-        plain = Source(type="text", media_type="text/plain", data=data)
+        plain = BlockSource(type="text", media_type="text/plain", data=data)
         return DocumentBlock(source=plain, title=part.name)
     return TextBlock(
         text=f"[the file {part.name or 'without a name'} ({source.media_type}), which this model cannot read]"
@@ -254,9 +254,9 @@ def _is_text(media_type: str) -> bool:
     return media_type.startswith("text/") or media_type in ("application/json", "application/xml")
 
 
-def _bytes(source: Inline | Blob) -> Source:
+def _bytes(source: Inline | Blob) -> BlockSource:
     data = placeholder(source) if isinstance(source, Blob) else b64encode(source.data).decode()
-    return Source(type="base64", media_type=source.media_type, data=data)
+    return BlockSource(type="base64", media_type=source.media_type, data=data)
 
 
 _TEXT_PLACEHOLDER = re.compile(
@@ -302,7 +302,7 @@ def without_blank_end(messages: bytes) -> bytes:
     if not messages.startswith(_ASSISTANT, at):
         return messages
     try:
-        last = msgspec.json.decode(messages[at:], type=Message)
+        last = msgspec.json.decode(messages[at:], type=AnthropicMessage)
     except msgspec.DecodeError:
         return messages  # these are the arguments of a call, and not a message
     block = last.content[-1]

@@ -26,8 +26,8 @@ from holdfast.core.turns.deltas import (
 from holdfast.core.turns.events import Finish, Usage
 from holdfast.wire.anthropic.dialect import kept_thought
 from holdfast.wire.openai.chat.chunks import ErrorObject
-from holdfast.wire.openai.chat.stream_parser import Failing, Garbled
-from holdfast.wire.stream_parser import UNREADABLE, Listening
+from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
+from holdfast.wire.stream_parser import UNREADABLE, StreamParser
 
 FINISHES: dict[str, Finish] = {
     "end_turn": "stop",
@@ -47,7 +47,7 @@ class TokensDetails(Struct, frozen=True):
     thinking_tokens: int | None = None
 
 
-class WireUsage(Struct, frozen=True):
+class AnthropicUsage(Struct, frozen=True):
     """Cumulative. `input_tokens` are those that came from no cache and went into none."""
 
     input_tokens: int | None = None
@@ -57,7 +57,7 @@ class WireUsage(Struct, frozen=True):
     output_tokens_details: TokensDetails | None = None
 
 
-class WireBlock(Struct, frozen=True):
+class AnthropicBlock(Struct, frozen=True):
     type: str = ""
     text: str | None = None
     thinking: str | None = None
@@ -72,7 +72,7 @@ class StopDetails(Struct, frozen=True):
     explanation: str | None = None
 
 
-class WireDelta(Struct, frozen=True):
+class AnthropicDelta(Struct, frozen=True):
     """Of a block, or of the whole message."""
 
     type: str = ""
@@ -84,25 +84,25 @@ class WireDelta(Struct, frozen=True):
     stop_details: StopDetails | None = None
 
 
-class WireMessage(Struct, frozen=True):
-    content: list[WireBlock] | None = None
-    usage: WireUsage | None = None
+class AnthropicAnswer(Struct, frozen=True):
+    content: list[AnthropicBlock] | None = None
+    usage: AnthropicUsage | None = None
     stop_reason: str | None = None
     stop_details: StopDetails | None = None
 
 
-class WireEvent(Struct, frozen=True):
+class AnthropicEvent(Struct, frozen=True):
     type: str = ""
     index: int = 0
-    delta: WireDelta | None = None
-    content_block: WireBlock | None = None
-    message: WireMessage | None = None
-    usage: WireUsage | None = None
+    delta: AnthropicDelta | None = None
+    content_block: AnthropicBlock | None = None
+    message: AnthropicAnswer | None = None
+    usage: AnthropicUsage | None = None
     error: Any = None
 
 
-_decode = msgspec.json.Decoder(WireEvent).decode
-_decode_whole = msgspec.json.Decoder(WireMessage).decode
+_decode = msgspec.json.Decoder(AnthropicEvent).decode
+_decode_whole = msgspec.json.Decoder(AnthropicAnswer).decode
 
 # ── hearing it ───────────────────────────────────────────────────────────────────────────────
 
@@ -112,19 +112,19 @@ class _OpenBlock:
 
     __slots__ = ("arguments", "block", "signature")
 
-    def __init__(self, block: WireBlock) -> None:
+    def __init__(self, block: AnthropicBlock) -> None:
         self.block = block
         self.signature = block.signature or ""
         self.arguments = False
 
 
-class AnthropicHearing(Listening):
+class AnthropicStreamParser(StreamParser):
     """Listens to one stream. See `models.base.Hearing`."""
 
     def __init__(self, *, event_bytes_max: int) -> None:
         super().__init__(event_bytes_max=event_bytes_max)
         self._open: dict[int, _OpenBlock] = {}
-        self._usage = WireUsage()
+        self._usage = AnthropicUsage()
         self._words_at = 0
         """Where the model's last words are; why it refused goes with them."""
         self._called = False
@@ -149,10 +149,10 @@ class AnthropicHearing(Listening):
         elif kind == "message_stop":
             self._ended = True
         elif kind == "error":
-            raise Failing(_error(event.error))
+            raise StreamFailure(_error(event.error))
         # `ping`, and what came later than this code.
 
-    def _grow(self, index: int, delta: WireDelta, deltas: list[Delta]) -> None:
+    def _grow(self, index: int, delta: AnthropicDelta, deltas: list[Delta]) -> None:
         if delta.text:
             deltas.append(TextDelta(text=delta.text, index=index))
             self._words_at = index
@@ -165,7 +165,7 @@ class AnthropicHearing(Listening):
         elif delta.signature and index in self._open:
             self._open[index].signature = delta.signature
 
-    def begin(self, index: int, block: WireBlock, deltas: list[Delta]) -> None:
+    def begin(self, index: int, block: AnthropicBlock, deltas: list[Delta]) -> None:
         """A block begins; most of them empty, but not all servers wait for deltas to say something."""
         self._open[index] = _OpenBlock(block)
         if block.type == "tool_use":
@@ -205,7 +205,7 @@ class AnthropicHearing(Listening):
         self._finished = True
         deltas.append(FinishDelta(finish=finish))
 
-    def _use(self, usage: WireUsage | None, deltas: list[Delta]) -> None:
+    def _use(self, usage: AnthropicUsage | None, deltas: list[Delta]) -> None:
         if usage is None:
             return
         told = {
@@ -217,7 +217,7 @@ class AnthropicHearing(Listening):
         deltas.append(UsageDelta(usage=usage_of(self._usage)))
 
 
-def usage_of(usage: WireUsage) -> Usage:
+def usage_of(usage: AnthropicUsage) -> Usage:
     """As we count: input is all of it, however it was come by."""
     details = usage.output_tokens_details or TokensDetails()
     cached = usage.cache_read_input_tokens or 0
@@ -236,8 +236,8 @@ def hear_whole(body: bytes) -> Sequence[Delta]:
     try:
         message = _decode_whole(body)
     except UNREADABLE as error:
-        raise Garbled(ErrorObject(message=f"the answer cannot be read: {error}")) from error
-    hearing = AnthropicHearing(event_bytes_max=0)
+        raise GarbledStream(ErrorObject(message=f"the answer cannot be read: {error}")) from error
+    hearing = AnthropicStreamParser(event_bytes_max=0)
     deltas: list[Delta] = []
     for index, block in enumerate(message.content or ()):
         hearing.begin(index, block, deltas)
@@ -246,7 +246,7 @@ def hear_whole(body: bytes) -> Sequence[Delta]:
         deltas.append(UsageDelta(usage=usage_of(message.usage)))
     hearing.finish(message.stop_reason, message.stop_details, deltas)
     if not hearing.finished:
-        raise Garbled(ErrorObject(message="the answer has no stop_reason"))
+        raise GarbledStream(ErrorObject(message="the answer has no stop_reason"))
     return deltas
 
 

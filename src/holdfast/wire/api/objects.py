@@ -22,24 +22,24 @@ from holdfast.wire.problems import ErrorAnswer, ErrorBody
 # ── what is asked ────────────────────────────────────────────────────────────────────────────
 
 
-class Asked(Value, forbid_unknown_fields=True):
+class RequestBody(Value, forbid_unknown_fields=True):
     """A body of a request."""
 
 
-class Changes(Asked):
+class Changes(RequestBody):
     """What can be changed about a session. An attribute that is null is taken away."""
 
     title: str | None = None
     attributes: dict[str, str | None] | None = None
 
 
-class Place(Asked):
+class Place(RequestBody):
     """Where in a session's past."""
 
     version: Annotated[int, Meta(ge=0)] | None = None
 
 
-class Decision(Asked):
+class Decision(RequestBody):
     """The answer about one call. `remember` spares the question from now on: about its tool in this session, or,
     for an agent, about this tool with these arguments; about any arguments if `arguments` says so.
     """
@@ -49,7 +49,7 @@ class Decision(Asked):
     arguments: Literal["exact", "any"] = "exact"
 
 
-class Decisions(Asked):
+class Decisions(RequestBody):
     """Answers about all calls of a turn that wait for one, by their ids."""
 
     decisions: dict[str, Decision]
@@ -58,7 +58,7 @@ class Decisions(Asked):
 # ── what is answered ─────────────────────────────────────────────────────────────────────────
 
 
-class Told(Value, omit_defaults=False):
+class AnswerBody(Value, omit_defaults=False):
     """A body of an answer, or a part of one."""
 
 
@@ -70,7 +70,7 @@ class Command(Value):
     instruction: str = ""
 
 
-class Agent(Told):
+class AgentObject(AnswerBody):
     """Somebody who can be asked; `id` is the model to name."""
 
     id: str
@@ -81,7 +81,7 @@ class Agent(Told):
     commands: tuple[Command, ...]
 
 
-class BrokenSource(Told):
+class BrokenSource(AnswerBody):
     """A source that cannot be loaded as it is now. `serving`: an older version of it goes on."""
 
     source: str
@@ -89,19 +89,19 @@ class BrokenSource(Told):
     serving: bool
 
 
-class Agents(Told):
-    agents: tuple[Agent, ...]
+class Agents(AnswerBody):
+    agents: tuple[AgentObject, ...]
     broken: tuple[BrokenSource, ...]
 
 
-class Excerpt(Told):
+class Excerpt(AnswerBody):
     """A piece of text; `hit` if it is what was searched for."""
 
     text: str
     hit: bool
 
 
-class Match(Told):
+class Match(AnswerBody):
     """Where a session was found. The excerpt is text in pieces, some of them hits; there is no markup in it."""
 
     where: Literal["title", "message"] = field(name="in")
@@ -110,7 +110,7 @@ class Match(Told):
     excerpt: tuple[Excerpt, ...]
 
 
-class Session(Told):
+class Session(AnswerBody):
     """A session as lists show it."""
 
     id: str
@@ -129,7 +129,7 @@ class Session(Told):
     """Where it was found; in the answer to a search only."""
 
 
-class SessionPage(Told):
+class SessionPage(AnswerBody):
     """Some sessions, the last active first, and where to go on. `cursor` is null at the end."""
 
     sessions: tuple[Session, ...]
@@ -138,19 +138,19 @@ class SessionPage(Told):
     """The ids of conversations that may belong here and cannot be read; left out where there are none."""
 
 
-class Deleted(Told):
+class Deleted(AnswerBody):
     id: str
     deleted: Literal[True]
 
 
-class Skipped(Told):
+class Skipped(AnswerBody):
     """A session that was not taken in, and why."""
 
     id: str
     why: str
 
 
-class Dropped(Told):
+class Dropped(AnswerBody):
     """Permissions that an imported session claims, such as `allow shell`, and calls that wait in it (`approval of pay`).
     They have no effect."""
 
@@ -158,7 +158,7 @@ class Dropped(Told):
     permissions: tuple[str, ...]
 
 
-class Imported(Told):
+class Imported(AnswerBody):
     """What became of the sessions in an export."""
 
     imported: tuple[str, ...]
@@ -167,29 +167,29 @@ class Imported(Told):
     dropped: tuple[Dropped, ...] = ()
 
 
-class Usage(ev.Usage, omit_defaults=False):
+class UsageObject(ev.Usage, omit_defaults=False):
     """What a turn, or several, consumed. Every number is said, also a 0."""
 
     @classmethod
-    def of(cls, usage: ev.Usage) -> Usage:
+    def of(cls, usage: ev.Usage) -> UsageObject:
         return cls(**msgspec.structs.asdict(usage))
 
 
-class Compacted(Told):
+class SessionSummary(AnswerBody):
     """What a session's model sees in place of its past, and what writing it took."""
 
     summary: str
     covers_to: int
     """The first position that the model still sees as it was said."""
     items: int
-    usage: Usage
+    usage: UsageObject
 
 
 class UnreadableItem(Value, tag="unreadable"):
     """Stands for an item that is damaged, or that a newer version has written."""
 
 
-class Items(Told):
+class Items(AnswerBody):
     """The items of a session at a version."""
 
     version: int
@@ -199,7 +199,7 @@ class Items(Told):
 TurnState: TypeAlias = Literal["queued", "open", "committed", "discarded"]
 
 
-class Turn(Told):
+class TurnObject(AnswerBody):
     """A turn, and what became of it."""
 
     id: str
@@ -214,21 +214,21 @@ class Turn(Told):
     """The one that it made, if it was committed."""
     attempt: int
     agent: str
-    usage: Usage
+    usage: UsageObject
     began_at: float
     ended_at: float | None
     continues: str | None = None
     """The unfinished turn that it goes on with, if it does."""
 
 
-class Turns(Told):
+class Turns(AnswerBody):
     """The turns of a session, discarded ones too, and what they consumed together."""
 
-    turns: tuple[Turn, ...]
-    usage: Usage
+    turns: tuple[TurnObject, ...]
+    usage: UsageObject
 
 
-class WaitingCall(Told):
+class WaitingCall(AnswerBody):
     """A call that waits for a person to decide on it."""
 
     id: str
@@ -238,11 +238,11 @@ class WaitingCall(Told):
     expires_at: float
 
 
-class WaitingCalls(Told):
+class WaitingCalls(AnswerBody):
     approvals: tuple[WaitingCall, ...]
 
 
-class Grant(Told):
+class GrantObject(AnswerBody):
     """An approval that is remembered for an agent. `session` null: in every session. `arguments` null: any.
     `revoked_at` null: it holds."""
 
@@ -258,8 +258,8 @@ class Grant(Told):
     session: str | None = None
 
 
-class Grants(Told):
-    grants: tuple[Grant, ...]
+class Grants(AnswerBody):
+    grants: tuple[GrantObject, ...]
     has_more: bool
 
 
@@ -275,17 +275,17 @@ class TurnEvent(msgspec.Struct):
     event: dict[str, msgspec.Raw]
 
 
-class TurnEnded(Told):
+class TurnEnded(AnswerBody):
     """The last frame of a turn's events: what it became."""
 
-    turn: Turn
+    turn: TurnObject
 
 
 class _Frame(Value):
     n: int = 0
     at_ms: int = 0
     event: ev.Event | None = None
-    turn: Turn | None = None
+    turn: TurnObject | None = None
     error: ErrorBody | None = None
 
 

@@ -15,14 +15,14 @@ from holdfast.core.codec import Unreadable
 from holdfast.core.history.conversation import Flagged, Patch, Visibility
 from holdfast.core.items import Item, StoredItem
 from holdfast.ids import ItemId
-from holdfast.wire.api.objects import Asked, Told, Turn, UnreadableItem
+from holdfast.wire.api.objects import AnswerBody, RequestBody, TurnObject, UnreadableItem
 
 FlagName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 """Names with a dot in them are ours."""
 FlagValue: TypeAlias = Annotated[str, Meta(max_length=limits.attribute_value_chars_max)]
 
 
-class Me(Told):
+class Me(AnswerBody):
     """Who asks, and what they may."""
 
     tenant: str
@@ -31,10 +31,10 @@ class Me(Told):
     scopes: tuple[str, ...]
 
 
-class Page(Told):
+class HistoryTurn(AnswerBody):
     """One turn in a history, and what it brought if it was kept."""
 
-    turn: Turn
+    turn: TurnObject
     retry_of: str | None
     replayable: bool
     """Every event of it was written down, and is kept for a day."""
@@ -48,7 +48,7 @@ class Page(Told):
     """Those that were hidden from people."""
 
 
-class SummaryShown(Told):
+class SummaryShown(AnswerBody):
     """What the model sees in place of everything before a position."""
 
     id: str
@@ -56,7 +56,7 @@ class SummaryShown(Told):
     covers_to: int
 
 
-class Flag(Told):
+class Flag(AnswerBody):
     """A remark about an item, or about the session."""
 
     item: str | None
@@ -64,7 +64,7 @@ class Flag(Told):
     value: str
 
 
-class Annotations(Told):
+class Annotations(AnswerBody):
     """What stands beside a history, and decides who sees what of it."""
 
     version: int
@@ -76,17 +76,17 @@ class Annotations(Told):
     """What tools remember in this session, as JSON by name."""
 
 
-class History(Told):
+class History(AnswerBody):
     """Some turns of a session in every state, the newest first, and where to go on."""
 
     session_id: str
-    pages: tuple[Page, ...]
+    pages: tuple[HistoryTurn, ...]
     before: str | None
     """What to ask for next, to go further back; null at the beginning."""
     annotations: Annotations
 
 
-class Branch(Told):
+class RelatedSession(AnswerBody):
     """A session beside another one: one that it forked from, or that forks from it."""
 
     id: str
@@ -98,18 +98,18 @@ class Branch(Told):
     """Where it is now; null if it was deleted."""
 
 
-class Line(Told):
+class Lineage(AnswerBody):
     """Where a session's line comes from, and where others leave it."""
 
     session_id: str
     version: int
-    past: tuple[Branch, ...]
+    past: tuple[RelatedSession, ...]
     """Oldest first."""
-    forks: tuple[Branch, ...]
+    forks: tuple[RelatedSession, ...]
     """The direct ones, by version."""
 
 
-class Damage(Told):
+class Damage(AnswerBody):
     """Something that must never be."""
 
     code: str
@@ -117,7 +117,7 @@ class Damage(Told):
     what: str
 
 
-class Chain(Told):
+class Chain(AnswerBody):
     """A session's chain of hashes, and what was found wrong with it and everything around it."""
 
     session_id: str
@@ -127,7 +127,7 @@ class Chain(Told):
     problems: tuple[Damage, ...]
 
 
-class Node(Told):
+class Node(AnswerBody):
     """A process that holds leases."""
 
     id: str
@@ -138,7 +138,7 @@ class Node(Told):
     """When others may take over its turns, if it does not say before that it is alive."""
 
 
-class Nodes(Told):
+class Nodes(AnswerBody):
     nodes: tuple[Node, ...]
     now: float
     """By the clock of the process that answers."""
@@ -147,14 +147,14 @@ class Nodes(Told):
 # ── remarks ──────────────────────────────────────────────────────────────────────────────────
 
 
-class FlagAsked(Asked):
+class FlagAsked(RequestBody):
     """A named remark; an empty value takes it away."""
 
     name: FlagName
     value: FlagValue = ""
 
 
-class Remark(Asked):
+class Remark(RequestBody):
     """Something to say about an item, or about the session if none is named. Another one can take it back."""
 
     item: str | None = None

@@ -67,33 +67,33 @@ class FileUri(Struct, frozen=True, rename="camel"):
     file_uri: str
 
 
-class FunctionCall(Struct, frozen=True):
+class GoogleFunctionCall(Struct, frozen=True):
     id: str
     name: str
     args: msgspec.Raw
 
 
-class FunctionResponse(Struct, frozen=True):
+class GoogleFunctionResponse(Struct, frozen=True):
     id: str
     name: str
     response: dict[str, str]
 
 
-class WirePart(Struct, frozen=True, omit_defaults=True, rename="camel"):
+class GooglePart(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """One of its members, and perhaps a signature."""
 
     text: str | None = None
     thought: bool = False
     inline_data: InlineData | None = None
     file_data: FileUri | None = None
-    function_call: FunctionCall | None = None
-    function_response: FunctionResponse | None = None
+    function_call: GoogleFunctionCall | None = None
+    function_response: GoogleFunctionResponse | None = None
     thought_signature: str = ""
 
 
-class Content(Struct, frozen=True):
+class GoogleContent(Struct, frozen=True):
     role: Literal["user", "model"]
-    parts: list[WirePart]
+    parts: list[GooglePart]
 
 
 # ── speaking: items → contents ───────────────────────────────────────────────────────────────
@@ -122,9 +122,9 @@ class GoogleDialect:
 _encode = msgspec.json.Encoder().encode
 
 
-def contents_of(items: Sequence[Item], *, signed: bool) -> list[Content]:
+def contents_of(items: Sequence[Item], *, signed: bool) -> list[GoogleContent]:
     """The contents that items make: the user's and the model's in turns, none of them empty."""
-    contents: list[Content] = []
+    contents: list[GoogleContent] = []
     for each in in_order(items):
         if isinstance(each, Step):
             _add(contents, "model", _said(each.said, signed=signed))
@@ -132,7 +132,7 @@ def contents_of(items: Sequence[Item], *, signed: bool) -> list[Content]:
             # As many answers as there were calls, and nothing else: what they show comes on its own.
             shown = [part for result in each.results for part in _shown_by(result)]
             if shown:
-                contents.append(Content(role="user", parts=shown))
+                contents.append(GoogleContent(role="user", parts=shown))
         else:
             _add(contents, "user", _parts(words_of(each)))
     return contents
@@ -141,19 +141,19 @@ def contents_of(items: Sequence[Item], *, signed: bool) -> list[Content]:
 _Role: TypeAlias = Literal["user", "model"]
 
 
-def _add(contents: list[Content], role: _Role, said: Iterable[WirePart]) -> None:
+def _add(contents: list[GoogleContent], role: _Role, said: Iterable[GooglePart]) -> None:
     parts = list(said)
     if parts:
-        contents.append(Content(role=role, parts=parts))
+        contents.append(GoogleContent(role=role, parts=parts))
 
 
-def _said(said: Iterable[Said], *, signed: bool) -> Iterable[WirePart]:
+def _said(said: Iterable[Said], *, signed: bool) -> Iterable[GooglePart]:
     for item in said:
         signature = _signature(item)
         match item:
             case Reasoning():
                 if signature:
-                    yield WirePart(text=item.text, thought=True, thought_signature=signature)
+                    yield GooglePart(text=item.text, thought=True, thought_signature=signature)
             case AssistantMessage():
                 yield from _words(text_of(item.content), signature)
             case _:
@@ -161,19 +161,19 @@ def _said(said: Iterable[Said], *, signed: bool) -> Iterable[WirePart]:
                 signed = False  # of calls side by side, the first is signed for all of them
 
 
-def _words(text: str, signature: str) -> Iterable[WirePart]:
+def _words(text: str, signature: str) -> Iterable[GooglePart]:
     """The signature of words comes behind them, on a part without any, and goes back like that."""
     if text:
-        yield WirePart(text=text)
+        yield GooglePart(text=text)
     if signature:
-        yield WirePart(text="", thought_signature=signature)
+        yield GooglePart(text="", thought_signature=signature)
 
 
-def _call(item: ToolCall, signature: str) -> WirePart:
-    call = FunctionCall(
+def _call(item: ToolCall, signature: str) -> GooglePart:
+    call = GoogleFunctionCall(
         id=plain_call_id(item), name=item.name, args=arguments_object(item.arguments)
     )
-    return WirePart(function_call=call, thought_signature=signature)
+    return GooglePart(function_call=call, thought_signature=signature)
 
 
 class _Kept(Struct, frozen=True, rename="camel"):
@@ -194,47 +194,47 @@ def _signature(item: Said) -> str:
     return read_signature(extras[-1]) if extras else ""
 
 
-def _result(step: Step, result: ToolResult) -> WirePart:
+def _result(step: Step, result: ToolResult) -> GooglePart:
     call = step.called(result)
     member = "output" if result.outcome == "ok" else "error"
-    response = FunctionResponse(
+    response = GoogleFunctionResponse(
         id=plain_call_id(result),
         name=call.name if call else "",
         response={member: result_text(result)},
     )
-    return WirePart(function_response=response)
+    return GooglePart(function_response=response)
 
 
-def _shown_by(result: ToolResult) -> list[WirePart]:
+def _shown_by(result: ToolResult) -> list[GooglePart]:
     shown = tuple(part for part in result.content if not isinstance(part, Text | Refusal))
     if not shown:
         return []
-    return [WirePart(text=f"[From the result of {plain_call_id(result)}:]"), *_parts(shown)]
+    return [GooglePart(text=f"[From the result of {plain_call_id(result)}:]"), *_parts(shown)]
 
 
-def _parts(parts: Parts) -> Iterable[WirePart]:
+def _parts(parts: Parts) -> Iterable[GooglePart]:
     return [shown for part in parts if (shown := _part(part)) is not None]
 
 
-def _part(part: Part) -> WirePart | None:
+def _part(part: Part) -> GooglePart | None:
     match part:
         case Text() | Refusal():
-            return WirePart(text=part.text) if part.text else None
+            return GooglePart(text=part.text) if part.text else None
         case Image() | Audio() | File():
             return _bytes(part.source)
         case _:  # pragma: no cover
             assert_never(part)
 
 
-def _bytes(source: Source) -> WirePart:
+def _bytes(source: Source) -> GooglePart:
     match source:
         case Link():
-            return WirePart(file_data=FileUri(file_uri=source.url))
+            return GooglePart(file_data=FileUri(file_uri=source.url))
         case Inline():
             data = b64encode(source.data).decode()
-            return WirePart(inline_data=InlineData(mime_type=source.media_type, data=data))
+            return GooglePart(inline_data=InlineData(mime_type=source.media_type, data=data))
         case Blob():
             data = placeholder(source)
-            return WirePart(inline_data=InlineData(mime_type=source.media_type, data=data))
+            return GooglePart(inline_data=InlineData(mime_type=source.media_type, data=data))
         case _:  # pragma: no cover
             assert_never(source)

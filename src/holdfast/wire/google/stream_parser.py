@@ -27,8 +27,8 @@ from holdfast.core.turns.deltas import (
 from holdfast.core.turns.events import DraftKind, Finish, Usage
 from holdfast.wire.google.dialect import kept_signature
 from holdfast.wire.openai.chat.chunks import ErrorObject
-from holdfast.wire.openai.chat.stream_parser import Failing, Garbled
-from holdfast.wire.stream_parser import UNREADABLE, Listening
+from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
+from holdfast.wire.stream_parser import UNREADABLE, StreamParser
 
 FINISHES: dict[str, Finish] = {
     "STOP": "stop",
@@ -47,31 +47,31 @@ FINISHES: dict[str, Finish] = {
 # ── what comes ───────────────────────────────────────────────────────────────────────────────
 
 
-class HeardCall(Struct, frozen=True):
+class GoogleCall(Struct, frozen=True):
     id: str | None = None
     name: str = ""
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class HeardPart(Struct, frozen=True, rename="camel"):
+class GoogleAnswerPart(Struct, frozen=True, rename="camel"):
     text: str | None = None
     thought: bool | None = None
-    function_call: HeardCall | None = None
+    function_call: GoogleCall | None = None
     thought_signature: str | None = None
 
 
-class HeardContent(Struct, frozen=True):
-    parts: list[HeardPart] | None = None
+class GoogleAnswerContent(Struct, frozen=True):
+    parts: list[GoogleAnswerPart] | None = None
 
 
-class HeardCandidate(Struct, frozen=True, rename="camel"):
+class GoogleCandidate(Struct, frozen=True, rename="camel"):
     index: int | None = None
-    content: HeardContent | None = None
+    content: GoogleAnswerContent | None = None
     finish_reason: str | None = None
     finish_message: str | None = None
 
 
-class HeardUsage(Struct, frozen=True, rename="camel"):
+class GoogleUsage(Struct, frozen=True, rename="camel"):
     """Cumulative. Thoughts are not among the candidates' tokens."""
 
     prompt_token_count: int | None = None
@@ -90,36 +90,36 @@ class HeardUsage(Struct, frozen=True, rename="camel"):
         )
 
 
-class HeardFeedback(Struct, frozen=True, rename="camel"):
+class GoogleFeedback(Struct, frozen=True, rename="camel"):
     block_reason: str | None = None
     block_reason_message: str | None = None
 
 
-class HeardDetail(Struct, frozen=True, rename="camel"):
+class GoogleErrorDetail(Struct, frozen=True, rename="camel"):
     retry_delay: str | None = None
 
 
-class HeardError(Struct, frozen=True):
+class GoogleError(Struct, frozen=True):
     code: int | None = None
     message: str | None = None
     status: str | None = None
-    details: list[HeardDetail] | None = None
+    details: list[GoogleErrorDetail] | None = None
 
 
-class HeardResponse(Struct, frozen=True, rename="camel"):
-    candidates: list[HeardCandidate] | None = None
-    usage_metadata: HeardUsage | None = None
-    prompt_feedback: HeardFeedback | None = None
-    error: HeardError | None = None
+class GoogleAnswer(Struct, frozen=True, rename="camel"):
+    candidates: list[GoogleCandidate] | None = None
+    usage_metadata: GoogleUsage | None = None
+    prompt_feedback: GoogleFeedback | None = None
+    error: GoogleError | None = None
 
 
-_decode = msgspec.json.Decoder(HeardResponse).decode
-_decode_list = msgspec.json.Decoder(list[HeardResponse]).decode
+_decode = msgspec.json.Decoder(GoogleAnswer).decode
+_decode_list = msgspec.json.Decoder(list[GoogleAnswer]).decode
 
 # ── hearing it ───────────────────────────────────────────────────────────────────────────────
 
 
-class GoogleHearing(Listening):
+class GoogleStreamParser(StreamParser):
     """Listens to one stream. See `models.base.Hearing`."""
 
     def __init__(self, *, event_bytes_max: int) -> None:
@@ -133,14 +133,14 @@ class GoogleHearing(Listening):
     def hear(self, data: bytes, deltas: list[Delta]) -> None:
         self.respond(_decode(data), deltas)
 
-    def respond(self, response: HeardResponse, deltas: list[Delta]) -> None:
+    def respond(self, response: GoogleAnswer, deltas: list[Delta]) -> None:
         """What one response says. Raises Failing."""
         if response.error is not None:
-            raise Failing(error_of(response.error))
+            raise StreamFailure(error_of(response.error))
         feedback = response.prompt_feedback
         if feedback is not None and feedback.block_reason:
             why = feedback.block_reason_message or feedback.block_reason
-            raise Failing(
+            raise StreamFailure(
                 ErrorObject(message=f"the prompt was blocked: {why}", code="content_filter")
             )
         for candidate in response.candidates or ():
@@ -153,7 +153,7 @@ class GoogleHearing(Listening):
         if response.usage_metadata is not None:
             self._use(response.usage_metadata.usage(), deltas)
 
-    def _say(self, part: HeardPart, deltas: list[Delta]) -> None:
+    def _say(self, part: GoogleAnswerPart, deltas: list[Delta]) -> None:
         if part.function_call is not None:
             index = self._calls
             self._calls += 1
@@ -185,19 +185,21 @@ class GoogleHearing(Listening):
             self._runs += 1
         return self._run[1]
 
-    def _sign(self, kind: DraftKind, index: int, part: HeardPart, deltas: list[Delta]) -> None:
+    def _sign(
+        self, kind: DraftKind, index: int, part: GoogleAnswerPart, deltas: list[Delta]
+    ) -> None:
         if part.thought_signature:
             extra = kept_signature(part.thought_signature)
             deltas.append(ExtraDelta(kind=kind, index=index, extra=extra))
             if kind != "call":
                 self._run = None  # what follows has another signature, or none
 
-    def _finish(self, candidate: HeardCandidate, deltas: list[Delta]) -> None:
+    def _finish(self, candidate: GoogleCandidate, deltas: list[Delta]) -> None:
         reason = candidate.finish_reason or ""
         finish = FINISHES.get(reason)
         if finish is None:
             why = f": {candidate.finish_message}" if candidate.finish_message else ""
-            raise Failing(
+            raise StreamFailure(
                 ErrorObject(message=f"the model stopped: {reason}{why}", code=reason.lower())
             )
         if finish == "stop" and self._calls:
@@ -214,16 +216,16 @@ class GoogleHearing(Listening):
 
 def hear_whole(body: bytes) -> Sequence[Delta]:
     """An answer that was not streamed, as the deltas it could have been. Raises Failing."""
-    hearing = GoogleHearing(event_bytes_max=0)
+    hearing = GoogleStreamParser(event_bytes_max=0)
     deltas: list[Delta] = []
     try:
         responses = _decode_list(body) if body.lstrip()[:1] == b"[" else [_decode(body)]
     except UNREADABLE as error:
-        raise Garbled(ErrorObject(message=f"the answer cannot be read: {error}")) from error
+        raise GarbledStream(ErrorObject(message=f"the answer cannot be read: {error}")) from error
     for response in responses:
         hearing.respond(response, deltas)
     if not hearing.finished:
-        raise Garbled(ErrorObject(message="the answer has no finishReason"))
+        raise GarbledStream(ErrorObject(message="the answer has no finishReason"))
     return deltas
 
 
@@ -245,7 +247,7 @@ def read_error(body: bytes) -> tuple[ErrorObject, float | None] | None:
     return error_of(said.error), hint_s
 
 
-def error_of(error: HeardError) -> ErrorObject:
+def error_of(error: GoogleError) -> ErrorObject:
     """Their error in OpenAI's words: `status` is a kind, `code` an HTTP status."""
     return ErrorObject(
         message=error.message, type=(error.status or "").lower() or None, code=error.code

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.core.codec import Value
-from holdfast.wire.api.objects import Told
+from holdfast.wire.api.objects import AnswerBody
 from holdfast.wire.openai.responses.answer import Status
 
 Json: TypeAlias = dict[str, Raw]
@@ -20,7 +20,7 @@ Json: TypeAlias = dict[str, Raw]
 # ── models ───────────────────────────────────────────────────────────────────────────────────
 
 
-class ModelObject(Told):
+class ModelObject(AnswerBody):
     """An agent, as OpenAI's clients list models."""
 
     id: str
@@ -29,7 +29,7 @@ class ModelObject(Told):
     owned_by: str
 
 
-class ModelList(Told):
+class ModelList(AnswerBody):
     object: Literal["list"]
     data: tuple[ModelObject, ...]
 
@@ -47,7 +47,7 @@ class CallShown(Value):
     outcome: str | UnsetType | None = UNSET
 
 
-class AboutTurn(Told):
+class AboutTurn(AnswerBody):
     """What we say about an answer beside OpenAI's fields."""
 
     turn_id: str | UnsetType = UNSET
@@ -64,19 +64,19 @@ class AboutTurn(Told):
 # ── chat completions ─────────────────────────────────────────────────────────────────────────
 
 
-class PromptTokens(Told):
+class PromptTokens(AnswerBody):
     cached_tokens: int
     audio_tokens: int
 
 
-class CompletionTokens(Told):
+class CompletionTokens(AnswerBody):
     reasoning_tokens: int
     audio_tokens: int
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
 
 
-class ChatUsage(Told):
+class ChatUsage(AnswerBody):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
@@ -84,12 +84,12 @@ class ChatUsage(Told):
     completion_tokens_details: CompletionTokens
 
 
-class CalledFunction(Told):
+class CalledFunction(AnswerBody):
     name: str
     arguments: str
 
 
-class AnswerCall(Told):
+class AnswerCall(AnswerBody):
     """A call that the client has to answer."""
 
     id: str
@@ -97,7 +97,7 @@ class AnswerCall(Told):
     function: CalledFunction
 
 
-class AnswerMessage(Told):
+class AnswerMessage(AnswerBody):
     role: Literal["assistant"]
     content: str | None
     refusal: str | None
@@ -107,14 +107,14 @@ class AnswerMessage(Told):
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
-class ChatChoice(Told):
+class ChatChoice(AnswerBody):
     index: int
     message: AnswerMessage
     logprobs: None
     finish_reason: FinishReason
 
 
-class ChatCompletion(Told):
+class ChatCompletion(AnswerBody):
     """An answer as one object."""
 
     id: str
@@ -126,12 +126,12 @@ class ChatCompletion(Told):
     holdfast: AboutTurn
 
 
-class FunctionDelta(Told):
+class FunctionDelta(AnswerBody):
     name: str | UnsetType = UNSET
     arguments: str | UnsetType = UNSET
 
 
-class CallDelta(Told):
+class CallDelta(AnswerBody):
     """A piece of a call: its id and name come once, its arguments bit by bit."""
 
     index: int
@@ -140,21 +140,21 @@ class CallDelta(Told):
     type: Literal["function"] | UnsetType = UNSET
 
 
-class Delta(Told):
+class Delta(AnswerBody):
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
     refusal: str | UnsetType = UNSET
     tool_calls: tuple[CallDelta, ...] | UnsetType = UNSET
 
 
-class ChunkChoice(Told):
+class ChunkChoice(AnswerBody):
     index: int
     delta: Delta
     logprobs: None
     finish_reason: FinishReason | None
 
 
-class ChatChunk(Told):
+class ChatChunk(AnswerBody):
     """One event of a streamed answer."""
 
     id: str
@@ -172,27 +172,27 @@ class ChatChunk(Told):
 ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 
 
-class OutputText(Told, tag="output_text"):
+class OutputText(AnswerBody, tag="output_text"):
     text: str
     annotations: tuple[Json, ...]
     logprobs: tuple[Json, ...]
 
 
-class OutputRefusal(Told, tag="refusal"):
+class OutputRefusal(AnswerBody, tag="refusal"):
     refusal: str
 
 
-class InputText(Told, tag="input_text"):
+class InputText(AnswerBody, tag="input_text"):
     text: str
 
 
-class InputImage(Told, tag="input_image"):
+class InputImage(AnswerBody, tag="input_image"):
     image_url: str
     detail: Literal["auto", "low", "high", "original"]
     file_id: str | None
 
 
-class InputFile(Told, tag="input_file"):
+class InputFile(AnswerBody, tag="input_file"):
     filename: str | None
     file_data: str | UnsetType = UNSET
     file_url: str | UnsetType = UNSET
@@ -202,14 +202,14 @@ class InputFile(Told, tag="input_file"):
 ContentPart: TypeAlias = OutputText | OutputRefusal | InputText | InputImage | InputFile
 
 
-class MessageItem(Told, tag="message"):
+class MessageItem(AnswerBody, tag="message"):
     id: str
     status: ItemStatus
     role: Literal["user", "assistant", "system"]
     content: tuple[ContentPart, ...]
 
 
-class FunctionCallItem(Told, tag="function_call"):
+class FunctionCallItem(AnswerBody, tag="function_call"):
     """A call that the client has to answer, or has answered."""
 
     id: str
@@ -219,14 +219,14 @@ class FunctionCallItem(Told, tag="function_call"):
     arguments: str
 
 
-class FunctionOutputItem(Told, tag="function_call_output"):
+class FunctionOutputItem(AnswerBody, tag="function_call_output"):
     id: str
     call_id: str
     output: str | tuple[ContentPart, ...]
     status: ItemStatus
 
 
-class ServedCallItem(Told, tag="mcp_call"):
+class ServedCallItem(AnswerBody, tag="mcp_call"):
     """A call that the agent saw to itself; shown if it was asked for."""
 
     id: str
@@ -239,11 +239,11 @@ class ServedCallItem(Told, tag="mcp_call"):
     approval_request_id: None
 
 
-class SummaryText(Told, tag="summary_text"):
+class SummaryText(AnswerBody, tag="summary_text"):
     text: str
 
 
-class ReasoningItem(Told, tag="reasoning"):
+class ReasoningItem(AnswerBody, tag="reasoning"):
     """What a model thought, as far as it was asked for; what is sealed is to be sent back as it came."""
 
     id: str
@@ -252,7 +252,7 @@ class ReasoningItem(Told, tag="reasoning"):
     encrypted_content: str | None
 
 
-class CompactionItem(Told, tag="compaction"):
+class CompactionItem(AnswerBody, tag="compaction"):
     """A summary, sealed: to be sent back as it came."""
 
     id: str
@@ -269,7 +269,7 @@ OutputItem: TypeAlias = (
 )
 
 
-class ItemList(Told):
+class ItemList(AnswerBody):
     object: Literal["list"]
     data: tuple[OutputItem, ...]
     first_id: str | None
@@ -280,16 +280,16 @@ class ItemList(Told):
 # ── responses ────────────────────────────────────────────────────────────────────────────────
 
 
-class InputTokens(Told):
+class InputTokens(AnswerBody):
     cached_tokens: int
     cache_write_tokens: int
 
 
-class OutputTokens(Told):
+class OutputTokens(AnswerBody):
     reasoning_tokens: int
 
 
-class ResponseUsage(Told):
+class ResponseUsage(AnswerBody):
     input_tokens: int
     input_tokens_details: InputTokens
     output_tokens: int
@@ -297,30 +297,30 @@ class ResponseUsage(Told):
     total_tokens: int
 
 
-class ConversationId(Told):
+class ConversationId(AnswerBody):
     id: str
 
 
-class ResponseError(Told):
+class ResponseError(AnswerBody):
     code: Literal["server_error", "rate_limit_exceeded", "invalid_prompt"]
     message: str
 
 
-class IncompleteDetails(Told):
+class IncompleteDetails(AnswerBody):
     reason: Literal["max_output_tokens", "content_filter"]
 
 
-class ReasoningShown(Told):
+class ReasoningShown(AnswerBody):
     effort: str | None
     summary: str | None
 
 
-class TextShown(Told):
+class TextShown(AnswerBody):
     format: Json
     verbosity: str | UnsetType = UNSET
 
 
-class ResponseObject(Told):
+class ResponseObject(AnswerBody):
     """A response, in whatever state its turn is."""
 
     id: str
@@ -359,18 +359,18 @@ class ResponseObject(Told):
     holdfast: AboutTurn
 
 
-class ResponseDeleted(Told):
+class ResponseDeleted(AnswerBody):
     id: str
     object: Literal["response"]
     deleted: Literal[True]
 
 
-class TokenCount(Told):
+class TokenCount(AnswerBody):
     object: Literal["response.input_tokens"]
     input_tokens: int
 
 
-class Compaction(Told):
+class Compaction(AnswerBody):
     """A summary of a context, in a form to go on with."""
 
     id: str
@@ -383,7 +383,7 @@ class Compaction(Told):
 # ── the events of a streamed response ────────────────────────────────────────────────────────
 
 
-class LifecycleEvent(Told):
+class LifecycleEvent(AnswerBody):
     """The response itself: as it begins, and as it ends."""
 
     type: Literal[
@@ -398,7 +398,7 @@ class LifecycleEvent(Told):
     response: ResponseObject
 
 
-class ItemEvent(Told):
+class ItemEvent(AnswerBody):
     """An item is begun, or done."""
 
     type: Literal["response.output_item.added", "response.output_item.done"]
@@ -407,7 +407,7 @@ class ItemEvent(Told):
     item: OutputItem
 
 
-class PartEvent(Told):
+class PartEvent(AnswerBody):
     """A part of a message is begun, or done."""
 
     type: Literal["response.content_part.added", "response.content_part.done"]
@@ -418,7 +418,7 @@ class PartEvent(Told):
     part: OutputText | OutputRefusal
 
 
-class SummaryPartEvent(Told):
+class SummaryPartEvent(AnswerBody):
     """A part of what a model tells about its thoughts is begun, or done."""
 
     type: Literal["response.reasoning_summary_part.added", "response.reasoning_summary_part.done"]
@@ -429,7 +429,7 @@ class SummaryPartEvent(Told):
     part: SummaryText
 
 
-class DeltaEvent(Told):
+class DeltaEvent(AnswerBody):
     """An item grows."""
 
     type: Literal[
@@ -447,7 +447,7 @@ class DeltaEvent(Told):
     logprobs: tuple[Json, ...] | UnsetType = UNSET
 
 
-class DoneEvent(Told):
+class DoneEvent(AnswerBody):
     """What has grown, whole."""
 
     type: Literal[
@@ -469,7 +469,7 @@ class DoneEvent(Told):
     name: str | UnsetType = UNSET
 
 
-class ServedCallEvent(Told):
+class ServedCallEvent(AnswerBody):
     """How a call of the agent's own goes."""
 
     type: Literal[
@@ -482,7 +482,7 @@ class ServedCallEvent(Told):
     output_index: int
 
 
-class StreamError(Told):
+class StreamError(AnswerBody):
     """What is the matter with a stream that cannot go on."""
 
     type: str
@@ -491,7 +491,7 @@ class StreamError(Told):
     param: str | None
 
 
-class StreamFailedEvent(Told):
+class StreamFailedEvent(AnswerBody):
     """The last event of a stream that breaks off, though its response may come to an end."""
 
     type: Literal["error"]
@@ -502,7 +502,7 @@ class StreamFailedEvent(Told):
     error: StreamError
 
 
-RESPONSE_EVENTS: tuple[type[Told], ...] = (
+RESPONSE_EVENTS: tuple[type[AnswerBody], ...] = (
     LifecycleEvent,
     ItemEvent,
     PartEvent,
@@ -516,7 +516,7 @@ RESPONSE_EVENTS: tuple[type[Told], ...] = (
 # ── conversations ────────────────────────────────────────────────────────────────────────────
 
 
-class Conversation(Told):
+class Conversation(AnswerBody):
     """A session, as the Conversations API shows it."""
 
     id: str
@@ -525,7 +525,7 @@ class Conversation(Told):
     metadata: dict[str, str]
 
 
-class ConversationDeleted(Told):
+class ConversationDeleted(AnswerBody):
     id: str
     object: Literal["conversation.deleted"]
     deleted: Literal[True]
@@ -534,7 +534,7 @@ class ConversationDeleted(Told):
 # ── for whoever runs the server ──────────────────────────────────────────────────────────────
 
 
-class Health(Told):
+class Health(AnswerBody):
     status: str
     failing: list[str] | UnsetType = UNSET
     """Tasks of the server whose last round ended in an error."""

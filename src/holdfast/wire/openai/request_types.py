@@ -13,13 +13,13 @@ from msgspec import Meta, Raw, Struct
 
 from holdfast import limits
 from holdfast.wire.openai.chat.messages import ChatMessage
-from holdfast.wire.openai.chat.request import ChatRequest, FunctionDefinition, Tool
+from holdfast.wire.openai.chat.request import ChatRequest, FunctionDefinition, RequestTool
 from holdfast.wire.openai.conversations import ConversationBody
 from holdfast.wire.openai.responses.items import InputItem
 from holdfast.wire.openai.responses.request import (
     ContextRequest,
-    FunctionTool,
     ResponsesRequest,
+    ResponsesTool,
     TextOptions,
 )
 
@@ -71,7 +71,7 @@ class ResponseFormat(Struct):
 
 
 ChatFunction: Any = described(FunctionDefinition, name=ToolName, parameters=Json | None)
-ChatTool: Any = described(Tool, "ChatTool", function=ChatFunction | None)
+ChatTool: Any = described(RequestTool, "ChatTool", function=ChatFunction | None)
 ChatBody: Any = described(
     ChatRequest,
     messages=Annotated[list[ChatMessage], Meta(min_length=1)],
@@ -96,7 +96,7 @@ ChatBody: Any = described(
 # ── responses and conversations ──────────────────────────────────────────────────────────────
 
 Input: TypeAlias = str | list[InputItem]
-ResponseTool: Any = described(FunctionTool, "ResponseTool", parameters=Json | None)
+ResponseTool: Any = described(ResponsesTool, "ResponseTool", parameters=Json | None)
 ResponseText: Any = described(TextOptions, format=Json | None)
 ResponsesBody: Any = described(
     ResponsesRequest,

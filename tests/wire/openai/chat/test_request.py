@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.items import Text
 from holdfast.core.turns.events import Parameters, ToolDefinition
-from holdfast.wire.openai.chat.request import ChatAsk, Given, ignored, read_chat_request
+from holdfast.wire.openai.chat.request import ChatAsk, GivenParameter, ignored, read_chat_request
 from holdfast.wire.problems import Problem, Refused
 
 USER = {"role": "user", "content": "Hi"}
@@ -237,5 +237,5 @@ def test_what_a_model_does_not_know_is_named_as_the_client_calls_it() -> None:
 @pytest.mark.parametrize("ours", ["stop", "output_schema", "max_output_tokens", "tool_choice"])
 def test_what_an_answer_must_keep_to_is_refused(ours: str) -> None:
     with pytest.raises(Refused) as caught:
-        ignored((Given(name="its_name", ours=ours),), frozenset())
+        ignored((GivenParameter(name="its_name", ours=ours),), frozenset())
     assert caught.value.problem.param == "its_name"

@@ -21,12 +21,17 @@ from holdfast.core.turns.deltas import (
 )
 from holdfast.core.turns.events import Usage
 from holdfast.wire.openai.chat.chunks import ChunkWriter
-from holdfast.wire.openai.chat.stream_parser import ChatHearing, Failing, Garbled, hear_whole
+from holdfast.wire.openai.chat.stream_parser import (
+    ChatStreamParser,
+    GarbledStream,
+    StreamFailure,
+    hear_whole,
+)
 from holdfast.wire.sse import DONE, data_frame
 
 
-def hearing() -> ChatHearing:
-    return ChatHearing(event_bytes_max=1 << 20)
+def hearing() -> ChatStreamParser:
+    return ChatStreamParser(event_bytes_max=1 << 20)
 
 
 def heard(*pieces: bytes) -> list[Delta]:
@@ -271,13 +276,13 @@ def test_another_choice_is_nobodys() -> None:
     ],
 )
 def test_a_failure_in_a_stream_is_one(piece: bytes, message: str) -> None:
-    with pytest.raises(Failing, match=message):
+    with pytest.raises(StreamFailure, match=message):
         heard(chunk({"content": "a"}), piece)
 
 
 @pytest.mark.parametrize("piece", [b"data: nonsense\n\n", b'data: {"choices":"x"}\n\n'])
 def test_nonsense_is_not_skipped(piece: bytes) -> None:
-    with pytest.raises(Garbled, match="cannot be read"):
+    with pytest.raises(GarbledStream, match="cannot be read"):
         heard(piece)
 
 
@@ -314,5 +319,5 @@ def test_a_whole_answer_is_heard_as_deltas() -> None:
 
 @pytest.mark.parametrize("body", [b"{}", b'{"choices":[{"message":{"content":"Hi"}}]}', b"no"])
 def test_a_whole_answer_says_how_it_ended(body: bytes) -> None:
-    with pytest.raises(Garbled):
+    with pytest.raises(GarbledStream):
         hear_whole(body)

@@ -28,9 +28,9 @@ from holdfast.core.turns.deltas import (
 )
 from holdfast.ids import MessageId
 from holdfast.wire.anthropic.dialect import kept_thought
-from holdfast.wire.openai.chat.stream_parser import Failing
+from holdfast.wire.openai.chat.stream_parser import StreamFailure
 from holdfast.wire.openai.responses.dialect import ResponsesDialect, kept_reasoning
-from holdfast.wire.openai.responses.stream_parser import ResponsesHearing, hear_whole
+from holdfast.wire.openai.responses.stream_parser import ResponsesStreamParser, hear_whole
 from tests.wire.histories import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
 
 SEALED = (
@@ -124,8 +124,8 @@ def test_blobs_are_named_until_they_are_sent() -> None:
 # ── streams ──────────────────────────────────────────────────────────────────────────────────
 
 
-def hear(*events: dict[str, Any]) -> tuple[list[Delta], ResponsesHearing]:
-    ear = ResponsesHearing(event_bytes_max=1 << 16)
+def hear(*events: dict[str, Any]) -> tuple[list[Delta], ResponsesStreamParser]:
+    ear = ResponsesStreamParser(event_bytes_max=1 << 16)
     body = b"".join(b"data: " + msgspec.json.encode(each) + b"\n\n" for each in events)
     return list(ear.feed(body)), ear
 
@@ -229,7 +229,7 @@ def test_thoughts_and_a_summary_of_them_are_not_both_told() -> None:
 
 
 def test_what_came_later_than_this_code_is_let_pass() -> None:
-    ear = ResponsesHearing(event_bytes_max=1 << 16)
+    ear = ResponsesStreamParser(event_bytes_max=1 << 16)
     assert not ear.feed(b'data: {"type":"response.web_search_call.searching"}\n\ndata: [DONE]\n\n')
     deltas, ear = hear(delta("audio", "AAAA"), done(0, type="web_search_call"), {"delta": {"a": 1}})
     assert (deltas, ear.failure) == ([], None)
@@ -239,5 +239,5 @@ def test_what_came_later_than_this_code_is_let_pass() -> None:
     "body", [b"", b"[]", b"{}", b'{"status":"failed"}', b'{"status":"completed","output":[3]}']
 )
 def test_a_whole_answer_that_is_none_fails(body: bytes) -> None:
-    with pytest.raises(Failing):
+    with pytest.raises(StreamFailure):
         hear_whole(body)

@@ -12,8 +12,8 @@ from holdfast.core.items import File, Image, Inline, Link, Refusal, Text, UserMe
 from holdfast.ids import MessageId, ResponseId, SessionId
 from holdfast.wire.openai.responses.answer import Echo, echo_of, note_of
 from holdfast.wire.openai.responses.items import (
-    Address,
-    Reference,
+    ItemAddress,
+    ItemReference,
     joined,
     read_address,
     read_input,
@@ -108,14 +108,14 @@ def test_calls_side_by_side_are_one_step_and_their_results_are_tool_messages() -
 
 
 def test_a_reference_is_kept_until_somebody_knows_what_it_means() -> None:
-    assert pieces({"type": "item_reference", "id": "msg_1"}) == (Reference(id="msg_1"),)
+    assert pieces({"type": "item_reference", "id": "msg_1"}) == (ItemReference(id="msg_1"),)
 
 
 def test_an_address_leads_to_an_item_in_its_session() -> None:
     item, session_id = MINT(MessageId), MINT(SessionId)
-    address = Address(item=item, session_id=session_id)
+    address = ItemAddress(item=item, session_id=session_id)
     assert read_address(str(address)) == address
-    assert read_address(str(item)) == Address(item=item)
+    assert read_address(str(item)) == ItemAddress(item=item)
     assert len(str(address)) <= 64, "clients are told that ids are no longer"
     for text in ("", "msg_", "msg_1", f"{item}x", f"conv_{item.body}", f"{address}0"):
         assert read_address(text) is None

@@ -51,7 +51,7 @@ class ChunkDelta(Struct, frozen=True):
     function_call: ChunkFunction | None = None
 
 
-class ChunkChoice(Struct, frozen=True):
+class StreamChoice(Struct, frozen=True):
     index: int | None = None
     delta: ChunkDelta | None = None
     message: ChunkDelta | None = None
@@ -104,7 +104,7 @@ class Elsewhere(Struct, frozen=True):
 class Chunk(Struct, frozen=True):
     """One event of a stream, or a whole answer that was not streamed, or an error in place of either."""
 
-    choices: list[ChunkChoice] | None = None
+    choices: list[StreamChoice] | None = None
     usage: ChunkUsage | None = None
     error: ErrorObject | str | None = None
     x_groq: Elsewhere | None = None

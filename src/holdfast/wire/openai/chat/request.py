@@ -42,7 +42,7 @@ class FunctionDefinition(Struct, frozen=True):
     strict: bool | None = None
 
 
-class Tool(Struct, frozen=True):
+class RequestTool(Struct, frozen=True):
     type: str = "function"
     function: FunctionDefinition | None = None
 
@@ -122,7 +122,7 @@ _BINDING = frozenset({"stop", "output_schema", "max_output_tokens", "tool_choice
 """An answer that does not keep to these is wrong, not merely different."""
 
 
-class Given(Value):
+class GivenParameter(Value):
     """A parameter that the client gave: by its own name, and by ours."""
 
     name: str
@@ -139,13 +139,13 @@ class ChatAsk(Value):
     client_tools: tuple[ToolDefinition, ...]
     stream: bool
     include_usage: bool
-    given: tuple[Given, ...] = ()
+    given: tuple[GivenParameter, ...] = ()
     left_alone: tuple[str, ...] = ()
     """What of the request is for other servers: tools of types that only they run."""
 
 
 _decoder = msgspec.json.Decoder(ChatRequest)
-_tool_decoder = msgspec.json.Decoder(Tool)
+_tool_decoder = msgspec.json.Decoder(RequestTool)
 
 
 class Messages(Struct, frozen=True):
@@ -186,7 +186,7 @@ def read_chat_request(body: bytes) -> ChatAsk:
     )
 
 
-def ignored(given: tuple[Given, ...], knows: Set[str]) -> tuple[str, ...]:
+def ignored(given: tuple[GivenParameter, ...], knows: Set[str]) -> tuple[str, ...]:
     """Which of these parameters a model that knows those does nothing about.
 
     Raises Refused for one that an answer has to keep to.
@@ -253,16 +253,16 @@ def _parameters(request: ChatRequest, tools: tuple[ToolDefinition, ...]) -> Para
     )
 
 
-def _given(request: ChatRequest, parameters: Parameters) -> tuple[Given, ...]:
+def _given(request: ChatRequest, parameters: Parameters) -> tuple[GivenParameter, ...]:
     """What was asked for. That which asks for the ordinary is no wish."""
     given = [
-        Given(name=name, ours=ours)
+        GivenParameter(name=name, ours=ours)
         for name, ours in _FIELDS.items()
         if as_json(getattr(request, name)) not in (None, "[]")
         and getattr(parameters, ours) not in (None, (), "auto")
         and (ours, getattr(parameters, ours)) != ("parallel_tool_calls", True)
     ]
-    return (*given, *(Given(name=name, ours=name) for name, _ in parameters.others))
+    return (*given, *(GivenParameter(name=name, ours=name) for name, _ in parameters.others))
 
 
 class _NamedTool(Struct, frozen=True):

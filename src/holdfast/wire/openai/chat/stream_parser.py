@@ -50,7 +50,7 @@ FAILURES = frozenset({"abort", "aborted", "cancelled", "error", "insufficient_sy
 """Finish reasons that are no finish."""
 
 
-class Failing(Exception):
+class StreamFailure(Exception):
     """The stream says that it failed, or makes no sense. `error` is what it says."""
 
     def __init__(self, error: ErrorObject) -> None:
@@ -58,11 +58,11 @@ class Failing(Exception):
         self.error = error
 
 
-class Garbled(Failing):
+class GarbledStream(StreamFailure):
     """What came is no stream of chat completions."""
 
 
-class ChatHearing:
+class ChatStreamParser:
     """Listens to one stream. Feed it bytes as they come; it returns what they say."""
 
     def __init__(self, *, event_bytes_max: int) -> None:
@@ -72,7 +72,7 @@ class ChatHearing:
         self._ids: list[str] = []
         self._said_done = False
         self._finished = False
-        self.failure: Failing | None = None
+        self.failure: StreamFailure | None = None
         """What is wrong with the stream, with the upstream's own words."""
 
     @property
@@ -97,8 +97,8 @@ class ChatHearing:
                 if data and not data.isspace():
                     self._hear(_chunk(data, named_error=event.name == "error"), deltas)
         except EventTooLong as error:
-            self.failure = Garbled(ErrorObject(message=str(error)))
-        except Failing as failure:
+            self.failure = GarbledStream(ErrorObject(message=str(error)))
+        except StreamFailure as failure:
             self.failure = without_frames(failure)
         return deltas
 
@@ -111,7 +111,7 @@ class ChatHearing:
     def _hear(self, chunk: Chunk, deltas: list[Delta]) -> None:
         failure = chunk.failure()
         if failure is not None:
-            raise Failing(failure)
+            raise StreamFailure(failure)
         for choice in chunk.choices or ():
             if choice.index:  # we ask for one answer; another is nobody's
                 continue
@@ -174,7 +174,7 @@ class ChatHearing:
 
     def _finish(self, reason: str) -> FinishDelta:
         if reason in FAILURES:
-            raise Failing(ErrorObject(message=f"the model stopped: {reason}", code=reason))
+            raise StreamFailure(ErrorObject(message=f"the model stopped: {reason}", code=reason))
         self._finished = True
         finish = FINISHES.get(reason, "stop")
         if finish == "stop" and self._ids:
@@ -184,10 +184,10 @@ class ChatHearing:
 
 def hear_whole(body: bytes) -> Sequence[Delta]:
     """An answer that was not streamed, as the deltas it could have been. Raises Failing."""
-    hearing = ChatHearing(event_bytes_max=0)
+    hearing = ChatStreamParser(event_bytes_max=0)
     deltas = hearing.heard(_chunk(body, named_error=False))
     if not hearing.finished:
-        raise Garbled(ErrorObject(message="the answer has no finish_reason"))
+        raise GarbledStream(ErrorObject(message="the answer has no finish_reason"))
     return deltas
 
 
@@ -195,9 +195,9 @@ def _chunk(data: bytes, *, named_error: bool) -> Chunk:
     try:
         chunk = read_chunk(data)
     except NotAChunk as error:
-        raise Garbled(ErrorObject(message=f"a chunk cannot be read: {error}")) from error
+        raise GarbledStream(ErrorObject(message=f"a chunk cannot be read: {error}")) from error
     if named_error and chunk.failure() is None:
-        raise Failing(ErrorObject(message=chunk.message, type=chunk.type, code=chunk.code))
+        raise StreamFailure(ErrorObject(message=chunk.message, type=chunk.type, code=chunk.code))
     return chunk
 
 

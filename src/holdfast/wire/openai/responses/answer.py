@@ -19,7 +19,7 @@ from holdfast.core.items import EndedBy, Item, Opaque, StoredItem
 from holdfast.core.turns import events as ev
 from holdfast.ids import ResponseId, SessionId, Version
 from holdfast.wire.openai.chat.answer import about_turn
-from holdfast.wire.openai.responses.items import ItemObject, Shows, output_objects
+from holdfast.wire.openai.responses.items import IncludedFields, ItemObject, output_objects
 from holdfast.wire.problems import Problem
 from holdfast.wire.seal import Seal
 
@@ -101,9 +101,9 @@ class ResponseHead(Value):
     """What seals reasoning, where the request has asked to see it so."""
 
     @property
-    def shows(self) -> Shows:
+    def shows(self) -> IncludedFields:
         """What of the turn the request has asked to see."""
-        return Shows(
+        return IncludedFields(
             tools=self.echo.show_tools,
             thoughts=self.echo.reasoning_summary is not None,
             seal=self.seal if self.echo.seal_reasoning else None,

@@ -38,42 +38,42 @@ OWNER = "openai"
 """Whose `Opaque` it is: an item of reasoning, as it came."""
 
 
-class InputText(Struct, frozen=True, tag="input_text"):
+class PromptText(Struct, frozen=True, tag="input_text"):
     text: str
 
 
-class InputImage(Struct, frozen=True, tag="input_image"):
+class PromptImage(Struct, frozen=True, tag="input_image"):
     image_url: str
     detail: str
 
 
-class InputFile(Struct, frozen=True, tag="input_file", omit_defaults=True):
+class PromptFile(Struct, frozen=True, tag="input_file", omit_defaults=True):
     filename: str = ""
     file_data: str = ""
     file_id: str = ""
     file_url: str = ""
 
 
-InputPart: TypeAlias = InputText | InputImage | InputFile
+InputPart: TypeAlias = PromptText | PromptImage | PromptFile
 
 
-class InputMessage(Struct, frozen=True):
+class PromptMessage(Struct, frozen=True):
     role: Literal["user", "assistant", "developer"]
     content: str | list[InputPart]
 
 
-class InputCall(Struct, frozen=True, tag="function_call"):
+class PromptCall(Struct, frozen=True, tag="function_call"):
     call_id: str
     name: str
     arguments: str
 
 
-class InputResult(Struct, frozen=True, tag="function_call_output"):
+class PromptResult(Struct, frozen=True, tag="function_call_output"):
     call_id: str
     output: str | list[InputPart]
 
 
-InputItem: TypeAlias = InputMessage | InputCall | InputResult | msgspec.Raw
+InputItem: TypeAlias = PromptMessage | PromptCall | PromptResult | msgspec.Raw
 
 
 class ResponsesDialect:
@@ -102,11 +102,11 @@ def input_of(items: Sequence[Item]) -> Iterable[InputItem]:
                 yield from _said(each.said)
                 yield from map(_result, each.results)
             case SystemMessage():
-                yield InputMessage(role="developer", content=text_of(each.content))
+                yield PromptMessage(role="developer", content=text_of(each.content))
             case Interruption():  # nobody's words but ours, and this wire has a role for them
-                yield InputMessage(role="developer", content=note_for_model(each))
+                yield PromptMessage(role="developer", content=note_for_model(each))
             case _:
-                yield InputMessage(role="user", content=_content(words_of(each)))
+                yield PromptMessage(role="user", content=_content(words_of(each)))
 
 
 def _said(said: Iterable[Said]) -> Iterable[InputItem]:
@@ -117,10 +117,10 @@ def _said(said: Iterable[Said]) -> Iterable[InputItem]:
             case AssistantMessage():
                 text = text_of(item.content)
                 if text:
-                    yield InputMessage(role="assistant", content=text)
+                    yield PromptMessage(role="assistant", content=text)
             case _:
                 arguments = item.arguments or "{}"
-                yield InputCall(call_id=item.call_id, name=item.name, arguments=arguments)
+                yield PromptCall(call_id=item.call_id, name=item.name, arguments=arguments)
 
 
 class _Sealed(Struct, frozen=True):
@@ -144,9 +144,9 @@ def _result(result: ToolResult) -> InputItem:
     shown = tuple(part for part in result.content if not isinstance(part, Text | Refusal))
     text = result_text(result)
     if not shown:
-        return InputResult(call_id=result.call_id, output=text)
-    words = (InputText(text=text),) if text else ()
-    return InputResult(call_id=result.call_id, output=[*words, *map(_part, shown)])
+        return PromptResult(call_id=result.call_id, output=text)
+    words = (PromptText(text=text),) if text else ()
+    return PromptResult(call_id=result.call_id, output=[*words, *map(_part, shown)])
 
 
 def _content(parts: Parts) -> str | list[InputPart]:
@@ -158,20 +158,20 @@ def _content(parts: Parts) -> str | list[InputPart]:
 def _part(part: Part) -> InputPart:
     match part:
         case Text() | Refusal():
-            return InputText(text=part.text)
+            return PromptText(text=part.text)
         case Image():
-            return InputImage(image_url=url_of(part.source), detail=part.detail)
+            return PromptImage(image_url=url_of(part.source), detail=part.detail)
         case File():
             return _file(part)
         case Audio():
-            return InputText(text=part.transcript or "[a recording, which this model cannot hear]")
+            return PromptText(text=part.transcript or "[a recording, which this model cannot hear]")
         case _:  # pragma: no cover
             assert_never(part)
 
 
 def _file(part: File) -> InputPart:
     if not isinstance(part.source, Link):
-        return InputFile(filename=part.name or "file", file_data=url_of(part.source))
+        return PromptFile(filename=part.name or "file", file_data=url_of(part.source))
     if ":" in part.source.url:
-        return InputFile(file_url=part.source.url)
-    return InputFile(file_id=part.source.url)
+        return PromptFile(file_url=part.source.url)
+    return PromptFile(file_id=part.source.url)

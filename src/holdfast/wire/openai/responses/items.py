@@ -59,7 +59,7 @@ from holdfast.wire.seal import Seal, opened
 _BODY_CHARS = 26
 
 
-class Address(Value):
+class ItemAddress(Value):
     """Where an item lies. `session_id` is None if that goes without saying."""
 
     item: ItemId
@@ -69,7 +69,7 @@ class Address(Value):
         return f"{self.item}{self.session_id.body}" if self.session_id else str(self.item)
 
 
-def read_address(text: str) -> Address | None:
+def read_address(text: str) -> ItemAddress | None:
     """The address that a client names an item by; None if it is none of ours."""
     for cut, named in ((len(text), False), (len(text) - _BODY_CHARS, True)):
         try:
@@ -77,7 +77,7 @@ def read_address(text: str) -> Address | None:
             session_id = SessionId.from_body(text[cut:]) if named else None
         except InvalidId:
             continue
-        return Address(item=item, session_id=session_id)
+        return ItemAddress(item=item, session_id=session_id)
     return None
 
 
@@ -113,13 +113,13 @@ class InputItem(Struct, frozen=True):
     encrypted_content: str | None = None
 
 
-class Reference(Value):
+class ItemReference(Value):
     """`item_reference`: an item that the server holds, to be put here."""
 
     id: str
 
 
-InputPiece: TypeAlias = Incoming | Reference
+InputPiece: TypeAlias = Incoming | ItemReference
 
 _items_decoder = msgspec.json.Decoder(list[Raw])
 _item_decoder = msgspec.json.Decoder(InputItem)
@@ -195,7 +195,7 @@ def _piece(item: InputItem, where: str, seal: Seal | None) -> InputPiece | None:
         case "message":
             return _message(item, where)
         case "item_reference":
-            return Reference(id=_needed(item.id, where, "id"))
+            return ItemReference(id=_needed(item.id, where, "id"))
         case "function_call":
             call = IncomingCall(
                 call_id=_needed(item.call_id, where, "call_id"),
@@ -321,7 +321,7 @@ _STATUS: dict[Completeness, str] = {
 }
 
 
-class Shows(Value):
+class IncludedFields(Value):
     """What of a turn a client is shown because it has asked for it."""
 
     tools: bool = False
@@ -336,7 +336,7 @@ class Shows(Value):
         return self.thoughts or self.seal is not None
 
 
-PLAINLY = Shows()
+PLAINLY = IncludedFields()
 
 
 def item_object(
@@ -344,7 +344,7 @@ def item_object(
     session_id: SessionId | None,
     *,
     result: ToolResult | None = None,
-    shows: Shows = PLAINLY,
+    shows: IncludedFields = PLAINLY,
 ) -> ItemObject | None:
     """An item as clients read it; None for what they are not shown.
 
@@ -352,7 +352,7 @@ def item_object(
     """
     if item.path:
         return None
-    where = str(Address(item=item.id, session_id=session_id))
+    where = str(ItemAddress(item=item.id, session_id=session_id))
     match item:
         case UserMessage() | SystemMessage():
             role = "user" if isinstance(item, UserMessage) else "system"
@@ -389,7 +389,7 @@ def message_object(item: AssistantMessage, where: str) -> ItemObject:
     return _message_object(where, "assistant", content, _STATUS[item.state])
 
 
-def reasoning_object(item: Reasoning, where: str, shows: Shows) -> ItemObject:
+def reasoning_object(item: Reasoning, where: str, shows: IncludedFields) -> ItemObject:
     """What a model thought, as far as it was asked for."""
     return {
         "id": where,
@@ -441,7 +441,7 @@ def served_call_object(item: ToolCall, where: str, result: ToolResult | None) ->
 
 
 def output_objects(
-    items: Sequence[Item], session_id: SessionId | None, shows: Shows
+    items: Sequence[Item], session_id: SessionId | None, shows: IncludedFields
 ) -> list[ItemObject]:
     """What a turn said: the items that are its output, in order."""
     results = {each.call: each for each in items if isinstance(each, ToolResult)}

@@ -29,7 +29,7 @@ from holdfast.wire.body_parser import (
     tool_definition,
     unsupported,
 )
-from holdfast.wire.openai.chat.request import Given
+from holdfast.wire.openai.chat.request import GivenParameter
 from holdfast.wire.openai.responses.answer import Echo
 from holdfast.wire.openai.responses.items import InputPiece, read_input
 from holdfast.wire.problems import Refused, bad_request
@@ -44,7 +44,7 @@ SEAL_REASONING = "reasoning.encrypted_content"
 # ── the body ─────────────────────────────────────────────────────────────────────────────────
 
 
-class FunctionTool(Struct, frozen=True):
+class ResponsesTool(Struct, frozen=True):
     """A tool; the members are a function's."""
 
     type: str = "function"
@@ -148,13 +148,13 @@ class ResponsesAsk(Value):
     previous: ResponseId | None = None
     conversation: SessionId | None = None
     calls_max: int | None = None
-    given: tuple[Given, ...] = ()
+    given: tuple[GivenParameter, ...] = ()
     left_alone: tuple[str, ...] = ()
     """What of the request is for other servers: tools of types that only they run, and the like."""
 
 
 _decoder = msgspec.json.Decoder(ResponsesRequest)
-_tool_decoder = msgspec.json.Decoder(FunctionTool)
+_tool_decoder = msgspec.json.Decoder(ResponsesTool)
 
 
 def read_responses_request(
@@ -367,16 +367,16 @@ _THEIR_NAMES = {
 }
 
 
-def _given(parameters: Parameters) -> tuple[Given, ...]:
+def _given(parameters: Parameters) -> tuple[GivenParameter, ...]:
     """What was asked for. That which asks for the ordinary is no wish."""
     given = [
-        Given(name=name, ours=ours)
+        GivenParameter(name=name, ours=ours)
         for ours, name in _THEIR_NAMES.items()
         if getattr(parameters, ours) not in (None, "auto")
     ]
     if parameters.parallel_tool_calls is False:
-        given.append(Given(name="parallel_tool_calls", ours="parallel_tool_calls"))
-    return (*given, *(Given(name=name, ours=name) for name, _ in parameters.others))
+        given.append(GivenParameter(name="parallel_tool_calls", ours="parallel_tool_calls"))
+    return (*given, *(GivenParameter(name=name, ours=name) for name, _ in parameters.others))
 
 
 class _ToolChoice(Struct, frozen=True):
@@ -476,7 +476,7 @@ def _tools(tools: list[Raw]) -> tuple[tuple[ToolDefinition, ...], str, tuple[str
     return tuple(definitions.values()), msgspec.json.encode(shown).decode(), tuple(left_alone)
 
 
-def _shown(tool: FunctionTool) -> dict[str, object]:
+def _shown(tool: ResponsesTool) -> dict[str, object]:
     """A function with all its members."""
     return {
         "type": "function",

@@ -40,7 +40,7 @@ from holdfast.wire.openai.responses.answer import (
     response_object,
 )
 from holdfast.wire.openai.responses.items import (
-    Address,
+    ItemAddress,
     ItemObject,
     call_object,
     is_output,
@@ -309,7 +309,7 @@ class ResponseStream:
         return added + self._delta(place, text)
 
     def _place(self, item: ItemId, kind: str) -> _Place:
-        where = str(Address(item=item, session_id=self._head.session_id))
+        where = str(ItemAddress(item=item, session_id=self._head.session_id))
         place = self._open[item] = _Place(item, where, self._count, kind)
         self._count += 1
         return place

@@ -25,9 +25,9 @@ from holdfast.core.turns.deltas import (
 )
 from holdfast.core.turns.events import Finish, Usage
 from holdfast.wire.openai.chat.chunks import ErrorObject
-from holdfast.wire.openai.chat.stream_parser import Failing, Garbled
+from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
 from holdfast.wire.openai.responses.dialect import kept_reasoning
-from holdfast.wire.stream_parser import UNREADABLE, Listening
+from holdfast.wire.stream_parser import UNREADABLE, StreamParser
 
 # ── what comes ───────────────────────────────────────────────────────────────────────────────
 
@@ -41,7 +41,7 @@ class OutputDetails(Struct, frozen=True):
     reasoning_tokens: int | None = None
 
 
-class HeardUsage(Struct, frozen=True):
+class UpstreamUsage(Struct, frozen=True):
     input_tokens: int | None = None
     output_tokens: int | None = None
     input_tokens_details: InputDetails | None = None
@@ -59,55 +59,55 @@ class HeardUsage(Struct, frozen=True):
         )
 
 
-class HeardPart(Struct, frozen=True):
+class UpstreamPart(Struct, frozen=True):
     type: str = ""
     text: str | None = None
     refusal: str | None = None
 
 
-class HeardItem(Struct, frozen=True):
+class UpstreamItem(Struct, frozen=True):
     type: str = ""
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None
-    content: list[HeardPart] | None = None
-    summary: list[HeardPart] | None = None
+    content: list[UpstreamPart] | None = None
+    summary: list[UpstreamPart] | None = None
 
 
 class Incomplete(Struct, frozen=True):
     reason: str | None = None
 
 
-class HeardResponse(Struct, frozen=True):
+class UpstreamResponse(Struct, frozen=True):
     status: str | None = None
     output: list[msgspec.Raw] | None = None
-    usage: HeardUsage | None = None
+    usage: UpstreamUsage | None = None
     error: ErrorObject | None = None
     incomplete_details: Incomplete | None = None
 
 
-class HeardEvent(Struct, frozen=True):
+class UpstreamEvent(Struct, frozen=True):
     type: str = ""
     output_index: int = 0
     summary_index: int = 0
     delta: Any = None
     item: msgspec.Raw = msgspec.Raw(b"{}")
-    response: HeardResponse | None = None
+    response: UpstreamResponse | None = None
     error: ErrorObject | None = None
     code: str | int | None = None
     message: str | None = None
 
 
-_decode = msgspec.json.Decoder(HeardEvent).decode
-_decode_item = msgspec.json.Decoder(HeardItem).decode
-_decode_whole = msgspec.json.Decoder(HeardResponse).decode
+_decode = msgspec.json.Decoder(UpstreamEvent).decode
+_decode_item = msgspec.json.Decoder(UpstreamItem).decode
+_decode_whole = msgspec.json.Decoder(UpstreamResponse).decode
 
 _THOUGHTS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 
 # ── hearing it ───────────────────────────────────────────────────────────────────────────────
 
 
-class ResponsesHearing(Listening):
+class ResponsesStreamParser(StreamParser):
     """Listens to one stream. See `models.base.Hearing`."""
 
     def __init__(self, *, event_bytes_max: int) -> None:
@@ -135,7 +135,7 @@ class ResponsesHearing(Listening):
                 self.finish(event.response, kind.removeprefix("response."), deltas)
         elif kind == "error":
             flat = ErrorObject(message=event.message, code=event.code)
-            raise Failing(event.error or flat)
+            raise StreamFailure(event.error or flat)
         # What else there is repeats what was said, or is about tools that run there.
 
     def _grow(self, kind: str, index: int, text: str, deltas: list[Delta]) -> None:
@@ -152,7 +152,7 @@ class ResponsesHearing(Listening):
             return
         self._spoken.add(index)
 
-    def _begin(self, index: int, item: HeardItem, deltas: list[Delta]) -> None:
+    def _begin(self, index: int, item: UpstreamItem, deltas: list[Delta]) -> None:
         if item.type == "function_call":
             self._called.add(index)
             call = ToolCallDelta(index=index, call_id=item.call_id or "", name=item.name or "")
@@ -181,7 +181,7 @@ class ResponsesHearing(Listening):
             if extra is not None:
                 deltas.append(ExtraDelta(kind="reasoning", index=index, extra=extra))
 
-    def finish(self, response: HeardResponse, how: str, deltas: list[Delta]) -> None:
+    def finish(self, response: UpstreamResponse, how: str, deltas: list[Delta]) -> None:
         """How the answer ended. Raises Failing if it did not."""
         if response.usage is not None:
             deltas.append(UsageDelta(usage=response.usage.usage()))
@@ -191,22 +191,22 @@ class ResponsesHearing(Listening):
             why = response.incomplete_details or Incomplete()
             finish = "content_filter" if why.reason == "content_filter" else "length"
         else:
-            raise Failing(response.error or ErrorObject(message=f"the response is {how}"))
+            raise StreamFailure(response.error or ErrorObject(message=f"the response is {how}"))
         self._finished = self._ended = True
         deltas.append(FinishDelta(finish=finish))
 
 
 def hear_whole(body: bytes) -> Sequence[Delta]:
     """An answer that was not streamed, as the deltas it could have been. Raises Failing."""
-    hearing = ResponsesHearing(event_bytes_max=0)
+    hearing = ResponsesStreamParser(event_bytes_max=0)
     deltas: list[Delta] = []
     try:
         response = _decode_whole(body)
         for index, item in enumerate(response.output or ()):
             hearing.end(index, bytes(item), deltas)
     except UNREADABLE as error:
-        raise Garbled(ErrorObject(message=f"the answer cannot be read: {error}")) from error
+        raise GarbledStream(ErrorObject(message=f"the answer cannot be read: {error}")) from error
     if response.status is None:
-        raise Garbled(ErrorObject(message="the answer has no status"))
+        raise GarbledStream(ErrorObject(message="the answer has no status"))
     hearing.finish(response, response.status, deltas)
     return deltas
