@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli.private_server import private_server
 from holdfast.client.address import parse_address
-from holdfast.client.events import Finished
+from holdfast.client.events import AnswerFinished
 from holdfast.client.sync import Client
 from holdfast.errors import HoldfastError, ServerUnreachable
 
@@ -24,7 +24,7 @@ def test_it_is_there_while_it_is_needed_and_for_nobody_else(
         folder = Path(parse_address(address).socket).parent
         assert folder.stat().st_mode & 0o077 == 0
         with client.ask("demo", "my name is Ada", session="a") as answer:
-            assert isinstance(list(answer)[-1], Finished)
+            assert isinstance(list(answer)[-1], AnswerFinished)
         assert client.session("a").version == 1
     assert not folder.exists()
     with pytest.raises(ServerUnreachable):

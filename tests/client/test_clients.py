@@ -11,7 +11,14 @@ from typing import Any, Protocol
 import pytest
 
 from holdfast.client.aio import AsyncClient
-from holdfast.client.events import AnswerEvent, Began, Finished, Said, ToolFinished, ToolStarted
+from holdfast.client.events import (
+    AnswerBegan,
+    AnswerEvent,
+    AnswerFinished,
+    AnswerText,
+    ToolUseFinished,
+    ToolUseStarted,
+)
 from holdfast.client.sync import Client
 from holdfast.core.items import AssistantMessage, UserMessage, text_of
 from holdfast.core.turns.events import Ended
@@ -89,9 +96,9 @@ async def test_a_turn_is_asked_for_and_seen_to_its_end(speaking: Callable[[str],
     async with serving(agent(answers())) as server, speaking(server.url) as client:
         began, *said, finished = await client.read("ask", "root", "Hello", session="a")
         session = await client.call("session", "a")
-    assert isinstance(began, Began) and began.created and began.base == 0
-    assert said == [Said(text="Yes, "), Said(text="indeed.")]
-    assert isinstance(finished, Finished)
+    assert isinstance(began, AnswerBegan) and began.created and began.base == 0
+    assert said == [AnswerText(text="Yes, "), AnswerText(text="indeed.")]
+    assert isinstance(finished, AnswerFinished)
     assert (finished.reason, finished.version) == ("stop", 1)
     assert finished.turn_id == began.turn_id
     assert (session.id, session.version) == (began.session_id, 1)
@@ -156,7 +163,7 @@ async def test_a_turn_is_watched_and_stopped(speaking: Callable[[str], Any]) -> 
         with pytest.raises(ServerRefused) as refused:
             await asking
     assert (stopped.state, stopped.ended_by) == ("committed", "cancelled")
-    assert watched == [Said(text="Half ")]
+    assert watched == [AnswerText(text="Half ")]
     assert (refused.value.reason, refused.value.turn_id) == ("turn_cancelled", open_turn)
 
 
@@ -179,7 +186,7 @@ async def test_calls_that_wait_are_decided_on_and_the_next_turn_is_watched(
         with pytest.raises(ServerRefused, match="approv"):
             await client.call("decide_one", finished.turn_id, call.id, api.Decision(approve=False))
     assert (call.name, waiting.id, call.arguments) == ("pay", call.id, '{"kr":5}')
-    assert [type(each) for each in seen] == [ToolStarted, ToolFinished, Said]
+    assert [type(each) for each in seen] == [ToolUseStarted, ToolUseFinished, AnswerText]
     assert tool.runs == 1
     assert [each.n for each in records] == list(range(len(records)))
     assert isinstance(records[-1].event, Ended)

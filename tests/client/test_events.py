@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.client.events import (
-    Call,
+    AnswerFinished,
+    AnswerRefusal,
+    AnswerText,
     ChatReader,
-    CutOff,
-    Declined,
-    Finished,
-    Said,
-    ToolFinished,
-    ToolStarted,
-    Usage,
+    StreamCut,
+    TokenUsage,
+    ToolUse,
+    ToolUseFinished,
+    ToolUseStarted,
 )
 from holdfast.errors import ServerRefused
 
@@ -35,17 +35,17 @@ STREAM = b"".join(
         b"[DONE]",
     )
 )
-SEEN = Call(id="fc_1", name="look", arguments="{}", agent="root")
+SEEN = ToolUse(id="fc_1", name="look", arguments="{}", agent="root")
 EVENTS = [
-    Said(text="Let me "),
-    ToolStarted(call=SEEN),
-    ToolFinished(call=SEEN, outcome="ok"),
-    Declined(text="No."),
-    Finished(
+    AnswerText(text="Let me "),
+    ToolUseStarted(call=SEEN),
+    ToolUseFinished(call=SEEN, outcome="ok"),
+    AnswerRefusal(text="No."),
+    AnswerFinished(
         reason="stop",
         turn_id="turn_1",
         version=4,
-        usage=Usage(prompt_tokens=5, completion_tokens=2, total_tokens=7),
+        usage=TokenUsage(prompt_tokens=5, completion_tokens=2, total_tokens=7),
     ),
 ]
 
@@ -62,8 +62,8 @@ def test_a_stream_that_ends_early_is_never_taken_for_a_success() -> None:
     for size in range(len(STREAM) - 1):
         reader = ChatReader()
         events = list(reader.feed(STREAM[:size]))
-        assert not any(isinstance(each, Finished) for each in events)
-        with pytest.raises(CutOff):
+        assert not any(isinstance(each, AnswerFinished) for each in events)
+        with pytest.raises(StreamCut):
             reader.end()
 
 

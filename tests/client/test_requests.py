@@ -10,11 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
-from holdfast.client.address import Address, parse_address
+from holdfast.client.address import ServerAddress, parse_address
 from holdfast.client.aio import AsyncClient
 from holdfast.client.answers import headers_of
-from holdfast.client.methods import Methods, Which, asking, watching
-from holdfast.client.requests import Call, Request, Stream
+from holdfast.client.methods import ClientMethods, SessionSelection, asking, watching
+from holdfast.client.requests import ClientCall, ClientRequest, ClientStream
 from holdfast.client.sync import Client
 from holdfast.errors import InvalidValue
 from holdfast.server.http.routing import Route
@@ -45,18 +45,18 @@ SAMPLES: dict[str, Any] = {
     "view": "model",
     "on_conflict": "skip",
     "idempotency_key": "k",
-    "which": dict.fromkeys(get_type_hints(Which), True),
+    "which": dict.fromkeys(get_type_hints(SessionSelection), True),
     "manner": {"session": "a", "idempotency_key": "k", "if_match": 7, "policy": "cancel=keep"},
 }
 
 CALLS: list[Callable[..., Any]] = [
-    *(each for each in vars(Methods).values() if isinstance(each, Call)),
+    *(each for each in vars(ClientMethods).values() if isinstance(each, ClientCall)),
     asking,
     watching,
 ]
 
 
-def sent(call: Callable[..., Any]) -> Request[Any]:
+def sent(call: Callable[..., Any]) -> ClientRequest[Any]:
     """A request with everything in it that can be said."""
     named: dict[str, Any] = {}
     for each in inspect.signature(call).parameters.values():
@@ -64,7 +64,7 @@ def sent(call: Callable[..., Any]) -> Request[Any]:
             value = SAMPLES[each.name]
             named |= value if each.kind == each.VAR_KEYWORD else {each.name: value}
     made = call(**named)
-    request: Request[Any] = made.request if isinstance(made, Stream) else made
+    request: ClientRequest[Any] = made.request if isinstance(made, ClientStream) else made
     return request
 
 
@@ -77,7 +77,7 @@ async def test_every_route_of_the_api_can_be_asked_for_and_says_what_is_sent_and
         demand_agreement(request, routes[label])
 
 
-def demand_agreement(request: Request[Any], route: Route) -> None:
+def demand_agreement(request: ClientRequest[Any], route: Route) -> None:
     known = {each.name.lower() for each in route.parameters} | {"content-type"}
     assert {*parse_qs(urlsplit(request.target).query), *dict(request.headers)} <= known
     if request.body:
@@ -119,21 +119,23 @@ def test_a_method_shows_its_arguments_and_its_words() -> None:
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("http://127.0.0.1:8484", Address(url="", host="127.0.0.1", port=8484)),
+        ("http://127.0.0.1:8484", ServerAddress(url="", host="127.0.0.1", port=8484)),
         (
             "https://a.example/hold/",
-            Address(url="", host="a.example", port=443, tls=True, base="/hold"),
+            ServerAddress(url="", host="a.example", port=443, tls=True, base="/hold"),
         ),
-        ("http://[::1]:80", Address(url="", host="::1", port=80)),
-        ("unix:/run/h.sock", Address(url="", socket="/run/h.sock")),
-        ("unix:///run/h.sock", Address(url="", socket="/run/h.sock")),
+        ("http://[::1]:80", ServerAddress(url="", host="::1", port=80)),
+        ("unix:/run/h.sock", ServerAddress(url="", socket="/run/h.sock")),
+        ("unix:///run/h.sock", ServerAddress(url="", socket="/run/h.sock")),
     ],
 )
-def test_an_address_is_read(text: str, address: Address) -> None:
+def test_an_address_is_read(text: str, address: ServerAddress) -> None:
     found = parse_address(text)
     assert found.url == text
     assert (
-        Address(**{each: getattr(found, each) for each in found.__struct_fields__} | {"url": ""})
+        ServerAddress(
+            **{each: getattr(found, each) for each in found.__struct_fields__} | {"url": ""}
+        )
         == address
     )
 

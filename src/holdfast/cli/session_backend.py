@@ -21,7 +21,7 @@ from holdfast import limits
 from holdfast.cli.audit import audit_command
 from holdfast.cli.options import Where
 from holdfast.cli.session_lookup import find_session, find_tenant
-from holdfast.client.methods import Which
+from holdfast.client.methods import SessionSelection
 from holdfast.client.sync import Client
 from holdfast.core.codec import Unreadable, encode
 from holdfast.core.history.conversation import (
@@ -53,7 +53,7 @@ T = TypeVar("T")
 class Desk(Protocol):
     """Where sessions and turns are handled. `Client` says what each method does."""
 
-    def sessions(self, **which: Unpack[Which]) -> api.SessionPage: ...
+    def sessions(self, **which: Unpack[SessionSelection]) -> api.SessionPage: ...
 
     def session(self, name: str) -> api.Session: ...
 
@@ -129,7 +129,7 @@ class StoreDesk:
 
     # ── reading ──
 
-    def sessions(self, **which: Unpack[Which]) -> api.SessionPage:
+    def sessions(self, **which: Unpack[SessionSelection]) -> api.SessionPage:
         chosen = SessionFilter(
             agent=which.get("agent"),
             key_prefix=which.get("key_prefix"),

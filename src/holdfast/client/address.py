@@ -10,7 +10,7 @@ from holdfast.errors import InvalidValue
 PORTS = {"http": 80, "https": 443}
 
 
-class Address(Value):
+class ServerAddress(Value):
     """Where a server is."""
 
     url: str
@@ -32,13 +32,13 @@ class Address(Value):
         )
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> ServerAddress:
     """Read what `--server` says. Raises InvalidValue."""
     if text.startswith("unix:"):
         path = text.removeprefix("unix:").removeprefix("//")
         if not path:
             raise _refused(text)
-        return Address(url=text, socket=path)
+        return ServerAddress(url=text, socket=path)
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -46,7 +46,7 @@ def parse_address(text: str) -> Address:
         raise _refused(text) from error
     if parts.scheme not in PORTS or not parts.hostname or parts.query or parts.fragment:
         raise _refused(text)
-    return Address(
+    return ServerAddress(
         url=text,
         host=parts.hostname,
         port=PORTS[parts.scheme] if port is None else port,

@@ -10,14 +10,14 @@ import aiohttp
 
 from holdfast.client.address import parse_address
 from holdfast.client.answers import QUIET_S, checked, headers_of, refused, translating
-from holdfast.client.events import AnswerEvent, ChatReader, Retelling
-from holdfast.client.methods import Manner, Methods, asking, watching
-from holdfast.client.requests import Awaited, Request, Stream
+from holdfast.client.events import AnswerEvent, ChatReader, TurnEventReader
+from holdfast.client.methods import ClientMethods, TurnOptions, asking, watching
+from holdfast.client.requests import AwaitedClient, ClientRequest, ClientStream
 
 T = TypeVar("T")
 
 
-class AsyncClient(Methods, Awaited):
+class AsyncClient(ClientMethods, AwaitedClient):
     """A server. Every method raises ServerRefused if it says no, and ServerUnreachable if nobody does.
 
     Use it as a context, in one event loop, or close it.
@@ -49,23 +49,23 @@ class AsyncClient(Methods, Awaited):
             await self._http.close()
             self._http = None
 
-    def events(self, turn_id: str, *, after: int = -1) -> AsyncWatched:
+    def events(self, turn_id: str, *, after: int = -1) -> AsyncWatchedTurn:
         """Watch a turn, whoever began it, from its first event or the one after `after`."""
-        return AsyncWatched(self, turn_id, watching(turn_id, after=after))
+        return AsyncWatchedTurn(self, turn_id, watching(turn_id, after=after))
 
-    def ask(self, model: str, prompt: str, **manner: Unpack[Manner]) -> AsyncAnswer:
+    def ask(self, model: str, prompt: str, **manner: Unpack[TurnOptions]) -> AsyncAnswerStream:
         """Run a turn. Nothing is sent before the first event is waited for."""
-        return AsyncAnswer(self, asking(model, prompt, **manner))
+        return AsyncAnswerStream(self, asking(model, prompt, **manner))
 
     # ── pieces ──
 
-    async def _call(self, request: Request[T]) -> T:
+    async def _call(self, request: ClientRequest[T]) -> T:
         with translating(self._address, aiohttp.ClientError):
             async with self._send(request) as response:
                 body = await response.read()
         return checked(request, self._address, response.status, _headers(response), body)
 
-    async def _read(self, stream: Stream[T]) -> AsyncIterator[T]:
+    async def _read(self, stream: ClientStream[T]) -> AsyncIterator[T]:
         reader = stream.reader
         with translating(self._address, aiohttp.ClientError):
             async with self._send(stream.request) as response:
@@ -79,7 +79,7 @@ class AsyncClient(Methods, Awaited):
                         yield event
                 reader.end()
 
-    def _send(self, request: Request[object]) -> aiohttp.client._RequestContextManager:
+    def _send(self, request: ClientRequest[object]) -> aiohttp.client._RequestContextManager:
         address = self._address
         if self._http is None:
             connector = aiohttp.UnixConnector(address.socket) if address.socket else None
@@ -92,32 +92,32 @@ class AsyncClient(Methods, Awaited):
         )
 
 
-class AsyncAnswer(ChatReader):
+class AsyncAnswerStream(ChatReader):
     """A turn that was asked for: events, as they come. To be iterated once; nothing is sent before that.
 
     Whoever stops early closes the generator (`contextlib.aclosing`), and hangs up with it.
     """
 
-    def __init__(self, client: AsyncClient, request: Request[bytes]) -> None:
+    def __init__(self, client: AsyncClient, request: ClientRequest[bytes]) -> None:
         super().__init__()
         self._client = client
         self._request = request
 
     def __aiter__(self) -> AsyncIterator[AnswerEvent]:
         """Raises ServerRefused if the turn fails, ServerUnreachable if its end is not heard of."""
-        return self._client._read(Stream(self._request, self))
+        return self._client._read(ClientStream(self._request, self))
 
 
-class AsyncWatched(Retelling):
+class AsyncWatchedTurn(TurnEventReader):
     """A turn that somebody began: its events, and then what it became."""
 
-    def __init__(self, client: AsyncClient, turn_id: str, request: Request[bytes]) -> None:
+    def __init__(self, client: AsyncClient, turn_id: str, request: ClientRequest[bytes]) -> None:
         super().__init__(turn_id)
         self._client = client
         self._request = request
 
     def __aiter__(self) -> AsyncIterator[AnswerEvent]:
-        return self._client._read(Stream(self._request, self))
+        return self._client._read(ClientStream(self._request, self))
 
 
 def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:

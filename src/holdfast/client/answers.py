@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.client.address import Address
-from holdfast.client.events import CutOff, refusal
-from holdfast.client.requests import Request
+from holdfast.client.address import ServerAddress
+from holdfast.client.events import StreamCut, refusal
+from holdfast.client.requests import ClientRequest
 from holdfast.core.codec import Decoder
 from holdfast.errors import InvalidValue, ServerRefused, ServerUnreachable
 from holdfast.wire.problems import ErrorAnswer
@@ -25,7 +25,7 @@ _SENDABLE = re.compile(r"[\x20-\x7e]*")
 T = TypeVar("T")
 
 
-def headers_of(request: Request[object], key: str | None) -> dict[str, str]:
+def headers_of(request: ClientRequest[object], key: str | None) -> dict[str, str]:
     """Everything that is sent beside a body."""
     given = {"accept": "application/json, text/event-stream", **dict(request.headers)}
     given |= {"authorization": f"Bearer {key}"} if key else {}
@@ -39,7 +39,11 @@ def headers_of(request: Request[object], key: str | None) -> dict[str, str]:
 
 
 def checked(
-    request: Request[T], address: Address, status: int, headers: Mapping[str, str], body: bytes
+    request: ClientRequest[T],
+    address: ServerAddress,
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
 ) -> T:
     """The answer to a request. Raises ServerRefused, and ServerUnreachable for what is none of ours."""
     if status >= 400:
@@ -52,7 +56,7 @@ def checked(
 
 
 def refused(
-    address: Address, status: int, headers: Mapping[str, str], body: bytes
+    address: ServerAddress, status: int, headers: Mapping[str, str], body: bytes
 ) -> ServerRefused | ServerUnreachable:
     """What to raise for an answer that says no."""
     try:
@@ -63,18 +67,18 @@ def refused(
 
 
 @contextmanager
-def translating(address: Address, failure: type[Exception]) -> Iterator[None]:
+def translating(address: ServerAddress, failure: type[Exception]) -> Iterator[None]:
     """Whatever is no answer of ours, and a `failure` of the library that moves the bytes, is one error."""
     try:
         yield
     except (OSError, failure, EventTooLong, msgspec.DecodeError) as error:
         raise strange(address, error) from error
-    except CutOff as error:
+    except StreamCut as error:
         why = "the answer broke off, and what became of the turn is not known here"
         raise strange(address, why) from error
 
 
-def strange(address: Address, why: str | BaseException) -> ServerUnreachable:
+def strange(address: ServerAddress, why: str | BaseException) -> ServerUnreachable:
     """What to raise for whatever is not an answer of ours."""
     told = why.strerror if isinstance(why, OSError) else None
     said = why if isinstance(why, str) else told or str(why) or type(why).__name__

@@ -1,7 +1,7 @@
 """A turn as whoever asked for it sees it: from the bytes of a stream to values.
 
-1. A turn that came to an answer ends with `Finished`, and nothing else does. It is committed then.
-2. An answer that fails raises ServerRefused, in the server's words; one that merely stops raises `CutOff`. So a
+1. A turn that came to an answer ends with `AnswerFinished`, and nothing else does. It is committed then.
+2. An answer that fails raises ServerRefused, in the server's words; one that merely stops raises `StreamCut`. So a
    stream that ends early cannot be taken for success.
 """
 
@@ -37,7 +37,7 @@ class Event(Value, omit_defaults=False, tag_field="event"):
     """Something that happened in a turn. As JSON its name is in the field `event`."""
 
 
-class Began(Event, tag="began"):
+class AnswerBegan(Event, tag="began"):
     """The server has begun to answer. `base` is the version that the turn stands on."""
 
     turn_id: str
@@ -47,19 +47,19 @@ class Began(Event, tag="began"):
     """This turn begins its conversation."""
 
 
-class Said(Event, tag="said"):
-    """More of the answer. A preview, until `Finished`."""
+class AnswerText(Event, tag="said"):
+    """More of the answer. A preview, until `AnswerFinished`."""
 
     text: str
 
 
-class Declined(Event, tag="declined"):
+class AnswerRefusal(Event, tag="declined"):
     """More of the words with which a model refuses to answer."""
 
     text: str
 
 
-class Call(Value):
+class ToolUse(Value):
     """What a tool was called with."""
 
     id: str
@@ -68,16 +68,16 @@ class Call(Value):
     agent: str = ""
 
 
-class ToolStarted(Event, tag="tool_started"):
-    call: Call
+class ToolUseStarted(Event, tag="tool_started"):
+    call: ToolUse
 
 
-class ToolFinished(Event, tag="tool_finished"):
-    call: Call
+class ToolUseFinished(Event, tag="tool_finished"):
+    call: ToolUse
     outcome: str
 
 
-class Usage(Value, omit_defaults=False):
+class TokenUsage(Value, omit_defaults=False):
     """The tokens that an answer took."""
 
     prompt_tokens: int = 0
@@ -88,28 +88,30 @@ class Usage(Value, omit_defaults=False):
 Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
-class Finished(Event, tag="finished"):
+class AnswerFinished(Event, tag="finished"):
     """The turn is committed. `reason` says whether the answer is whole."""
 
     reason: Finish
     turn_id: str
     version: int | None = None
-    approvals: tuple[Call, ...] = ()
+    approvals: tuple[ToolUse, ...] = ()
     """Calls that wait for a person."""
-    usage: Usage = Usage()
+    usage: TokenUsage = TokenUsage()
 
 
-AnswerEvent: TypeAlias = Began | Said | Declined | ToolStarted | ToolFinished | Finished
+AnswerEvent: TypeAlias = (
+    AnswerBegan | AnswerText | AnswerRefusal | ToolUseStarted | ToolUseFinished | AnswerFinished
+)
 
 
-class CutOff(Exception):
+class StreamCut(Exception):
     """A stream ended, and its turn had not."""
 
 
 T = TypeVar("T")
 
 
-class Reader(Generic[T]):
+class EventReader(Generic[T]):
     """Bytes in, values out, whatever the cuts. Raises ServerRefused, and msgspec.DecodeError for what is none of ours."""
 
     def begin(self, headers: Mapping[str, str]) -> Iterator[T]:
@@ -123,7 +125,7 @@ class Reader(Generic[T]):
         """The stream has ended. Raises CutOff if what it tells of has not."""
 
 
-class PieceReader(Reader[bytes]):
+class PieceReader(EventReader[bytes]):
     """The bytes themselves."""
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
@@ -143,25 +145,25 @@ class _Choice(msgspec.Struct, frozen=True):
     finish_reason: Finish | None = None
 
 
-class _Tool(Call):
+class _Tool(ToolUse):
     outcome: str = ""
 
     @property
-    def call(self) -> Call:
-        return Call(id=self.id, name=self.name, arguments=self.arguments, agent=self.agent)
+    def call(self) -> ToolUse:
+        return ToolUse(id=self.id, name=self.name, arguments=self.arguments, agent=self.agent)
 
 
 class _About(msgspec.Struct, frozen=True):
     turn_id: str = ""
     version: int | None = None
-    approvals: tuple[Call, ...] = ()
+    approvals: tuple[ToolUse, ...] = ()
     tool_started: _Tool | None = None
     tool_finished: _Tool | None = None
 
 
 class _Chunk(msgspec.Struct, frozen=True):
     choices: tuple[_Choice, ...] = ()
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
     holdfast: _About = _About()
     error: ErrorBody | None = None
 
@@ -169,12 +171,12 @@ class _Chunk(msgspec.Struct, frozen=True):
 _chunks = msgspec.json.Decoder(_Chunk)
 
 
-class ChatReader(Reader[AnswerEvent]):
+class ChatReader(EventReader[AnswerEvent]):
     """A turn, from the stream of a chat completion."""
 
     def __init__(self, turn_id: str | None = None) -> None:
         self._sse = SseParser(event_bytes_max=EVENT_BYTES_MAX)
-        self._finished: Finished | None = None
+        self._finished: AnswerFinished | None = None
         self._done = False
         self.turn_id = turn_id
         """Known as soon as the server has begun to answer."""
@@ -183,7 +185,7 @@ class ChatReader(Reader[AnswerEvent]):
 
     def begin(self, headers: Mapping[str, str]) -> Iterator[AnswerEvent]:
         base = headers.get(CONVERSATION_BASE.name)
-        began = Began(
+        began = AnswerBegan(
             turn_id=headers.get(TURN_ID.name, ""),
             session_id=headers.get(SESSION_ID.name),
             base=None if base is None else int(base),
@@ -203,24 +205,24 @@ class ChatReader(Reader[AnswerEvent]):
 
     def end(self) -> None:
         if not self._done or self._finished is None:
-            raise CutOff
+            raise StreamCut
 
     def _chunk(self, chunk: _Chunk) -> Iterator[AnswerEvent]:
         if chunk.error is not None:
             raise refusal(chunk.error, status=200, turn_id=self.turn_id or None)
         about = chunk.holdfast
         if about.tool_started is not None:
-            yield ToolStarted(call=about.tool_started.call)
+            yield ToolUseStarted(call=about.tool_started.call)
         if about.tool_finished is not None:
             tool = about.tool_finished
-            yield ToolFinished(call=tool.call, outcome=tool.outcome)
+            yield ToolUseFinished(call=tool.call, outcome=tool.outcome)
         for choice in chunk.choices:
             if choice.delta.content:
-                yield Said(text=choice.delta.content)
+                yield AnswerText(text=choice.delta.content)
             if choice.delta.refusal:
-                yield Declined(text=choice.delta.refusal)
+                yield AnswerRefusal(text=choice.delta.refusal)
             if choice.finish_reason is not None:
-                self._finished = Finished(
+                self._finished = AnswerFinished(
                     reason=choice.finish_reason,
                     turn_id=about.turn_id,
                     version=about.version,
@@ -255,7 +257,7 @@ def refusal(
 # ── the events of a turn that somebody else began ────────────────────────────────────────────
 
 
-class RecordReader(Reader[Record]):
+class RecordReader(EventReader[Record]):
     """The events of `/api/turns/{id}/events`, as the turn's journal has them."""
 
     def __init__(self) -> None:
@@ -275,11 +277,11 @@ class RecordReader(Reader[Record]):
     def end(self) -> api.TurnObject:
         """What the turn became."""
         if self._turn is None:
-            raise CutOff
+            raise StreamCut
         return self._turn
 
 
-class Retelling(Reader[AnswerEvent]):
+class TurnEventReader(EventReader[AnswerEvent]):
     """The events of `/api/turns/{id}/events`, told as if one had asked for the turn oneself.
 
     It tells by the server's own rules (`ChatStream`), so text is the same whichever way it is watched.

@@ -12,7 +12,7 @@ from typing import Literal, TypedDict, Unpack
 import msgspec
 
 from holdfast.client.events import PieceReader, RecordReader
-from holdfast.client.requests import Call, Request, Stream, request
+from holdfast.client.requests import ClientCall, ClientRequest, ClientStream, request
 from holdfast.core.turns.journal import Record
 from holdfast.wire.api import objects as api
 from holdfast.wire.api import overview
@@ -27,18 +27,18 @@ from holdfast.wire.headers import (
 )
 
 
-class Model(api.AnswerBody):
+class ListedModel(api.AnswerBody):
     """An agent, under the name that it is asked by."""
 
     id: str
     owned_by: str = ""
 
 
-class Models(api.AnswerBody):
-    data: tuple[Model, ...]
+class ListedModels(api.AnswerBody):
+    data: tuple[ListedModel, ...]
 
 
-class Which(TypedDict, total=False):
+class SessionSelection(TypedDict, total=False):
     """Which sessions, and how many of them."""
 
     q: str | None
@@ -55,23 +55,23 @@ class Which(TypedDict, total=False):
     limit: int | None
 
 
-class Methods:
+class ClientMethods:
     """A server. Every method raises ServerRefused if it says no, and ServerUnreachable if nobody does."""
 
     # ── agents and sessions ──
 
-    @Call
-    def models(self) -> Request[Models]:
+    @ClientCall
+    def models(self) -> ClientRequest[ListedModels]:
         """The agents, by the names that they are asked by."""
-        return request("GET /v1/models", Models)
+        return request("GET /v1/models", ListedModels)
 
-    @Call
-    def agents(self) -> Request[api.Agents]:
+    @ClientCall
+    def agents(self) -> ClientRequest[api.Agents]:
         """The agents, with what they say about themselves, and sources that cannot be loaded."""
         return request("GET /api/agents", api.Agents)
 
-    @Call
-    def sessions(self, **which: Unpack[Which]) -> Request[api.SessionPage]:
+    @ClientCall
+    def sessions(self, **which: Unpack[SessionSelection]) -> ClientRequest[api.SessionPage]:
         """A page of sessions, the last active first; with `q` those in which it was said."""
         query: dict[str, object] = {**which, "busy": None, "anonymous": None}
         if (busy := which.get("busy")) is not None:
@@ -80,171 +80,173 @@ class Methods:
             query["anonymous"] = "true"
         return request("GET /api/sessions", api.SessionPage, query=query)
 
-    @Call
-    def session(self, name: str) -> Request[api.Session]:
+    @ClientCall
+    def session(self, name: str) -> ClientRequest[api.Session]:
         """A session, by its key or id."""
         return request("GET /api/sessions/{name}", api.Session, name)
 
-    @Call
+    @ClientCall
     def change(
         self,
         name: str,
         *,
         title: str | None = None,
         attributes: Mapping[str, str | None] | None = None,
-    ) -> Request[api.Session]:
+    ) -> ClientRequest[api.Session]:
         """Say something about a session, beside its history."""
         given = None if attributes is None else dict(attributes)
         changes = api.Changes(title=title, attributes=given)
         return request("PATCH /api/sessions/{name}", api.Session, name, body=changes)
 
-    @Call
-    def delete(self, name: str) -> Request[api.Deleted]:
+    @ClientCall
+    def delete(self, name: str) -> ClientRequest[api.Deleted]:
         """Delete a session for good."""
         return request("DELETE /api/sessions/{name}", api.Deleted, name)
 
-    @Call
+    @ClientCall
     def items(
         self, name: str, *, view: Literal["people", "model"] = "people"
-    ) -> Request[api.Items]:
+    ) -> ClientRequest[api.Items]:
         """What was said in a session: all of it, or what its model sees now."""
         return request("GET /api/sessions/{name}/items", api.Items, name, query={"view": view})
 
-    @Call
-    def turns(self, name: str) -> Request[api.Turns]:
+    @ClientCall
+    def turns(self, name: str) -> ClientRequest[api.Turns]:
         """The turns of a session, discarded ones too."""
         return request("GET /api/sessions/{name}/turns", api.Turns, name)
 
-    @Call
-    def export(self, name: str) -> Stream[bytes]:
+    @ClientCall
+    def export(self, name: str) -> ClientStream[bytes]:
         """A session and its past as lines of JSON, in pieces as they come."""
-        return Stream(request("GET /api/sessions/{name}/export", bytes, name), PieceReader())
+        return ClientStream(request("GET /api/sessions/{name}/export", bytes, name), PieceReader())
 
-    @Call
+    @ClientCall
     def take_in(
         self, exported: bytes, *, on_conflict: Literal["stop", "skip"] = "stop"
-    ) -> Request[api.Imported]:
+    ) -> ClientRequest[api.Imported]:
         """Take in sessions that were exported."""
         query = {"on_conflict": on_conflict}
         return request("POST /api/sessions/import", api.Imported, query=query, body=exported)
 
-    @Call
-    def fork(self, name: str, *, version: int | None = None) -> Request[api.Session]:
+    @ClientCall
+    def fork(self, name: str, *, version: int | None = None) -> ClientRequest[api.Session]:
         """A new session that begins as this one stands, or stood at a version."""
         place = api.Place(version=version)
         return request("POST /api/sessions/{name}/fork", api.Session, name, body=place)
 
-    @Call
-    def reset(self, key: str) -> Request[api.Session]:
+    @ClientCall
+    def reset(self, key: str) -> ClientRequest[api.Session]:
         """Make a key mean a new session. The old one stays, under its id."""
         return request("POST /api/sessions/{name}/reset", api.Session, key)
 
-    @Call
-    def rewind(self, key: str, *, version: int) -> Request[api.Session]:
+    @ClientCall
+    def rewind(self, key: str, *, version: int) -> ClientRequest[api.Session]:
         """Make a key mean its session as it was. What came after stays, under the old id."""
         place = api.Place(version=version)
         return request("POST /api/sessions/{name}/rewind", api.Session, key, body=place)
 
-    @Call
-    def compact(self, name: str) -> Request[api.SessionSummary]:
+    @ClientCall
+    def compact(self, name: str) -> ClientRequest[api.SessionSummary]:
         """Let a session's model see a summary in place of its past."""
         return request("POST /api/sessions/{name}/compact", api.SessionSummary, name)
 
     # ── looking closely ──
 
-    @Call
-    def me(self) -> Request[overview.Me]:
+    @ClientCall
+    def me(self) -> ClientRequest[overview.Me]:
         """Who asks, and what they may."""
         return request("GET /api/me", overview.Me)
 
-    @Call
-    def nodes(self) -> Request[overview.Nodes]:
+    @ClientCall
+    def nodes(self) -> ClientRequest[overview.Nodes]:
         """The processes that hold leases on the server's store."""
         return request("GET /api/nodes", overview.Nodes)
 
-    @Call
+    @ClientCall
     def history(
         self, name: str, *, before: str | None = None, limit: int | None = None
-    ) -> Request[overview.History]:
+    ) -> ClientRequest[overview.History]:
         """Some turns of a session in every state, with their items, the newest first."""
         query = {"before": before, "limit": limit}
         return request("GET /api/sessions/{name}/history", overview.History, name, query=query)
 
-    @Call
-    def lineage(self, name: str) -> Request[overview.Lineage]:
+    @ClientCall
+    def lineage(self, name: str) -> ClientRequest[overview.Lineage]:
         """Where a session's line comes from, and where others leave it."""
         return request("GET /api/sessions/{name}/lineage", overview.Lineage, name)
 
-    @Call
-    def chain(self, name: str) -> Request[overview.Chain]:
+    @ClientCall
+    def chain(self, name: str) -> ClientRequest[overview.Chain]:
         """Check a session's chain of hashes, and all that the store can show of it."""
         return request("GET /api/sessions/{name}/chain", overview.Chain, name)
 
-    @Call
-    def annotate(self, name: str, remark: overview.Remark) -> Request[overview.Annotations]:
+    @ClientCall
+    def annotate(self, name: str, remark: overview.Remark) -> ClientRequest[overview.Annotations]:
         """Say something about an item or a session, beside its history."""
         route = "POST /api/sessions/{name}/annotations"
         return request(route, overview.Annotations, name, body=remark)
 
     # ── turns ──
 
-    @Call
-    def turn(self, turn_id: str) -> Request[api.TurnObject]:
+    @ClientCall
+    def turn(self, turn_id: str) -> ClientRequest[api.TurnObject]:
         """A turn, and what became of it."""
         return request("GET /api/turns/{id}", api.TurnObject, turn_id)
 
-    @Call
-    def records(self, turn_id: str, *, after: int = -1) -> Stream[Record]:
+    @ClientCall
+    def records(self, turn_id: str, *, after: int = -1) -> ClientStream[Record]:
         """A turn's events as its journal has them: every one, numbered, until the turn has ended."""
-        return Stream(watching(turn_id, after=after), RecordReader())
+        return ClientStream(watching(turn_id, after=after), RecordReader())
 
-    @Call
-    def cancel(self, turn_id: str) -> Request[api.TurnObject]:
+    @ClientCall
+    def cancel(self, turn_id: str) -> ClientRequest[api.TurnObject]:
         """Stop a turn, and say what became of it: also if it had ended before."""
         return request("POST /api/turns/{id}/cancel", api.TurnObject, turn_id)
 
-    @Call
+    @ClientCall
     def continue_turn(
         self, turn_id: str, *, idempotency_key: str | None = None
-    ) -> Request[api.TurnObject]:
+    ) -> ClientRequest[api.TurnObject]:
         """Go on with a turn that broke off. The turn that does so is answered; it plays by itself."""
         headers = {IDEMPOTENCY_KEY.name: idempotency_key}
         return request("POST /api/turns/{id}/continue", api.TurnObject, turn_id, headers=headers)
 
-    @Call
-    def approvals(self, turn_id: str) -> Request[api.WaitingCalls]:
+    @ClientCall
+    def approvals(self, turn_id: str) -> ClientRequest[api.WaitingCalls]:
         """The calls of a turn that wait for a person."""
         return request("GET /api/turns/{id}/approvals", api.WaitingCalls, turn_id)
 
-    @Call
+    @ClientCall
     def decide(
         self,
         turn_id: str,
         decisions: Mapping[str, api.Decision],
         *,
         idempotency_key: str | None = None,
-    ) -> Request[api.TurnObject]:
+    ) -> ClientRequest[api.TurnObject]:
         """Decide on all calls of a turn that wait. The turn that begins with it is answered."""
         body = api.Decisions(decisions=dict(decisions))
         headers = {IDEMPOTENCY_KEY.name: idempotency_key}
         route = "POST /api/turns/{id}/approvals"
         return request(route, api.TurnObject, turn_id, body=body, headers=headers)
 
-    @Call
+    @ClientCall
     def decide_one(
         self, turn_id: str, call: str, decision: api.Decision
-    ) -> Request[api.TurnObject]:
+    ) -> ClientRequest[api.TurnObject]:
         """Decide on the only call of a turn that waits."""
         route = "POST /api/turns/{id}/approvals/{call}"
         return request(route, api.TurnObject, turn_id, call, body=decision)
 
-    @Call
-    def grants(self, *, agent: str | None = None, after: str | None = None) -> Request[api.Grants]:
+    @ClientCall
+    def grants(
+        self, *, agent: str | None = None, after: str | None = None
+    ) -> ClientRequest[api.Grants]:
         """The approvals that are remembered for agents, the oldest first; `after` goes on after one."""
         return request("GET /api/grants", api.Grants, query={"agent": agent, "after": after})
 
-    @Call
-    def revoke_grant(self, grant_id: str) -> Request[api.GrantObject]:
+    @ClientCall
+    def revoke_grant(self, grant_id: str) -> ClientRequest[api.GrantObject]:
         """Take a remembered approval back, from now on and for ever."""
         return request("DELETE /api/grants/{grant}", api.GrantObject, grant_id)
 
@@ -252,7 +254,7 @@ class Methods:
 # ── turns as their events come ───────────────────────────────────────────────────────────────
 
 
-def watching(turn_id: str, *, after: int = -1) -> Request[bytes]:
+def watching(turn_id: str, *, after: int = -1) -> ClientRequest[bytes]:
     """The events of a turn."""
     query = {"starting_after": after}
     return request("GET /api/turns/{id}/events", bytes, turn_id, query=query)
@@ -274,7 +276,7 @@ class _Chat(msgspec.Struct, frozen=True):
     stream_options: _Options = _Options()
 
 
-class Manner(TypedDict, total=False):
+class TurnOptions(TypedDict, total=False):
     """How a turn is to be treated; each is a header of the request."""
 
     session: str | None
@@ -287,7 +289,7 @@ class Manner(TypedDict, total=False):
     """How it ends, as `X-Turn-Policy` says it."""
 
 
-def asking(model: str, prompt: str, **manner: Unpack[Manner]) -> Request[bytes]:
+def asking(model: str, prompt: str, **manner: Unpack[TurnOptions]) -> ClientRequest[bytes]:
     """A turn, answered as a stream."""
     if_match = manner.get("if_match")
     return request(

@@ -11,14 +11,14 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from holdfast.client.events import Reader
+from holdfast.client.events import EventReader
 
 P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Request(msgspec.Struct, Generic[T_co], frozen=True, kw_only=True):
+class ClientRequest(msgspec.Struct, Generic[T_co], frozen=True, kw_only=True):
     """One request, ready to be sent, and the type of what is answered."""
 
     route: str
@@ -42,7 +42,7 @@ def request(
     query: Mapping[str, object] | None = None,
     body: msgspec.Struct | bytes = b"",
     headers: Mapping[str, str | None] | None = None,
-) -> Request[T]:
+) -> ClientRequest[T]:
     """A request for a route, with `names` in the places of its path. What is None is not sent."""
     path = route.partition(" ")[2]
     for name in names:
@@ -53,7 +53,7 @@ def request(
     if isinstance(body, msgspec.Struct):
         sent["content-type"] = "application/json"
         body = msgspec.json.encode(body)
-    return Request(
+    return ClientRequest(
         route=route,
         target=f"{path}?{urlencode(said)}" if said else path,
         answer=answer,
@@ -65,39 +65,39 @@ def request(
 # ── senders ──────────────────────────────────────────────────────────────────────────────────
 
 
-class Blocking(ABC):
+class BlockingClient(ABC):
     """A client whose calls wait."""
 
     @abstractmethod
-    def _call(self, request: Request[T]) -> T:
+    def _call(self, request: ClientRequest[T]) -> T:
         """Send a request, and read its whole answer."""
 
     @abstractmethod
-    def _read(self, stream: Stream[T]) -> Iterator[T]:
+    def _read(self, stream: ClientStream[T]) -> Iterator[T]:
         """Send a request when the first event is wanted, and read its answer as it comes."""
 
 
-class Awaited(ABC):
+class AwaitedClient(ABC):
     """A client whose calls are awaited."""
 
     @abstractmethod
-    async def _call(self, request: Request[T]) -> T: ...
+    async def _call(self, request: ClientRequest[T]) -> T: ...
 
     @abstractmethod
-    def _read(self, stream: Stream[T]) -> AsyncIterator[T]: ...
+    def _read(self, stream: ClientStream[T]) -> AsyncIterator[T]: ...
 
 
-class Stream(msgspec.Struct, Generic[T], frozen=True):
+class ClientStream(msgspec.Struct, Generic[T], frozen=True):
     """A request whose answer is read as it comes."""
 
-    request: Request[bytes]
-    reader: Reader[T]
+    request: ClientRequest[bytes]
+    reader: EventReader[T]
 
 
 R = TypeVar("R")
 
 
-class Call(Generic[P, R]):
+class ClientCall(Generic[P, R]):
     """A method of both clients, from a function that makes its request.
 
     `Client` returns an answer, or an iterator of it; `AsyncClient` returns what is awaited, or iterated by `async for`.
@@ -108,7 +108,7 @@ class Call(Generic[P, R]):
         @wraps(make)
         def send(client: Any, *args: P.args, **options: P.kwargs) -> Any:
             made = make(client, *args, **options)
-            return client._read(made) if isinstance(made, Stream) else client._call(made)
+            return client._read(made) if isinstance(made, ClientStream) else client._call(made)
 
         self._make = make
         self._send = send
@@ -121,21 +121,23 @@ class Call(Generic[P, R]):
     def __get__(self, client: None, owner: type) -> Self: ...
 
     @overload
-    def __get__(self: Call[P, Request[T]], client: Blocking, owner: type) -> Callable[P, T]: ...
+    def __get__(
+        self: ClientCall[P, ClientRequest[T]], client: BlockingClient, owner: type
+    ) -> Callable[P, T]: ...
 
     @overload
     def __get__(
-        self: Call[P, Stream[T]], client: Blocking, owner: type
+        self: ClientCall[P, ClientStream[T]], client: BlockingClient, owner: type
     ) -> Callable[P, Iterator[T]]: ...
 
     @overload
     def __get__(
-        self: Call[P, Request[T]], client: Awaited, owner: type
+        self: ClientCall[P, ClientRequest[T]], client: AwaitedClient, owner: type
     ) -> Callable[P, Coroutine[Any, Any, T]]: ...
 
     @overload
     def __get__(
-        self: Call[P, Stream[T]], client: Awaited, owner: type
+        self: ClientCall[P, ClientStream[T]], client: AwaitedClient, owner: type
     ) -> Callable[P, AsyncIterator[T]]: ...
 
     def __get__(self, client: Any, owner: type) -> Any:

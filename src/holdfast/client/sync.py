@@ -13,18 +13,18 @@ from contextlib import closing
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
-from holdfast.client.address import Address, parse_address
+from holdfast.client.address import ServerAddress, parse_address
 from holdfast.client.answers import QUIET_S, checked, headers_of, refused, translating
-from holdfast.client.events import AnswerEvent, ChatReader, Reader, Retelling
-from holdfast.client.methods import Manner, Methods, asking, watching
-from holdfast.client.requests import Blocking, Request, Stream
+from holdfast.client.events import AnswerEvent, ChatReader, EventReader, TurnEventReader
+from holdfast.client.methods import ClientMethods, TurnOptions, asking, watching
+from holdfast.client.requests import BlockingClient, ClientRequest, ClientStream
 
 PIECE_BYTES = 64 * 1024
 
 T = TypeVar("T")
 
 
-class Client(Methods, Blocking):
+class Client(ClientMethods, BlockingClient):
     """A server. Every method raises ServerRefused if it says no, and ServerUnreachable if nobody does."""
 
     def __init__(self, server: str, *, key: str | None = None, timeout_s: float = QUIET_S) -> None:
@@ -33,29 +33,31 @@ class Client(Methods, Blocking):
         self._key = key
         self._timeout_s = timeout_s
 
-    def events(self, turn_id: str, *, after: int = -1) -> Watched:
+    def events(self, turn_id: str, *, after: int = -1) -> WatchedTurn:
         """Watch a turn, whoever began it, from its first event or the one after `after`."""
-        return Watched(self, turn_id, watching(turn_id, after=after))
+        return WatchedTurn(self, turn_id, watching(turn_id, after=after))
 
-    def ask(self, model: str, prompt: str, **manner: Unpack[Manner]) -> Answer:
+    def ask(self, model: str, prompt: str, **manner: Unpack[TurnOptions]) -> AnswerStream:
         """Run a turn. Nothing is sent before the answer is entered as a context."""
-        return Answer(self, asking(model, prompt, **manner))
+        return AnswerStream(self, asking(model, prompt, **manner))
 
     # ── pieces ──
 
-    def _call(self, request: Request[T]) -> T:
+    def _call(self, request: ClientRequest[T]) -> T:
         with translating(self._address, http.client.HTTPException):
             with closing(self._send(request)) as connection:
                 response = connection.getresponse()
                 body = response.read()
         return checked(request, self._address, response.status, _headers(response), body)
 
-    def _read(self, stream: Stream[T]) -> Iterator[T]:
+    def _read(self, stream: ClientStream[T]) -> Iterator[T]:
         with translating(self._address, http.client.HTTPException):
             with closing(self._send(stream.request)) as connection:
                 yield from self._received(connection, stream.reader)
 
-    def _received(self, connection: http.client.HTTPConnection, reader: Reader[T]) -> Iterator[T]:
+    def _received(
+        self, connection: http.client.HTTPConnection, reader: EventReader[T]
+    ) -> Iterator[T]:
         response = connection.getresponse()
         if response.status >= 400:
             raise refused(self._address, response.status, _headers(response), response.read())
@@ -64,7 +66,7 @@ class Client(Methods, Blocking):
             yield from reader.feed(piece)
         reader.end()
 
-    def _send(self, request: Request[object]) -> http.client.HTTPConnection:
+    def _send(self, request: ClientRequest[object]) -> http.client.HTTPConnection:
         """A connection on which a request was sent."""
         headers = headers_of(request, self._key)
         connection = self._connect()
@@ -88,10 +90,10 @@ class Client(Methods, Blocking):
         return http.client.HTTPConnection(address.host, address.port, timeout=self._timeout_s)
 
 
-class Answer(ChatReader):
+class AnswerStream(ChatReader):
     """A turn that was asked for: events, as they come. A context, and in it an iterator, once."""
 
-    def __init__(self, client: Client, request: Request[bytes]) -> None:
+    def __init__(self, client: Client, request: ClientRequest[bytes]) -> None:
         super().__init__()
         self._client = client
         self._request = request
@@ -126,20 +128,20 @@ class Answer(ChatReader):
                 pass  # the other side was quicker
 
 
-class Watched(Retelling):
+class WatchedTurn(TurnEventReader):
     """A turn that somebody began: its events, and then what it became."""
 
-    def __init__(self, client: Client, turn_id: str, request: Request[bytes]) -> None:
+    def __init__(self, client: Client, turn_id: str, request: ClientRequest[bytes]) -> None:
         super().__init__(turn_id)
         self._client = client
         self._request = request
 
     def __iter__(self) -> Iterator[AnswerEvent]:
-        return self._client._read(Stream(self._request, self))
+        return self._client._read(ClientStream(self._request, self))
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, address: Address, *, timeout: float) -> None:
+    def __init__(self, address: ServerAddress, *, timeout: float) -> None:
         super().__init__(address.host, timeout=timeout)
         self._path = address.socket
 

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from holdfast.cli.talk.screens import ARGUMENTS_CHARS_MAX, PlainScreen, TerminalScreen
-from holdfast.client.events import Call
+from holdfast.client.events import ToolUse
 from holdfast.printable import printable_lines
 
-CALL = Call(id="fc_1", name="pay", arguments='{"kr": 5, "to": "Bo"}', agent="clerk")
+CALL = ToolUse(id="fc_1", name="pay", arguments='{"kr": 5, "to": "Bo"}', agent="clerk")
 
 
 def terminal() -> tuple[TerminalScreen, io.StringIO]:
@@ -35,7 +35,7 @@ def test_what_is_said_cannot_drive_the_terminal() -> None:
     assert shown == "a\\x1b[2Jb\\x07\\x9b1mc\nd\te"
     screen, out = terminal()
     screen.say("safe\x1b]0;title\x07")
-    screen.tool(Call(id="f", name="x\x1b[2J", arguments='{"a":"\x1b[2J"}'))
+    screen.tool(ToolUse(id="f", name="x\x1b[2J", arguments='{"a":"\x1b[2J"}'))
     screen.note("\x1b[2J")
     screen.trouble("\x1b[2J")
     screen.table(("a",), [("\x1b[2J",)])
@@ -55,7 +55,7 @@ def test_tools_are_told_as_they_happen() -> None:
 
 def test_long_arguments_are_shown_by_their_ends() -> None:
     screen, out = terminal()
-    screen.tool(Call(id="f", name="write", arguments='{"text":"%s"}' % ("x" * 5000)))
+    screen.tool(ToolUse(id="f", name="write", arguments='{"text":"%s"}' % ("x" * 5000)))
     screen.settle()
     assert len(out.getvalue()) < 3 * ARGUMENTS_CHARS_MAX
 

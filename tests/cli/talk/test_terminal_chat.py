@@ -12,7 +12,7 @@ from holdfast.cli.talk.input_commands import HELP, Command
 from holdfast.cli.talk.screens import PlainScreen
 from holdfast.cli.talk.terminal_chat import Chat
 from holdfast.cli.talk.turn_view import Played
-from holdfast.client.events import Call
+from holdfast.client.events import ToolUse
 from holdfast.core.items import EndedBy, Text, UserMessage
 from holdfast.errors import ServerRefused
 from holdfast.ids import MessageId
@@ -50,7 +50,7 @@ def test_what_is_not_there_by_its_id_or_gone_is_not_begun_anew(status: int, name
 class Deciding(PlainScreen):
     """Somebody who allows everything."""
 
-    def decide(self, calls: Sequence[Call]) -> dict[str, api.Decision] | None:
+    def decide(self, calls: Sequence[ToolUse]) -> dict[str, api.Decision] | None:
         return {each.id: api.Decision(approve=True) for each in calls}
 
 
@@ -58,7 +58,7 @@ def test_a_decision_that_comes_too_late_does_not_end_the_chat(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """It is asked about when the conversation is opened, and that may be days later."""
-    waiting = Call(id="fc_1", name="pay", arguments="{}")
+    waiting = ToolUse(id="fc_1", name="pay", arguments="{}")
     client: Any = Refusing(409)
     late = Chat(client, Deciding(), model="demo", name="trip", new_name=lambda: "fresh")
     late.see_to(Played(turn_id="turn_1", version=1, waiting=(waiting,)))

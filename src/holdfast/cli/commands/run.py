@@ -16,8 +16,8 @@ from holdfast.cli.display import seen
 from holdfast.cli.options import Where, where_options
 from holdfast.cli.server_choice import Reached, reach
 from holdfast.cli.talk.interrupts import stopping
-from holdfast.client.events import AnswerEvent, Declined, Event, Finished, Said
-from holdfast.client.sync import Answer
+from holdfast.client.events import AnswerEvent, AnswerFinished, AnswerRefusal, AnswerText, Event
+from holdfast.client.sync import AnswerStream
 from holdfast.errors import HoldfastError, ServerRefused, ServerUnreachable
 
 COMPLETED = 0
@@ -112,7 +112,7 @@ def run(
     ctx.exit(code)
 
 
-def _run(reached: Reached, answer: Answer, writer: Writer, session: str) -> int:
+def _run(reached: Reached, answer: AnswerStream, writer: Writer, session: str) -> int:
     """Run the turn to its end, and say how it was."""
     error: ServerRefused | ServerUnreachable
     with answer, stopping(answer, reached.client.cancel) as stop:
@@ -132,7 +132,7 @@ def _run(reached: Reached, answer: Answer, writer: Writer, session: str) -> int:
     return code
 
 
-def _ending(finished: Finished, writer: Writer, session: str) -> int:
+def _ending(finished: AnswerFinished, writer: Writer, session: str) -> int:
     if finished.approvals:
         calls = ", ".join(each.name for each in finished.approvals)
         writer.note(f"{calls}: waiting for a person, whom `holdfast chat --session {session}` asks")
@@ -166,7 +166,7 @@ def _name(idempotency_key: str | None) -> str:
 class Writer(Protocol):
     """Where a run is told."""
 
-    def write(self, events: Iterable[AnswerEvent]) -> Finished:
+    def write(self, events: Iterable[AnswerEvent]) -> AnswerFinished:
         """Tell events as they come, and give back the last one."""
         ...
 
@@ -181,14 +181,14 @@ class PlainText:
     def __init__(self) -> None:
         self._open = False
 
-    def write(self, events: Iterable[AnswerEvent]) -> Finished:
-        finished: Finished | None = None
+    def write(self, events: Iterable[AnswerEvent]) -> AnswerFinished:
+        finished: AnswerFinished | None = None
         try:
             for event in events:
-                if isinstance(event, Said | Declined):
+                if isinstance(event, AnswerText | AnswerRefusal):
                     output.give(seen(event.text), nl=False)
                     self._open = True
-                elif isinstance(event, Finished):
+                elif isinstance(event, AnswerFinished):
                     finished = event
         finally:
             if self._open:
@@ -206,11 +206,11 @@ class PlainText:
 class JsonLines:
     """Every event on stdout, a line each."""
 
-    def write(self, events: Iterable[AnswerEvent]) -> Finished:
-        finished: Finished | None = None
+    def write(self, events: Iterable[AnswerEvent]) -> AnswerFinished:
+        finished: AnswerFinished | None = None
         for event in events:
             self._line(event)
-            if isinstance(event, Finished):
+            if isinstance(event, AnswerFinished):
                 finished = event
         assert finished is not None, "an answer that ends without an error has finished"
         return finished

@@ -8,7 +8,7 @@ from holdfast.cli import display, output
 from holdfast.cli.conversation_text import fate_of, journal_lines, when
 from holdfast.cli.options import Where, json_option, tenant_option, where_options
 from holdfast.cli.session_backend import desk
-from holdfast.client.events import Declined, Said
+from holdfast.client.events import AnswerRefusal, AnswerText
 from holdfast.client.sync import Client
 from holdfast.core.codec import encode
 from holdfast.errors import InvalidValue
@@ -144,7 +144,7 @@ def continue_command(ctx: click.Context, turn: str, as_json: bool, at: Where) ->
         )
     client = Client(at.server, key=at.key)
     watched = client.events(client.continue_turn(turn).id)
-    said = "".join(each.text for each in watched if isinstance(each, Said | Declined))
+    said = "".join(each.text for each in watched if isinstance(each, AnswerText | AnswerRefusal))
     found = watched.turn
     if as_json:
         output.give(encode(found))

@@ -19,7 +19,7 @@ from rich.text import Text
 from holdfast.cli import output
 from holdfast.cli.display import seen
 from holdfast.cli.talk.markdown_blocks import split_done
-from holdfast.client.events import Call
+from holdfast.client.events import ToolUse
 from holdfast.core.transcript import ends
 from holdfast.printable import printable_lines
 from holdfast.wire.api import objects as api
@@ -43,7 +43,7 @@ class Screen(Protocol):
         """Nothing more is said for now: show for good what there is."""
         ...
 
-    def tool(self, call: Call, outcome: str | None = None) -> None:
+    def tool(self, call: ToolUse, outcome: str | None = None) -> None:
         """A tool has started; with an outcome, it has ended."""
         ...
 
@@ -57,7 +57,7 @@ class Screen(Protocol):
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None: ...
 
-    def decide(self, calls: Sequence[Call]) -> dict[str, api.Decision] | None:
+    def decide(self, calls: Sequence[ToolUse]) -> dict[str, api.Decision] | None:
         """A person's decisions about calls that wait; None if nobody decides now."""
         ...
 
@@ -80,7 +80,7 @@ class PlainScreen:
             output.say()
             self._said = False
 
-    def tool(self, call: Call, outcome: str | None = None) -> None:
+    def tool(self, call: ToolUse, outcome: str | None = None) -> None:
         if outcome is None:
             self.settle()
         words = f"{call.name} {_short(call.arguments)}" if outcome is None else outcome
@@ -97,7 +97,7 @@ class PlainScreen:
         for row in rows:
             output.say_row(row)
 
-    def decide(self, calls: Sequence[Call]) -> dict[str, api.Decision] | None:
+    def decide(self, calls: Sequence[ToolUse]) -> dict[str, api.Decision] | None:
         return None
 
 
@@ -130,7 +130,7 @@ class TerminalScreen:
             self._console.print(_Shown(self._text))
         self._text = ""
 
-    def tool(self, call: Call, outcome: str | None = None) -> None:
+    def tool(self, call: ToolUse, outcome: str | None = None) -> None:
         self.settle()
         if outcome is None:
             shown = Text.assemble(
@@ -160,7 +160,7 @@ class TerminalScreen:
             shown.add_row(*(Text(printable_lines(each)) for each in row))
         self._console.print(shown)
 
-    def decide(self, calls: Sequence[Call]) -> dict[str, api.Decision] | None:
+    def decide(self, calls: Sequence[ToolUse]) -> dict[str, api.Decision] | None:
         self.settle()
         decided: dict[str, api.Decision] = {}
         for call in calls:

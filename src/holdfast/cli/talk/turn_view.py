@@ -8,16 +8,16 @@ from typing import assert_never
 from holdfast.cli.talk.interrupts import stopping
 from holdfast.cli.talk.screens import Screen
 from holdfast.client.events import (
+    AnswerBegan,
     AnswerEvent,
-    Began,
-    Call,
-    Declined,
-    Finished,
-    Said,
-    ToolFinished,
-    ToolStarted,
+    AnswerFinished,
+    AnswerRefusal,
+    AnswerText,
+    ToolUse,
+    ToolUseFinished,
+    ToolUseStarted,
 )
-from holdfast.client.sync import Answer, Client, Watched
+from holdfast.client.sync import AnswerStream, Client, WatchedTurn
 from holdfast.core.codec import Value
 from holdfast.errors import ServerRefused, ServerUnreachable
 from holdfast.wire.api import objects as api
@@ -32,11 +32,11 @@ class Played(Value):
     turn_id: str | None
     version: int | None = None
     """The one that it made; None if nothing was kept."""
-    waiting: tuple[Call, ...] = ()
+    waiting: tuple[ToolUse, ...] = ()
     """Calls that wait for a person."""
 
 
-def play(client: Client, screen: Screen, answer: Answer) -> Played:
+def play(client: Client, screen: Screen, answer: AnswerStream) -> Played:
     """Show a turn to its end. Raises ServerRefused and ServerUnreachable, but not for one that was stopped."""
     screen.wait()
     with answer, stopping(answer, client.cancel) as stop:
@@ -72,7 +72,7 @@ def play_decided(client: Client, screen: Screen, turn_id: str) -> Played:
 def waiting_in(client: Client, turn: api.TurnObject) -> Played:
     """A turn that has ended, with the calls of it that still wait for a person."""
     calls = tuple(
-        Call(id=each.id, name=each.name, arguments=each.arguments, agent=each.agent)
+        ToolUse(id=each.id, name=each.name, arguments=each.arguments, agent=each.agent)
         for each in client.approvals(turn.id).approvals
     )
     return Played(turn_id=turn.id, version=turn.version, waiting=calls)
@@ -81,7 +81,7 @@ def waiting_in(client: Client, turn: api.TurnObject) -> Played:
 class _Following:
     """A turn that is watched, to be stopped like one that was asked for."""
 
-    def __init__(self, watched: Watched, turn_id: str) -> None:
+    def __init__(self, watched: WatchedTurn, turn_id: str) -> None:
         self.watched = watched
         self.turn_id: str | None = turn_id
 
@@ -89,21 +89,21 @@ class _Following:
         pass  # its turn is known, so it is told
 
 
-def show(screen: Screen, events: Iterable[AnswerEvent]) -> Finished | None:
+def show(screen: Screen, events: Iterable[AnswerEvent]) -> AnswerFinished | None:
     """Show events as they come; the last of them, if it says that the turn is committed."""
-    finished: Finished | None = None
+    finished: AnswerFinished | None = None
     try:
         for event in events:
             match event:
-                case Said(text=text) | Declined(text=text):
+                case AnswerText(text=text) | AnswerRefusal(text=text):
                     screen.say(text)
-                case ToolStarted(call=call):
+                case ToolUseStarted(call=call):
                     screen.tool(call)
-                case ToolFinished(call=call, outcome=outcome):
+                case ToolUseFinished(call=call, outcome=outcome):
                     screen.tool(call, outcome)
-                case Finished():
+                case AnswerFinished():
                     finished = event
-                case Began():
+                case AnswerBegan():
                     pass
                 case _:
                     assert_never(event)
