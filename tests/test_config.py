@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
-from holdfast.config import Address, load_config
+from holdfast.config import ListenAddress, load_config
 from holdfast.core.policy import Policy
 from holdfast.environment import COMMANDS, MARKS
 from holdfast.errors import InvalidValue
@@ -16,10 +16,10 @@ def test_a_flag_beats_the_environment_which_beats_a_default() -> None:
     config = load_config({"listen": "127.0.0.1:1"}, {"HOLDFAST_LISTEN": "127.0.0.1:2"}, ())
     assert config.listen.port == 1
     config = load_config({}, {"HOLDFAST_LISTEN": "[::1]:2"}, ("a.yaml",))
-    assert config.listen == Address(host="::1", port=2)
+    assert config.listen == ListenAddress(host="::1", port=2)
     assert config.sources == ("a.yaml",)
     config = load_config({}, {}, ())
-    assert config.listen == Address(host="127.0.0.1", port=8484)
+    assert config.listen == ListenAddress(host="127.0.0.1", port=8484)
     assert config.sources == ("demo",)
     assert {each.origin for each in config.origins} == {"default"}
 

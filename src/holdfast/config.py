@@ -64,7 +64,7 @@ def setting(
 # ── values ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Address(Value):
+class ListenAddress(Value):
     """Where a server listens."""
 
     host: str
@@ -168,11 +168,11 @@ def _expiry(text: str) -> float | None:
     return None if text == "never" else _seconds(most_s=1e9)(text)
 
 
-def _address(text: str) -> Address:
+def _address(text: str) -> ListenAddress:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:
         raise WrongValue(f"HOST:PORT, such as {SETTINGS['listen'].default}")
-    return Address(host=host.strip("[]") or "127.0.0.1", port=int(port))
+    return ListenAddress(host=host.strip("[]") or "127.0.0.1", port=int(port))
 
 
 def _hosts(text: str) -> frozenset[str]:
@@ -231,7 +231,7 @@ def _sources(text: str) -> tuple[str, ...]:
 class Config(Value):
     """Everything that can be set, each with its row. Made by `load_config` alone."""
 
-    listen: Address = setting(_address, "127.0.0.1:8484", "where to listen", flag="HOST:PORT")
+    listen: ListenAddress = setting(_address, "127.0.0.1:8484", "where to listen", flag="HOST:PORT")
     workers: int = setting(
         _number(workers_max),
         "1",
