@@ -42,7 +42,7 @@ from holdfast.ids import NodeId, SessionId
 from holdfast.store.outcomes import Committed, Started
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.engine import Db
-from holdfast.store.postgres.queries import Bound, Query, Row, compiled
+from holdfast.store.postgres.queries import Bound, PostgresQuery, Row, compiled
 from holdfast.store.postgres.store import PostgresStore
 from tests.postgres import SAFE, Server, give_away, programs
 
@@ -148,12 +148,12 @@ class Recorder:
     """Notes the statements with which one turn writes."""
 
     def __init__(self) -> None:
-        self.noted: list[tuple[Query, Sequence[Bound]]] = []
+        self.noted: list[tuple[PostgresQuery, Sequence[Bound]]] = []
 
     async def record(self, ours: Ours) -> None:
         put = Db.put
 
-        async def noting(db: Db, query: Query, values: Sequence[Bound]) -> list[Row]:
+        async def noting(db: Db, query: PostgresQuery, values: Sequence[Bound]) -> list[Row]:
             self.noted.append((query, (*values, None)))  # the clock is the database's
             return await put(db, query, values)
 
@@ -172,7 +172,9 @@ class Recorder:
         statements = map(self._statement, self.noted, VARYING)
         return "\\set seq :seq + 1\n" + "\n".join(statements)
 
-    def _statement(self, noted: tuple[Query, Sequence[Bound]], varying: dict[str, str]) -> str:
+    def _statement(
+        self, noted: tuple[PostgresQuery, Sequence[Bound]], varying: dict[str, str]
+    ) -> str:
         query, bound = noted
         values = [
             varying.get(name.partition(" ")[2]) or literal(value)

@@ -18,14 +18,14 @@ from holdfast.store.outcomes import Committed, Started
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.store import Store
 
 
 async def opened(url: str | None, folder: str) -> Store:
     if url is not None:
         return await PostgresStore.open(parse_address(f"{url}?listen=off"))
-    engine = partial(Engine.open, inline=True)
+    engine = partial(SqliteEngine.open, inline=True)
     return await SqliteStore.open(Path(folder) / "counted.db", engine=engine)
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from holdfast.core.history.conversation import Titled
 from holdfast.ids import Minter, SessionId, SessionKey, Version
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.engine.jobs import Job
 from holdfast.store.sqlite.engine.writer import Bounds
 from tests.crash.audit import audit
@@ -38,7 +38,7 @@ def seeded_minter(seed: int) -> Minter:
 
 def open_inline(path: Path, *, vfs: str | None = None) -> Awaitable[SqliteStore]:
     """A store without threads: what it does is the same in every run."""
-    engine = partial(Engine.open, inline=True, bounds=_BOUNDS, vfs=vfs)
+    engine = partial(SqliteEngine.open, inline=True, bounds=_BOUNDS, vfs=vfs)
     return SqliteStore.open(path, engine=engine)
 
 

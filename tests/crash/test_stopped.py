@@ -16,7 +16,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.ids import SessionId, SessionKey
 from holdfast.store.outcomes import HolderAlive, Taken
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from tests.crash.audit import audit
 from tests.crash.kills import AT_ONCE_S
 from tests.crash.turn_server import ACME, Plan, Server, plans_in
@@ -49,7 +49,7 @@ def clock() -> Clock:
 @pytest.fixture
 async def other(path: Path, clock: Clock) -> AsyncIterator[Server]:
     """Another node on the same file: this process."""
-    engine = partial(Engine.open, timeout_s=60)
+    engine = partial(SqliteEngine.open, timeout_s=60)
     store = await SqliteStore.open(path, now_ms=clock.now_ms, engine=engine)
     server = Server(store, new_minter(9))
     await server.enrol()

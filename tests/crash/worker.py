@@ -27,7 +27,7 @@ from holdfast.errors import StorageFull, StoreError, StorePoisoned, Superseded
 from holdfast.ids import Minter, SessionId
 from holdfast.store.outcomes import CommitOutcome, Moved, Started
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.store import Store
 from tests.crash.audit import audit
 from tests.crash.turn_server import LONG_MS, Held, Plan, Poll, Server, plans_by_version
@@ -142,7 +142,7 @@ class _DeadlyFile(apsw.VFSFile):
 
 
 def open_inline(path: str, *, vfs: str | None = None) -> Awaitable[SqliteStore]:
-    engine = partial(Engine.open, inline=True, vfs=vfs)
+    engine = partial(SqliteEngine.open, inline=True, vfs=vfs)
     return SqliteStore.open(path, engine=engine)
 
 

@@ -27,7 +27,7 @@ import msgspec
 
 from holdfast.core.codec import Value
 from holdfast.errors import StoreFault, StoreUnavailable
-from holdfast.store.outcomes import Hinting
+from holdfast.store.outcomes import HintSupport
 from holdfast.store.store import Store
 from tests.simulation.loop import Place, Places
 
@@ -162,7 +162,7 @@ class FaultyStore:
     def lead_to(self, store: Store) -> None:
         """From now on this is the store that is asked. Its hints come from where it is."""
         self._store = store
-        if isinstance(store, Hinting):
+        if isinstance(store, HintSupport):
             context, listen = self._network.context, store.listen
             self.override("listen", lambda node, wake: context.copy().run(listen, node, wake))
 

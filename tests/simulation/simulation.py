@@ -27,7 +27,7 @@ from holdfast.observe.supervisor import DEFAULT
 from holdfast.sessions.session_requests import OnBusy
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.store import Store
 from holdfast.store.verification.verification import Finding, verify
 from tests.simulation.clients import DEADLINES_S, TENANT, Client, Habits, Request
@@ -508,7 +508,7 @@ async def open_store(loop: SimulatedLoop, home: Home, directory: Path) -> Store:
 
     if home == "memory":
         return MemoryStore(now_ms=now_ms)
-    engine = partial(Engine.open, inline=True, clock=loop.time)
+    engine = partial(SqliteEngine.open, inline=True, clock=loop.time)
     return await SqliteStore.open(directory / "store.db", now_ms=now_ms, engine=engine)
 
 

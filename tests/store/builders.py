@@ -56,8 +56,8 @@ from holdfast.store.outcomes import (
     Committed,
     EnqueueOutcome,
     Fence,
-    Opening,
     Queued,
+    QueuedOpening,
     Settlement,
     Started,
     Taken,
@@ -190,7 +190,7 @@ class Player:
         assert isinstance(outcome, Queued), outcome
         return outcome
 
-    async def opening(self, turn_id: TurnId) -> Opening:
+    async def opening(self, turn_id: TurnId) -> QueuedOpening:
         """What a server would ask to open a queued turn now."""
         row = await self.store.turn(self.tenant, turn_id)
         assert row is not None
@@ -198,7 +198,7 @@ class Player:
         (record, *_) = decode_records(rows[0].records)
         assert isinstance(record, Record) and isinstance(record.event, ev.Began)
         head = await self.snapshot(row.session_id)
-        return Opening(
+        return QueuedOpening(
             tenant=self.tenant,
             session_id=row.session_id,
             node=self.node,

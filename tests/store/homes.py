@@ -12,7 +12,7 @@ from apsw import Connection
 
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.store.memory_store import MemoryStore
-from holdfast.store.postgres.address import Address, parse_address
+from holdfast.store.postgres.address import DatabaseAddress, parse_address
 from holdfast.store.postgres.queries import Bound, compiled
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore
@@ -131,7 +131,7 @@ class PostgresHome:
             url = self._taken[folder] = await self._empty_database()
         return await PostgresStore.open(await self._address(url), clock=clock.now_ms)
 
-    async def _address(self, url: str) -> Address:
+    async def _address(self, url: str) -> DatabaseAddress:
         return parse_address(url)
 
     async def _empty_database(self) -> str:
@@ -158,7 +158,7 @@ class PooledHome(PostgresHome):
 
     name = "pgbouncer"
 
-    async def _address(self, url: str) -> Address:
+    async def _address(self, url: str) -> DatabaseAddress:
         port = await asyncio.to_thread(shared_port)
         return parse_address(through(url, port) + "?pgbouncer=true")
 

@@ -14,10 +14,10 @@ from holdfast.ids import Minter
 from holdfast.store import operations
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.operations.inspection import OWNERS
-from holdfast.store.postgres.compiler import Asked, asked_for
-from holdfast.store.sql.dialects import QUESTIONS, Dialect, text_of
+from holdfast.store.postgres.compiler import WriteRequest, asked_for
+from holdfast.store.sql.dialects import QUESTIONS, SqlDialect, text_of
 from holdfast.store.sql.tables import HORIZON, TABLES
-from holdfast.store.steps import Facts, Finder, Operation, Start, Writing, by_key, look_of
+from holdfast.store.steps import Facts, Finder, Operation, Start, WriteStep, by_key, look_of
 from holdfast.testing import ManualClock
 from tests.store.furnishing import furnish_fully
 
@@ -37,7 +37,7 @@ LOOKS = {
 FINDERS = {name: each for name, each in _named() if isinstance(each, Finder)}
 
 
-def questions(dialect: Dialect) -> dict[str, str]:
+def questions(dialect: SqlDialect) -> dict[str, str]:
     """All that operations ask, as a database is asked; a text about several tables once for each."""
     several = {f"owners of {kind}": each for kind, each in OWNERS.items()}
     asked = {
@@ -54,7 +54,7 @@ class _Noting(MemoryStore):
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(now_ms=clock.now_ms)
-        self.noted: list[tuple[str, Writing]] = []
+        self.noted: list[tuple[str, WriteStep]] = []
 
     async def _write(self, start: Start[T], *, once: bool = False) -> T:
         name = getattr(start, "func", start).__name__
@@ -65,7 +65,7 @@ class _Noting(MemoryStore):
         try:
             while True:
                 step = operation.send(came)
-                if isinstance(step, Writing):
+                if isinstance(step, WriteStep):
                     self.noted.append((name, step))
                 came = yield step
         except StopIteration as end:
@@ -73,13 +73,13 @@ class _Noting(MemoryStore):
             return done
 
 
-def writes() -> dict[str, Asked]:
+def writes() -> dict[str, WriteRequest]:
     """One write of each shape that a full story has, by the operation that wrote it."""
     clock, steps = ManualClock(), count()
     store = _Noting(clock)
     mint = Minter(now_ms=clock.now_ms, random_bits=lambda bits: next(steps) % (1 << bits))
     asyncio.run(furnish_fully(store, clock, mint))
-    found: dict[str, Asked] = {}
+    found: dict[str, WriteRequest] = {}
     seen = set()
     for name, writing in store.noted:
         asked = asked_for(writing, defaultdict(int))

@@ -18,7 +18,7 @@ from holdfast.store.search.effort import Effort
 from holdfast.store.search.matches import parse_query
 from holdfast.store.snapshots import Later
 from holdfast.store.sql.tables import ITEMS
-from holdfast.store.steps import Asking, Delete, Finding, Operation, write
+from holdfast.store.steps import AskStep, Delete, FindStep, Operation, write
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 
@@ -45,7 +45,7 @@ def read(store: MemoryStore, session_id: SessionId, meanwhile: Callable[[], None
         try:
             while True:
                 step = operation.send(came)
-                if isinstance(step, Finding) and step.finder is BODIES_OF:
+                if isinstance(step, FindStep) and step.finder is BODIES_OF:
                     meanwhile()
                 came = yield step
         except StopIteration as end:
@@ -91,7 +91,7 @@ async def test_the_ends_of_many_sessions_are_read_together(
     for number in range(5):
         await player.play(f"trip-{number}", "Hello", "Oslo")
     monkeypatch.setattr(limits, "search_hits_max", 0)  # every session is looked through
-    asked: list[Asking] = []
+    asked: list[AskStep] = []
 
     def steps() -> Operation[Results]:
         operation = search(
@@ -107,7 +107,7 @@ async def test_the_ends_of_many_sessions_are_read_together(
         try:
             while True:
                 step = operation.send(came)
-                if isinstance(step, Asking) and step.question is MESSAGES:
+                if isinstance(step, AskStep) and step.question is MESSAGES:
                     asked.append(step)
                 came = yield step
         except StopIteration as end:

@@ -45,7 +45,7 @@ def convert(peer: str, path: Path) -> Iterator[Converted]:
         if rebuilt is None:
             yield Converted(name=foreign.id, repairs=foreign.left_out)
             continue
-        last = export_lines.to_line(export_lines.Last(sessions=1))
+        last = export_lines.to_line(export_lines.FileEnd(sessions=1))
         yield Converted(
             name=foreign.id,
             exported=b"".join((export_lines.HEADER, *export_lines.block_of(rebuilt.dump), last)),

@@ -44,9 +44,9 @@ from holdfast.store.outcomes import (
     NothingOpen,
     NotLive,
     NotNext,
-    Opening,
     OpenOutcome,
     Queued,
+    QueuedOpening,
     Replay,
     Settlement,
     Signalled,
@@ -452,7 +452,7 @@ class OpeningFacts(Value):
     holder: Holder = "absent"
 
 
-def judge_open(ask: Opening, facts: OpeningFacts) -> OpenOutcome:
+def judge_open(ask: QueuedOpening, facts: OpeningFacts) -> OpenOutcome:
     """Whether a queued turn becomes the open one. `Started` means: write it, unless it is open already."""
     session, turn, request = facts.session, facts.turn, ask.request
     if session is None or turn is None or turn.session_id != session.id:

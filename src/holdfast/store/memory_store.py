@@ -19,7 +19,7 @@ from holdfast.store.sqlite.connection import STATEMENTS_CACHED
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.migration import load_migrations, migrate
 from holdfast.store.sqlite.store import wall_clock_ms
-from holdfast.store.steps import Operation, Pausing, Start
+from holdfast.store.steps import Operation, PauseStep, Start
 from holdfast.store.store import Store
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class MemoryStore(Store):
         async with self._unchanged:
             while True:
                 found = self.run(_piece(operation))
-                if not isinstance(found, Pausing):
+                if not isinstance(found, PauseStep):
                     return found
                 await asyncio.sleep(0)
 
@@ -90,11 +90,11 @@ def _empty() -> bytes:
     return made.serialize("main")
 
 
-def _piece(operation: Operation[T]) -> Operation[T | Pausing]:
+def _piece(operation: Operation[T]) -> Operation[T | PauseStep]:
     """An operation up to where it gives way, or to its end."""
     try:
         step = next(operation)
-        while type(step) is not Pausing:
+        while type(step) is not PauseStep:
             try:
                 came = yield step
             except StoreDamaged as damage:

@@ -194,7 +194,7 @@ class Free(Value):
     """Nothing is in its way, and nothing was written: begin it."""
 
 
-class Waiting(Value):
+class WaitingTurn(Value):
     """A queued turn, for the sweeper."""
 
     tenant: Tenant
@@ -204,7 +204,7 @@ class Waiting(Value):
     """It is the first of its session's, and the session is free."""
 
 
-class Opening(Value):
+class QueuedOpening(Value):
     """A node that wants to play a queued turn."""
 
     tenant: Tenant
@@ -346,7 +346,7 @@ AnnotateOutcome: TypeAlias = Annotated | SummaryMoved
 
 
 @runtime_checkable
-class Hinting(Protocol):
+class HintSupport(Protocol):
     """A home that can tell when there may be signals for a node, sooner than one would look by oneself."""
 
     def listen(self, node: NodeId, wake: Callable[[], None]) -> None:
@@ -380,7 +380,7 @@ class SessionInfo(Value):
     keys: tuple[SessionKey, ...]
 
 
-class Page(Value):
+class ListPage(Value):
     """Some sessions, the last active first, and where to go on. `cursor` is None at the end."""
 
     sessions: tuple[SessionInfo, ...]
@@ -412,18 +412,18 @@ class Query(Value):
     phrases: tuple[Phrase, ...] = ()
 
 
-class Piece(Value):
+class ExcerptPiece(Value):
     """A piece of an excerpt; `hit` if it is what was looked for."""
 
     text: str
     hit: bool = False
 
 
-class Match(Value):
+class SearchMatch(Value):
     """A session that was found, and where."""
 
     info: SessionInfo
-    excerpt: tuple[Piece, ...]
+    excerpt: tuple[ExcerptPiece, ...]
     """Some words around the first hit. Plain text: whoever shows it marks it."""
     item: ItemId | None = None
     """The message that was found; None if it is the session's name."""
@@ -436,7 +436,7 @@ class Results(Value):
     A page can be short, or empty, and still have a cursor: it holds what a bounded look has found.
     """
 
-    matches: tuple[Match, ...]
+    matches: tuple[SearchMatch, ...]
     cursor: str | None
     damaged: tuple[str, ...] = ()
     """The ids of sessions that were to be looked through and cannot be read."""
@@ -477,7 +477,7 @@ class Restored(Value):
     fresh: bool
 
 
-class Refused(Value):
+class RestoreRefused(Value):
     """The dump cannot be taken in, and nothing was; `why` says what is in the way."""
 
     why: str
@@ -485,7 +485,7 @@ class Refused(Value):
     """Nothing is wrong with the dump: something that is here already has its id, key or turn."""
 
 
-RestoreOutcome: TypeAlias = Restored | Refused
+RestoreOutcome: TypeAlias = Restored | RestoreRefused
 
 
 class Pruned(Value):

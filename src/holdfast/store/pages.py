@@ -17,7 +17,7 @@ import msgspec
 from holdfast.core.codec import Decoder, Value, encode
 from holdfast.errors import InvalidCursor
 from holdfast.ids import SessionId, SessionKey
-from holdfast.store.outcomes import Match, Page, Results, SessionFilter, SessionInfo
+from holdfast.store.outcomes import ListPage, Results, SearchMatch, SessionFilter, SessionInfo
 from holdfast.store.rows import SessionRow
 
 Place: TypeAlias = tuple[int, str]
@@ -78,15 +78,17 @@ def before_in(session: SessionRow, within: Within | None) -> int | None:
     return within.before if within is not None and within.session_id == session.id else None
 
 
-def page_upto(found: Iterable[Match], last: SessionInfo, left_at: int | None = None) -> Results:
+def page_upto(
+    found: Iterable[SearchMatch], last: SessionInfo, left_at: int | None = None
+) -> Results:
     """What was found up to a session, and perhaps down to a position in it."""
     return Results(matches=tuple(found), cursor=cursor_after(last.session, before=left_at))
 
 
-def page_of(found: tuple[SessionInfo, ...], *, limit: int) -> Page:
+def page_of(found: tuple[SessionInfo, ...], *, limit: int) -> ListPage:
     """The page that these are, of which there is one more than asked for if there is more."""
     shown = found[:limit]
-    return Page(
+    return ListPage(
         sessions=shown,
         cursor=cursor_after(shown[-1].session) if len(found) > limit else None,
     )

@@ -17,7 +17,15 @@ from holdfast.core.turns.events import Began
 from holdfast.core.turns.journal import encode_records, numbered
 from holdfast.errors import InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import ItemId, NodeId, SessionId, Tenant, TurnId
-from holdfast.store.outcomes import Anonymous, Attempt, Begin, Fence, Opening, Started, SummaryMoved
+from holdfast.store.outcomes import (
+    Anonymous,
+    Attempt,
+    Begin,
+    Fence,
+    QueuedOpening,
+    Started,
+    SummaryMoved,
+)
 from holdfast.store.rows import SessionRow, TurnRow
 
 
@@ -131,7 +139,7 @@ def queued_turn(
     )
 
 
-def opened_turn(turn: TurnRow, ask: Opening, fence: Fence, *, now_ms: int) -> TurnRow:
+def opened_turn(turn: TurnRow, ask: QueuedOpening, fence: Fence, *, now_ms: int) -> TurnRow:
     """A queued turn whose time has come."""
     return msgspec.structs.replace(
         turn,
@@ -148,7 +156,7 @@ OPENED = ("state", "base_head", "lease_token", "agent", "source_digest", "began_
 """The columns in which it differs."""
 
 
-def first_record(ask: Begin | Opening, *, now_ms: int) -> bytes:
+def first_record(ask: Begin | QueuedOpening, *, now_ms: int) -> bytes:
     """The first row of a turn's journal: the request as it was decided."""
     return encode_records(numbered((Began(request=ask.request),), first=0, at_ms=now_ms))
 

@@ -49,13 +49,13 @@ NOW: Final = Moment(0)
 # ── looking ──────────────────────────────────────────────────────────────────────────────────
 
 
-class Given(Struct, frozen=True):
+class GivenValue(Struct, frozen=True):
     """A value that comes with the step."""
 
     name: str
 
 
-class Found(Struct, frozen=True):
+class FoundColumn(Struct, frozen=True):
     """A column of a row that an earlier part of the same look has found."""
 
     part: str
@@ -63,7 +63,7 @@ class Found(Struct, frozen=True):
 
 
 Constant: TypeAlias = str | int | bool | None
-Source: TypeAlias = Given | Found | Constant
+Source: TypeAlias = GivenValue | FoundColumn | Constant
 """What a column is compared with."""
 
 
@@ -72,9 +72,9 @@ def _source(text: Constant) -> Source:
     if not isinstance(text, str):
         return text
     if text.startswith(":"):
-        return Given(text[1:])
+        return GivenValue(text[1:])
     part, dot, column = text.partition(".")
-    return Found(part, column) if dot else text
+    return FoundColumn(part, column) if dot else text
 
 
 class Part:
@@ -106,11 +106,11 @@ class Holder(One):
         super().__init__(NODES, node_id=node_id)
 
 
-class Has(Part):
+class RowPresence(Part):
     """Whether there is such a row."""
 
 
-class Last(Part):
+class LastNumber(Part):
     """The greatest number in a column, or None."""
 
     def __init__(
@@ -120,15 +120,15 @@ class Last(Part):
         self.column = column
 
 
-class Field(Last):
+class Field(LastNumber):
     """One column of the row, as it is stored, or None."""
 
 
 # The parts, as the defaults of fields that have the types of what is found.
 one: Callable[..., Any] = One
 holder: Callable[..., Any] = Holder
-has: Callable[..., Any] = Has
-last: Callable[..., Any] = Last
+has: Callable[..., Any] = RowPresence
+last: Callable[..., Any] = LastNumber
 field: Callable[..., Any] = Field
 
 
@@ -284,12 +284,12 @@ class AsRead(Struct, frozen=True):
 # ── steps ────────────────────────────────────────────────────────────────────────────────────
 
 
-class Looking(Struct, frozen=True):
+class LookStep(Struct, frozen=True):
     look: Look[Any]
     given: Mapping[str, Any]
 
 
-class Finding(Struct, frozen=True):
+class FindStep(Struct, frozen=True):
     finder: Finder[Any]
     given: Mapping[str, Any]
     above: Any = None
@@ -297,36 +297,36 @@ class Finding(Struct, frozen=True):
     limit: int | None = None
 
 
-class Asking(Struct, frozen=True):
+class AskStep(Struct, frozen=True):
     question: Question[Any]
     given: Mapping[str, Any]
 
 
-class Writing(Struct, frozen=True):
+class WriteStep(Struct, frozen=True):
     changes: tuple[Change, ...]
     on: tuple[SessionRow | Tombstone, ...] = ()
     live: NodeId | None = None
     as_read: tuple[AsRead, ...] = ()
 
 
-class Pausing(Struct, frozen=True):
+class PauseStep(Struct, frozen=True):
     """Other threads and tasks go first; an operation whose caller has given up may end here."""
 
 
-Step: TypeAlias = Looking | Finding | Asking | Writing | Pausing
+Step: TypeAlias = LookStep | FindStep | AskStep | WriteStep | PauseStep
 Operation: TypeAlias = Generator[Step, Any, T]
 Start: TypeAlias = Callable[[], Operation[T]]
 """Begins an operation, as often as that is needed."""
 
 
 def look(kind: type[F], /, **given: object) -> Operation[F]:
-    facts: F = yield Looking(look_of(kind), given)
+    facts: F = yield LookStep(look_of(kind), given)
     return facts
 
 
 def look_up(table: Table[R], /, *key: object) -> Operation[Row[R]]:
     """The row with this key, or None, and when that was."""
-    found: Row[R] = yield Looking(by_key(table), dict(zip(table.key, key, strict=True)))
+    found: Row[R] = yield LookStep(by_key(table), dict(zip(table.key, key, strict=True)))
     return found
 
 
@@ -344,18 +344,18 @@ def find(
     limit: int | None = None,
     **given: object,
 ) -> Operation[tuple[R, ...]]:
-    rows: tuple[R, ...] = yield Finding(finder, given, above, upto, limit)
+    rows: tuple[R, ...] = yield FindStep(finder, given, above, upto, limit)
     return rows
 
 
 def ask(question: Question[R], /, **given: object) -> Operation[tuple[R, ...]]:
-    rows: tuple[R, ...] = yield Asking(question, given)
+    rows: tuple[R, ...] = yield AskStep(question, given)
     return rows
 
 
 def give_way() -> Operation[None]:
     """Between two pieces of long work."""
-    yield Pausing()
+    yield PauseStep()
 
 
 def write(
@@ -365,5 +365,5 @@ def write(
     as_read: tuple[AsRead, ...] = (),
 ) -> Operation[int]:
     """Write all of it, or nothing. When that was."""
-    now_ms: int = yield Writing(changes, on, live, as_read)
+    now_ms: int = yield WriteStep(changes, on, live, as_read)
     return now_ms

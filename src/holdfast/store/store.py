@@ -135,7 +135,7 @@ class Store:
         """Whether the process of a slot lives; see `sqlite/locks.py`."""
         return True
 
-    def _hint(self, said: signal_operations.Said) -> None:
+    def _hint(self, said: signal_operations.SignalResult) -> None:
         """Let the node know that is to hear a signal, if there is a way."""
 
     # nodes
@@ -234,7 +234,7 @@ class Store:
         where: outcomes.SessionFilter = outcomes.EVERYTHING,
         cursor: str | None = None,
         limit: int = limits.page_size_default,
-    ) -> outcomes.Page:
+    ) -> outcomes.ListPage:
         """List sessions with a committed turn by last activity. Raises InvalidCursor."""
         page = await self._sessions(tenant, where=where, cursor=cursor, limit=limit)
         self._note_left_out(page.damaged)

@@ -26,7 +26,7 @@ from holdfast.store.sql.migrations import Migrated
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.condition import examine as examine_file
 from holdfast.store.sqlite.connection import open_reader, unusable
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.engine.health import OnPoison
 from holdfast.store.sqlite.hints import HintingStore
 from holdfast.store.sqlite.migration import newest_step, step_of
@@ -86,7 +86,7 @@ async def open_store(
     match parse_url(url):
         case InFile(path=path):
             look_at(path)
-            engine = partial(Engine.open, on_poison=on_poison)
+            engine = partial(SqliteEngine.open, on_poison=on_poison)
             return await HintingStore.open(path, engine=engine)
         case InPostgres(url=address):
             return await _postgres().open(parse_address(address), supervisor=supervisor)
@@ -233,14 +233,14 @@ def _refused(why: str) -> StoreUnusable:
     )
 
 
-class Found(Value):
+class SchemaState(Value):
     """What is at a path: how far the tables have come, and how far they could."""
 
     step: int
     newest: int
 
 
-def look_at(path: Path) -> Found | None:
+def look_at(path: Path) -> SchemaState | None:
     """What is at a path, without changing it in any way; None if there is nothing.
 
     Raises StoreUnusable if it is not ours: better before the engine has set it up to be.
@@ -249,6 +249,6 @@ def look_at(path: Path) -> Found | None:
         return None
     try:
         with closing(open_reader(path.resolve())) as db:
-            return Found(step=step_of(db), newest=newest_step())
+            return SchemaState(step=step_of(db), newest=newest_step())
     except apsw.Error as error:
         raise unusable(path, error) from error

@@ -9,7 +9,7 @@ from holdfast.ids import SessionId
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.search.matches import parse_query
 from holdfast.store.store import Store
-from holdfast.store.transfer.copies import Copied, NotCopied, copy
+from holdfast.store.transfer.copies import CopyProgress, NotCopied, copy
 from holdfast.store.transfer.exports import Exported, LeftOut, export
 from holdfast.store.verification.findings import Finding
 from holdfast.store.verification.verification import verify
@@ -83,7 +83,7 @@ async def test_an_export_and_a_copy_leave_it_out_and_name_it(
     target = MemoryStore()
     reports = [each async for each in copy(store, target)]
     assert [each.what for each in reports if isinstance(each, NotCopied)] == [damaged]
-    assert isinstance(reports[-1], Copied)
+    assert isinstance(reports[-1], CopyProgress)
     assert set(await target.session_ids(ACME, after=None, limit=10)) == others
     assert [each async for each in verify(target) if isinstance(each, Finding)] == []
     await target.close()

@@ -24,9 +24,9 @@ from holdfast.ids import (
 from holdfast.store.outcomes import (
     Attempt,
     Gone,
-    Refused,
     Replay,
     Restored,
+    RestoreRefused,
     SessionDump,
     SessionFilter,
 )
@@ -289,7 +289,7 @@ async def test_a_fork_comes_after_its_past(store: Store, elsewhere: Store, playe
     dump = await dumped(store, fork)
     async with changes_nothing(elsewhere):
         outcome = await elsewhere.restore(ACME, dump)
-    assert isinstance(outcome, Refused) and str(parent) in outcome.why
+    assert isinstance(outcome, RestoreRefused) and str(parent) in outcome.why
 
     await elsewhere.restore(ACME, await dumped(store, parent))
     assert await elsewhere.restore(ACME, dump) == Restored(fresh=True)
@@ -325,7 +325,7 @@ async def test_a_fork_of_something_else_is_refused(
     fork = await a_fork(player, turn.session_id, with_turn=with_turn)
 
     async with changes_nothing(elsewhere):
-        assert isinstance(await elsewhere.restore(ACME, await dumped(store, fork)), Refused)
+        assert isinstance(await elsewhere.restore(ACME, await dumped(store, fork)), RestoreRefused)
 
 
 async def test_a_damaged_fork_is_moved_too(
@@ -346,7 +346,7 @@ async def test_a_fork_of_something_longer_is_refused(
     await elsewhere.restore(ACME, await dumped(store, turn.session_id))
     await player.play("trip")
     fork = await a_fork(player, turn.session_id)
-    assert isinstance(await elsewhere.restore(ACME, await dumped(store, fork)), Refused)
+    assert isinstance(await elsewhere.restore(ACME, await dumped(store, fork)), RestoreRefused)
 
 
 async def test_a_deleted_session_is_moved_as_far_as_its_forks_need_it(
@@ -379,7 +379,7 @@ async def test_a_fork_whose_past_is_only_a_tombstone_is_refused(
     while (await elsewhere.prune()).more:
         pass
     async with changes_nothing(elsewhere):
-        assert isinstance(await elsewhere.restore(ACME, fork), Refused)
+        assert isinstance(await elsewhere.restore(ACME, fork), RestoreRefused)
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -395,7 +395,7 @@ async def test_a_fork_whose_past_is_going_is_refused(
     await elsewhere.remove(ACME, parent)
     await elsewhere.prune(limit=500 if keyed else 1)
     async with changes_nothing(elsewhere):
-        assert isinstance(await elsewhere.restore(ACME, fork), Refused)
+        assert isinstance(await elsewhere.restore(ACME, fork), RestoreRefused)
 
 
 async def a_fork(
@@ -418,10 +418,10 @@ async def test_a_different_session_with_the_same_id_is_refused(
     dump = await dumped(store, session_id)
     await player.play("trip")
     async with changes_nothing(store):
-        assert isinstance(await store.restore(ACME, dump), Refused)
+        assert isinstance(await store.restore(ACME, dump), RestoreRefused)
     await store.remove(ACME, session_id)
     async with changes_nothing(store):
-        assert isinstance(await store.restore(ACME, dump), Refused), "deleted is deleted"
+        assert isinstance(await store.restore(ACME, dump), RestoreRefused), "deleted is deleted"
 
 
 async def test_a_key_that_is_taken_is_refused(
@@ -433,7 +433,7 @@ async def test_a_key_that_is_taken_is_refused(
     await other.play("trip")
     async with changes_nothing(elsewhere):
         outcome = await elsewhere.restore(ACME, dump)
-    assert isinstance(outcome, Refused) and outcome.conflict and "trip" in outcome.why
+    assert isinstance(outcome, RestoreRefused) and outcome.conflict and "trip" in outcome.why
 
 
 async def test_an_idempotency_key_that_is_taken_is_refused(
@@ -446,7 +446,7 @@ async def test_an_idempotency_key_that_is_taken_is_refused(
     await other.play("holiday", key="k")
     async with changes_nothing(elsewhere, claims=["k"]):
         outcome = await elsewhere.restore(ACME, dump)
-    assert isinstance(outcome, Refused) and outcome.conflict and "'k'" in outcome.why
+    assert isinstance(outcome, RestoreRefused) and outcome.conflict and "'k'" in outcome.why
 
 
 async def test_a_turn_that_is_in_another_session_is_refused(
@@ -457,14 +457,14 @@ async def test_a_turn_that_is_in_another_session_is_refused(
     await other.renew()
     await other.play("holiday", turn_id=dump.turns[0].turn_id)
     async with changes_nothing(elsewhere):
-        assert isinstance(await elsewhere.restore(ACME, dump), Refused)
+        assert isinstance(await elsewhere.restore(ACME, dump), RestoreRefused)
 
 
 async def test_another_tenants_dump_is_refused(
     store: Store, elsewhere: Store, player: Player
 ) -> None:
     dump = await dumped(store, await a_session(player))
-    assert isinstance(await elsewhere.restore(Tenant("rival"), dump), Refused)
+    assert isinstance(await elsewhere.restore(Tenant("rival"), dump), RestoreRefused)
     assert await elsewhere.tenants() == ()
 
 
@@ -544,7 +544,7 @@ async def test_half_a_session_is_refused_whole(
     store: Store, elsewhere: Store, player: Player, spoil: Spoil
 ) -> None:
     dump = spoil(await dumped(store, await a_session(player)))
-    assert isinstance(await elsewhere.restore(ACME, dump), Refused)
+    assert isinstance(await elsewhere.restore(ACME, dump), RestoreRefused)
     assert await elsewhere.tenants() == ()
 
 

@@ -28,7 +28,7 @@ from holdfast.store.outcomes import (
     Replay,
     Started,
     TooLate,
-    Waiting,
+    WaitingTurn,
 )
 from holdfast.store.rows import IdempotencyRow, TurnRow
 from holdfast.store.store import Store
@@ -325,7 +325,7 @@ async def test_all_that_wait_are_found_the_first_first(
         clock.advance(1)
         queued = await player.wait(name)
         expected.append(
-            Waiting(
+            WaitingTurn(
                 tenant=ACME, session_id=session_id, turn_id=queued.turn_id, ready=name == "work"
             )
         )

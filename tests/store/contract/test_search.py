@@ -24,11 +24,11 @@ from holdfast.ids import (
 )
 from holdfast.store.operations import lists
 from holdfast.store.operations import search as searches
-from holdfast.store.outcomes import EVERYTHING, Match, Piece, SessionFilter
+from holdfast.store.outcomes import EVERYTHING, ExcerptPiece, SearchMatch, SessionFilter
 from holdfast.store.search import matches
 from holdfast.store.search.matches import parse_query
-from holdfast.store.search.words import Folded
-from holdfast.store.steps import Operation, Pausing
+from holdfast.store.search.words import FoldedText
+from holdfast.store.steps import Operation, PauseStep
 from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
@@ -43,9 +43,9 @@ async def search(
     *,
     limit: int = 3,
     tenant: Tenant = ACME,
-) -> list[Match]:
+) -> list[SearchMatch]:
     """All that is found, leafed through."""
-    found: list[Match] = []
+    found: list[SearchMatch] = []
     cursor: str | None = None
     while True:
         page = await store.search(
@@ -214,9 +214,9 @@ async def test_a_session_is_found_by_its_name(
     [match] = await search(store, "oslo may")
     assert (match.item, match.position) == (None, None)
     assert match.excerpt == (
-        Piece(text="Oslo", hit=True),
-        Piece(text=" in "),
-        Piece(text="May", hit=True),
+        ExcerptPiece(text="Oslo", hit=True),
+        ExcerptPiece(text=" in "),
+        ExcerptPiece(text="May", hit=True),
     )
     await store.annotate(ACME, turn.session_id, [(None, Titled(title="Bergen"))])
     assert await ids(store, "oslo") == []
@@ -238,9 +238,9 @@ async def test_a_match_says_which_message_and_the_latest_one(
     item = snapshot.items[4]
     assert isinstance(item, UserMessage) and match.item == item.id
     assert match.excerpt == (
-        Piece(text="Rather to "),
-        Piece(text="OSLO", hit=True),
-        Piece(text=" by train"),
+        ExcerptPiece(text="Rather to "),
+        ExcerptPiece(text="OSLO", hit=True),
+        ExcerptPiece(text=" by train"),
     )
     assert match.info == await store.info(ACME, snapshot.session_id)
 
@@ -603,7 +603,7 @@ async def test_a_search_sees_one_moment(
 
     def give_way() -> Operation[None]:
         while not removed.is_set() and next(pauses, None) is not None:
-            yield Pausing()
+            yield PauseStep()
 
     monkeypatch.setattr(searches, "give_way", give_way)
     monkeypatch.setattr(lists, "NAMED_AT_ONCE", 1)
@@ -636,9 +636,9 @@ class Pieces:
         self.count = 0
         self.begun = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        monkeypatch.setattr(matches, "Folded", self._folded)
+        monkeypatch.setattr(matches, "FoldedText", self._folded)
 
-    def _folded(self, piece: str) -> Folded:
+    def _folded(self, piece: str) -> FoldedText:
         self.count += 1
         self._loop.call_soon_threadsafe(self.begun.set)
-        return Folded(piece)
+        return FoldedText(piece)

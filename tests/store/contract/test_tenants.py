@@ -14,7 +14,16 @@ from holdfast.core.history.conversation import Titled
 from holdfast.core.turns import events as ev
 from holdfast.errors import SessionMissing, Superseded
 from holdfast.ids import IdempotencyKey, Minter, SessionId, SessionKey, Tenant, TurnId, Version
-from holdfast.store.outcomes import Attempt, ById, ByKey, Fence, Missing, NothingOpen, Page, Started
+from holdfast.store.outcomes import (
+    Attempt,
+    ById,
+    ByKey,
+    Fence,
+    ListPage,
+    Missing,
+    NothingOpen,
+    Started,
+)
 from holdfast.store.search.matches import parse_query
 from holdfast.store.store import Store
 from holdfast.store.transfer.import_checks import digest_of
@@ -131,7 +140,7 @@ async def test_a_rival_reads_nothing(store: Store, names: Names, unknown: Names)
 
 async def test_the_same_questions_have_answers_for_their_owner(store: Store, names: Names) -> None:
     for name, read in reads(store, ACME, names):
-        assert await read() not in (None, (), Page(sessions=(), cursor=None)), name
+        assert await read() not in (None, (), ListPage(sessions=(), cursor=None)), name
 
 
 def refused_writes(store: Store, ours: Playing, tenant: Tenant) -> list[Call]:

@@ -16,7 +16,7 @@ from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sql.tables import NODES
 from holdfast.store.sqlite.driver import DRIVER
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.migration import load_migrations, migrate
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.steps import get
@@ -75,7 +75,7 @@ class ModelledHome(Protocol):
 class SqliteHome:
     name = SQLITE
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: SqliteEngine) -> None:
         self._engine = engine
 
     async def renewed(self, clock: ManualClock) -> Store:
@@ -145,7 +145,7 @@ def _with_postgres() -> Iterator[Homes]:
 @contextmanager
 def _with_sqlite() -> Iterator[Homes]:
     with scratch_folder() as directory, asyncio.Runner() as runner:
-        engine = Engine.open(directory / "store.db", inline=True)
+        engine = SqliteEngine.open(directory / "store.db", inline=True)
         loop = runner.get_loop()
         try:
             loop.run_until_complete(engine.write(partial(migrate, migrations=load_migrations())))

@@ -66,7 +66,7 @@ class Queue(Turns):
         first = numbered((Began(request=request),), first=0, at_ms=self.now_ms)
         turn.wrote(0, encode_records(first), token=token)
 
-    def queued(self, *, limit: int) -> tuple[outcomes.Waiting, ...]:
+    def queued(self, *, limit: int) -> tuple[outcomes.WaitingTurn, ...]:
         waiting = [
             turn
             for rows in self.of.values()
@@ -75,7 +75,7 @@ class Queue(Turns):
         ]
         waiting.sort(key=lambda turn: (turn.began_ms, turn.id))
         return tuple(
-            outcomes.Waiting(
+            outcomes.WaitingTurn(
                 tenant=turn.session.tenant,
                 session_id=turn.session.id,
                 turn_id=turn.id,
@@ -84,7 +84,7 @@ class Queue(Turns):
             for turn in waiting[:limit]
         )
 
-    def open_queued(self, ask: outcomes.Opening) -> outcomes.OpenOutcome:
+    def open_queued(self, ask: outcomes.QueuedOpening) -> outcomes.OpenOutcome:
         rows, request = self.of[ask.tenant], ask.request
         session, turn = rows.sessions.get(ask.session_id), rows.turns.get(request.turn_id)
         if session is None or turn is None or turn.session is not session:

@@ -9,7 +9,7 @@ from hypothesis.stateful import precondition, rule
 from holdfast.core.turns.events import Ended
 from holdfast.core.turns.journal import encode_records, numbered
 from holdfast.ids import Version
-from holdfast.store.outcomes import ById, Opening, Started
+from holdfast.store.outcomes import ById, QueuedOpening, Started
 from tests.store.model import checks
 from tests.store.model.machine import (
     RECENT,
@@ -65,7 +65,7 @@ class QueueMachine(StoreMachine):
             turn = pick(data, self.waited_for())
         head, tenant = turn.session.head, turn.session.tenant
         version = Version(data.draw(st.integers(0, 3))) if rarely(data) else head.version
-        ask = Opening(
+        ask = QueuedOpening(
             tenant=a_tenant(data) if rarely(data) else tenant,
             session_id=pick(data, self.sessions()).id if rarely(data) else turn.session.id,
             node=self.a_node(data),

@@ -10,9 +10,9 @@ import pytest
 from holdfast.ids import SessionId, Version
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.operations.arrivals import restore
-from holdfast.store.outcomes import Refused, Restored, RestoreOutcome, SessionDump
+from holdfast.store.outcomes import Restored, RestoreOutcome, RestoreRefused, SessionDump
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.steps import Operation, Writing
+from holdfast.store.steps import Operation, WriteStep
 from tests.postgres import execute
 from tests.store.builders import ACME, Player
 from tests.store.postgres.conftest import random_mint
@@ -50,7 +50,7 @@ class Arrival:
         try:
             while True:
                 step = operation.send(came)
-                if isinstance(step, Writing):
+                if isinstance(step, WriteStep):
                     self.tries += 1
                     if self.tries == 1:
                         self._execute(meanwhile)
@@ -81,5 +81,5 @@ async def test_a_fork_whose_past_goes_meanwhile_is_refused(
 ) -> None:
     arrival = Arrival(postgres, url)
     outcome = await arrival.restore(fork, meanwhile="delete from holdfast.turn")
-    assert isinstance(outcome, Refused), outcome
+    assert isinstance(outcome, RestoreRefused), outcome
     assert await postgres.session(ACME, fork.session.id) is None

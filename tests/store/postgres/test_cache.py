@@ -29,8 +29,8 @@ from holdfast.store.outcomes import (
 )
 from holdfast.store.postgres.driver import STEPS, Run
 from holdfast.store.postgres.engine import Db
-from holdfast.store.postgres.pool import Link
-from holdfast.store.postgres.queries import Query
+from holdfast.store.postgres.pool import PooledConnection
+from holdfast.store.postgres.queries import PostgresQuery
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sql.tables import SESSIONS
 from holdfast.store.steps import get
@@ -43,13 +43,15 @@ class Asked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.names: list[str] = []
-        fetch = Link.fetch
+        fetch = PooledConnection.fetch
 
-        async def noting(link: Link, query: Query, values: Any, *, timeout_s: float) -> Any:
+        async def noting(
+            link: PooledConnection, query: PostgresQuery, values: Any, *, timeout_s: float
+        ) -> Any:
             self.names.append(query.name)
             return await fetch(link, query, values, timeout_s=timeout_s)
 
-        monkeypatch.setattr(Link, "fetch", noting)
+        monkeypatch.setattr(PooledConnection, "fetch", noting)
 
     def clear(self) -> None:
         self.names.clear()

@@ -10,7 +10,7 @@ from asyncpg import exceptions as pg
 
 from holdfast.errors import StorageFull, StoreFault, StoreUnavailable
 from holdfast.store.postgres.engine import Db
-from holdfast.store.postgres.faults import Fault, Stale, fault_of, is_harmless, translated
+from holdfast.store.postgres.faults import Fault, StaleRead, fault_of, is_harmless, translated
 from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
 
@@ -18,7 +18,7 @@ from holdfast.store.postgres.store import PostgresStore
 @pytest.mark.parametrize(
     ("error", "fault"),
     [
-        (Stale(), "again"),
+        (StaleRead(), "again"),
         (pg.SerializationError("40001"), "again"),
         (pg.DeadlockDetectedError("40P01"), "again"),
         (pg.UniqueViolationError("23505"), "again"),
@@ -59,7 +59,7 @@ def test_an_error_is_of_a_kind(error: Exception, fault: Fault | None) -> None:
 
 
 def test_only_a_connection_that_has_answered_is_kept() -> None:
-    assert is_harmless(Stale())
+    assert is_harmless(StaleRead())
     assert is_harmless(pg.UniqueViolationError("23505"))
     assert is_harmless(KeyError("ours"))
     assert not is_harmless(ConnectionResetError())

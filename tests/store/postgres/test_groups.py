@@ -23,7 +23,7 @@ from holdfast.store.outcomes import (
     Unconsumed,
 )
 from holdfast.store.postgres import groups
-from holdfast.store.postgres.engine import Db, Engine
+from holdfast.store.postgres.engine import Db, PostgresEngine
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.verification.verification import Finding, verify
 from tests.store.builders import ACME, Player, Playing
@@ -248,8 +248,8 @@ async def test_a_statement_has_the_time_of_the_youngest_call_in_it(
 
     asked = [["first"], ["old", "young"]]
     loop = asyncio.get_running_loop()
-    calls = groups.Gathering[str, bool](
-        cast("Engine", Slow()), write=nothing, key=str, size=len, at_once=1
+    calls = groups.StatementGroup[str, bool](
+        cast("PostgresEngine", Slow()), write=nothing, key=str, size=len, at_once=1
     )
     now = [loop.time()]
     monkeypatch.setattr(loop, "time", lambda: now[0], raising=False)

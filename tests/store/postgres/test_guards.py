@@ -31,26 +31,17 @@ from holdfast.store.operations import (
     signals,
     turns,
 )
-from holdfast.store.outcomes import Busy, ById, ByKey, Joined, Pruned, Refused, Started
+from holdfast.store.outcomes import Busy, ById, ByKey, Joined, Pruned, RestoreRefused, Started
 from holdfast.store.postgres import groups
 from holdfast.store.postgres.compiler import Stamps
 from holdfast.store.postgres.driver import Run, Steps
-from holdfast.store.postgres.engine import Db, Engine
-from holdfast.store.postgres.faults import Stale
+from holdfast.store.postgres.engine import Db, PostgresEngine
+from holdfast.store.postgres.faults import StaleRead
 from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.rows import ApiKeyRow
 from holdfast.store.sql.tables import SESSIONS
-from holdfast.store.steps import (
-    Finding,
-    Looking,
-    Operation,
-    Start,
-    Writing,
-    change,
-    get,
-    write,
-)
+from holdfast.store.steps import FindStep, LookStep, Operation, Start, WriteStep, change, get, write
 from holdfast.store.store import Store
 from tests.postgres import execute
 from tests.store.builders import ACME, Player, Playing
@@ -71,7 +62,7 @@ class Interrupted(Steps):
         self._happens = happens
         self.writes = 0
 
-    async def _write(self, db: Db, step: Writing, run: Run) -> int:
+    async def _write(self, db: Db, step: WriteStep, run: Run) -> int:
         self.writes += 1
         await self._happens()
         return await super()._write(db, step, run)
@@ -86,7 +77,7 @@ async def is_written(player: Player, start: Start[Any], *, though: Happens) -> b
     async def work(db: Db) -> bool:
         try:
             await steps.take(db, start())
-        except Stale:
+        except StaleRead:
             return False
         return True
 
@@ -346,11 +337,11 @@ class Between(Steps):
         self._happens = happens
         self._taken = 0
 
-    async def _look(self, db: Db, step: Looking, run: Run) -> Value:
+    async def _look(self, db: Db, step: LookStep, run: Run) -> Value:
         await self._count()
         return await super()._look(db, step, run)
 
-    async def _find(self, db: Db, step: Finding, stamps: Stamps) -> tuple[Value, ...]:
+    async def _find(self, db: Db, step: FindStep, stamps: Stamps) -> tuple[Value, ...]:
         await self._count()
         return await super()._find(db, step, stamps)
 
@@ -578,7 +569,7 @@ async def test_a_deleted_session_does_not_go_while_a_session_is_restored_that_re
     assert not await is_written(
         ada, partial(arrivals.restore, ACME, dump), though=partial(ben.store.prune, limit=1)
     )
-    assert isinstance(await ada.store.restore(ACME, dump), Refused)
+    assert isinstance(await ada.store.restore(ACME, dump), RestoreRefused)
 
 
 async def test_a_line_in_which_a_turn_has_begun_does_not_go(ada: Player, ben: Player) -> None:
@@ -710,8 +701,8 @@ async def test_no_two_writes_of_one_session_go_in_one_statement() -> None:
         sent.append(list(group))
         return [True] * len(group)
 
-    calls = groups.Gathering[str, bool](
-        cast("Engine", AtOnce()), write=note, key=str, size=len, at_once=1
+    calls = groups.StatementGroup[str, bool](
+        cast("PostgresEngine", AtOnce()), write=note, key=str, size=len, at_once=1
     )
     names = ("first", "same", "other", "same")
     tasks = [asyncio.create_task(calls.ask(each)) for each in names]

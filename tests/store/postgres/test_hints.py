@@ -6,7 +6,7 @@ import asyncio
 
 import asyncpg
 
-from holdfast.store.outcomes import Hinting
+from holdfast.store.outcomes import HintSupport
 from holdfast.store.postgres import hints
 from holdfast.store.postgres.store import PostgresStore
 from tests.store.builders import ACME, Player
@@ -35,7 +35,7 @@ class Woken:
 
 
 async def test_a_signal_wakes_the_node_that_it_is_for(ada: Player, ben: Player) -> None:
-    assert isinstance(ada.store, PostgresStore) and isinstance(ada.store, Hinting)
+    assert isinstance(ada.store, PostgresStore) and isinstance(ada.store, HintSupport)
     woken, other = Woken(), Woken()
     ada.store.listen(ada.node, woken)
     await woken.wait()  # once, because it listens now
@@ -81,7 +81,7 @@ async def test_without_anybody_who_listens_signals_are_found_by_looking(
 async def test_hints_that_wait_go_in_one_statement(ada: Player, ben: Player) -> None:
     assert isinstance(ben.store, PostgresStore)
     asked: list[list[str]] = []
-    sent = hints.Hints(ben.store.engine, listen=None)
+    sent = hints.PostgresHints(ben.store.engine, listen=None)
     run = ben.store.engine.run
 
     async def counting(work: object, **more: object) -> object:

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.store.operations.search import _needed
 from holdfast.store.postgres.compiler import SCHEMA, Compiler, cast
-from holdfast.store.postgres.queries import Query, compiled
+from holdfast.store.postgres.queries import PostgresQuery, compiled
 from holdfast.store.search.matches import parse_query
 from holdfast.store.sql.dialects import POSTGRES
 from holdfast.store.sql.statements import finding, looking
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 SESSIONS, TURNS = 4_000, 24_000
 
 
-def _queries() -> dict[str, Query]:
+def _queries() -> dict[str, PostgresQuery]:
     looks = {
         f"look: {name}": looking(each, schema=SCHEMA, now="{now}", stamped=True)
         for name, each in LOOKS.items()
@@ -77,7 +77,7 @@ class Crowded:
         assert found is not None
         self.values = {name: found[name] for name in ("session_id", "turn_id")}
 
-    async def plan(self, query: Query, *, generic: bool = False) -> list[dict[str, Any]]:
+    async def plan(self, query: PostgresQuery, *, generic: bool = False) -> list[dict[str, Any]]:
         """The steps of a query's plan, flat: for these values, or for any (what a prepared statement may come to)."""
         connection = await asyncpg.connect(self.url, statement_cache_size=0)
         try:

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.postgres.pool import Link, Pool
+from holdfast.store.postgres.pool import Pool, PooledConnection
 
 LATER = float("inf")
 
@@ -31,9 +31,11 @@ class FakeConnection:
         self.closed = True
 
 
-async def connect() -> Link:
+async def connect() -> PooledConnection:
     await asyncio.sleep(0)
-    return Link(cast("asyncpg.Connection[asyncpg.Record]", FakeConnection()), named=True)
+    return PooledConnection(
+        cast("asyncpg.Connection[asyncpg.Record]", FakeConnection()), named=True
+    )
 
 
 async def settle() -> None:
@@ -73,7 +75,7 @@ async def test_no_caller_waits_while_a_connection_can_be_had(seed: int) -> None:
     """Whatever the order in which callers come, give back, throw away and are cancelled."""
     chance = random.Random(seed)
     pool = Pool(connect, size=2)
-    callers: list[asyncio.Task[Link]] = []
+    callers: list[asyncio.Task[PooledConnection]] = []
     for _ in range(60):
         held = [each for each in callers if each.done() and not each.cancelled()]
         match chance.randrange(5):

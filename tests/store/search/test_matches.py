@@ -15,14 +15,14 @@ from holdfast.core.codec import encode
 from holdfast.core.history.conversation import Segment
 from holdfast.core.items import UserMessage, plain_text
 from holdfast.ids import MessageId, SessionId, Tenant, Version
-from holdfast.store.outcomes import Phrase, Piece, Query
+from holdfast.store.outcomes import ExcerptPiece, Phrase, Query
 from holdfast.store.rows import SessionRow
 from holdfast.store.search import matches
 from holdfast.store.search.matches import (
     EXCERPT_CHARS,
-    Narrowed,
-    Sought,
-    Span,
+    ItemSpan,
+    NarrowedSearch,
+    ParsedQuery,
     parse_query,
     spans_to_read,
     words_needed,
@@ -103,24 +103,24 @@ def test_an_index_is_asked_for_words_and_only_the_last_may_be_a_beginning() -> N
     ],
 )
 def test_finding(typed: str, text: str, found: bool) -> None:
-    assert bool(Sought(parse_query(typed)).find(text)) is found
+    assert bool(ParsedQuery(parse_query(typed)).find(text)) is found
 
 
 def test_an_excerpt_marks_every_hit_and_changes_no_letter() -> None:
-    assert Sought(parse_query('oslo "on friday"')).find("To OSLO, on Friday. Oslo!") == (
-        Piece(text="To "),
-        Piece(text="OSLO", hit=True),
-        Piece(text=", "),
-        Piece(text="on Friday", hit=True),
-        Piece(text=". "),
-        Piece(text="Oslo", hit=True),
-        Piece(text="!"),
+    assert ParsedQuery(parse_query('oslo "on friday"')).find("To OSLO, on Friday. Oslo!") == (
+        ExcerptPiece(text="To "),
+        ExcerptPiece(text="OSLO", hit=True),
+        ExcerptPiece(text=", "),
+        ExcerptPiece(text="on Friday", hit=True),
+        ExcerptPiece(text=". "),
+        ExcerptPiece(text="Oslo", hit=True),
+        ExcerptPiece(text="!"),
     )
 
 
 def test_an_excerpt_of_a_long_text_is_short_and_says_so() -> None:
     text = f"{'before ' * 100}Oslo{' after' * 100}"
-    pieces = Sought(parse_query("oslo")).find(text)
+    pieces = ParsedQuery(parse_query("oslo")).find(text)
     shown = "".join(piece.text for piece in pieces)
     assert shown.startswith("…before ") and shown.endswith(" after…")
     assert len(shown) <= EXCERPT_CHARS + 2
@@ -131,7 +131,7 @@ def test_an_excerpt_of_a_long_text_is_short_and_says_so() -> None:
     st.text(alphabet="aAäb *\"'\n東\u0308", max_size=400), st.text(alphabet='aäb *"東', max_size=8)
 )
 def test_excerpts_are_made_of_the_text(text: str, typed: str) -> None:
-    pieces = Sought(parse_query(typed)).find(text)
+    pieces = ParsedQuery(parse_query(typed)).find(text)
     shown = "".join(piece.text for piece in pieces)
     if pieces:
         assert any(piece.hit for piece in pieces)
@@ -141,9 +141,9 @@ def test_excerpts_are_made_of_the_text(text: str, typed: str) -> None:
 
 
 def test_a_hit_that_is_longer_than_an_excerpt_is_cut() -> None:
-    [hit, rest] = Sought(parse_query("x" * 1000)).find("x" * 100_000)
+    [hit, rest] = ParsedQuery(parse_query("x" * 1000)).find("x" * 100_000)
     assert hit.hit and len(hit.text) == 2 * EXCERPT_CHARS
-    assert rest == Piece(text="…")
+    assert rest == ExcerptPiece(text="…")
 
 
 ENCODERS = (encode, lambda item: json.dumps(json.loads(encode(item))).encode())
@@ -166,15 +166,15 @@ def test_an_item_that_has_it_is_worth_decoding(
 ) -> None:
     said = UserMessage(id=MessageId("msg_" + "0" * 26), content=plain_text(text))
     for each in (typed, text):
-        sought = Sought(parse_query(each))
+        sought = ParsedQuery(parse_query(each))
         assert sought.may_be_in(encoder(said)) or not sought.find(text)
 
 
 def test_an_item_without_its_words_is_not_worth_decoding() -> None:
     said = encode(UserMessage(id=MessageId("msg_" + "0" * 26), content=plain_text("To Oslo")))
-    assert Sought(parse_query("OSLO to")).may_be_in(said)
-    assert not Sought(parse_query("oslo bergen")).may_be_in(said)
-    assert not Sought(parse_query("東京")).may_be_in(said)
+    assert ParsedQuery(parse_query("OSLO to")).may_be_in(said)
+    assert not ParsedQuery(parse_query("oslo bergen")).may_be_in(said)
+    assert not ParsedQuery(parse_query("東京")).may_be_in(said)
 
 
 # ── where to look ────────────────────────────────────────────────────────────────────────────
@@ -186,12 +186,12 @@ def test_a_fork_is_looked_through_as_far_as_it_reads() -> None:
     past = Segment(session_id=PARENT, upto_pos=4, upto_version=Version(2), upto_rev=0)
     fork = SessionRow(tenant=Tenant("acme"), id=CHILD, head=Version(3), length=6, lineage=(past,))
 
-    def span(of: SessionId, start: int, end: int) -> Span:
-        return Span(session_id=of, start=start, end=end)
+    def span(of: SessionId, start: int, end: int) -> ItemSpan:
+        return ItemSpan(session_id=of, start=start, end=end)
 
     assert spans_to_read(fork, None) == (span(CHILD, 4, 6), span(PARENT, 0, 4))
-    assert spans_to_read(fork, Narrowed()) == ()
-    narrowed = Narrowed(
+    assert spans_to_read(fork, NarrowedSearch()) == ()
+    narrowed = NarrowedSearch(
         hits=(span(PARENT, 2, 9), span(PARENT, 4, 6), span(PARENT, -1, -1)),
         unknown=(span(CHILD, 5, 6),),
     )
@@ -204,7 +204,7 @@ def test_a_fork_is_looked_through_as_far_as_it_reads() -> None:
 
 def cost(text: str, typed: str) -> float:
     """The least time of a few that this takes a processor."""
-    sought = Sought(parse_query(typed))
+    sought = ParsedQuery(parse_query(typed))
 
     def once() -> float:
         began = time.thread_time()
@@ -234,7 +234,7 @@ def test_a_long_text_is_searched_like_a_short_one(
     """Long texts are cut into pieces, and a phrase may lie across a cut."""
     text, sought = (
         " ".join(words),
-        Sought(parse_query(f'"{" ".join(phrase)}"{"*" if starred else ""}')),
+        ParsedQuery(parse_query(f'"{" ".join(phrase)}"{"*" if starred else ""}')),
     )
     whole = sought.find(text)
     with pytest.MonkeyPatch.context() as patched:
@@ -249,5 +249,5 @@ def test_of_a_very_long_message_the_beginning_is_searched(monkeypatch: pytest.Mo
     said = UserMessage(
         id=MessageId("msg_" + "0" * 26), content=plain_text("To Oslo " + "x" * 50 + " Bergen")
     )
-    found = [list(Sought(parse_query(each)).hits([(0, said)])) for each in ("oslo", "bergen")]
+    found = [list(ParsedQuery(parse_query(each)).hits([(0, said)])) for each in ("oslo", "bergen")]
     assert [len(each) for each in found] == [1, 0]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.store.search import words as module
-from holdfast.store.search.words import Folded, placed_words, words_in
+from holdfast.store.search.words import FoldedText, placed_words, words_in
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_folding_letter_by_letter_is_folding_run_by_run(text: str) -> None:
 
 @given(st.text(max_size=60))
 def test_no_word_is_said_to_be_lacking_that_is_there(text: str) -> None:
-    folded = Folded(text)
+    folded = FoldedText(text)
     assert not any(map(folded.lacks, folded.words()))
 
 

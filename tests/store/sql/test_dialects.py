@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.store.search.words import Needed
-from holdfast.store.sql.dialects import POSTGRES, SQLITE, Dialect
+from holdfast.store.sql.dialects import POSTGRES, SQLITE, SqlDialect
 from tests.store.plans import questions
 
 SAID = {
@@ -45,6 +45,6 @@ def test_an_index_of_words_is_asked_for_all_of_them_or_for_what_stands_for_any()
 
 
 @pytest.mark.parametrize("dialect", [SQLITE, POSTGRES], ids=["sqlite", "postgres"])
-def test_nothing_of_a_question_is_left_unspelled(dialect: Dialect) -> None:
+def test_nothing_of_a_question_is_left_unspelled(dialect: SqlDialect) -> None:
     for text in questions(dialect).values():
         assert not {*"{}@"} & {*text.replace("@@", "")}, text

@@ -15,7 +15,7 @@ import apsw
 from apsw import Connection
 
 from holdfast.errors import StoreClosed, StoreUnusable
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from tests.store.sqlite.opened import opened
 from tests.store.sqlite.rows import add
 
@@ -75,7 +75,7 @@ def live(path: Path, slot: str) -> None:
 
 def fork(path: Path, slot: str) -> None:
     """Hold a slot and the write turn, and fork in the middle of it; both live until killed."""
-    engine = Engine.open(path)
+    engine = SqliteEngine.open(path)
     assert engine.liveness.hold_nowait(int(slot))
     inside = threading.Event()
     threading.Thread(target=_write_until_told, args=(engine, inside), daemon=True).start()
@@ -89,7 +89,7 @@ def fork(path: Path, slot: str) -> None:
 def exit_fork(path: Path) -> None:
     """In the middle of a transaction, fork a child that tries everything and exits normally."""
     disk = _Watched()
-    engine = Engine.open(path, vfs=disk.name)
+    engine = SqliteEngine.open(path, vfs=disk.name)
     inside = threading.Event()
     thread = threading.Thread(target=_write_until_told, args=(engine, inside))
     thread.start()
@@ -110,7 +110,7 @@ def exit_fork(path: Path) -> None:
 def drop_fork(path: Path) -> None:
     """Fork a child in which nothing, no thread's frame either, refers to the engine any more."""
     disk = _Watched()
-    engine = Engine.open(path, vfs=disk.name, inline=True)
+    engine = SqliteEngine.open(path, vfs=disk.name, inline=True)
     asyncio.run(engine.write(add("by the parent")))
     pid = os.fork()
     if pid == 0:
@@ -124,7 +124,7 @@ def drop_fork(path: Path) -> None:
     say("parent done")
 
 
-def _write_until_told(engine: Engine, inside: threading.Event) -> None:
+def _write_until_told(engine: SqliteEngine, inside: threading.Event) -> None:
     def work(connection: Connection) -> None:
         add("by the parent")(connection)
         inside.set()
@@ -133,14 +133,14 @@ def _write_until_told(engine: Engine, inside: threading.Event) -> None:
     asyncio.run(engine.write(work))
 
 
-def _try_everything(engine: Engine, path: Path) -> None:
+def _try_everything(engine: SqliteEngine, path: Path) -> None:
     attempts: list[tuple[str, Callable[[], object]]] = [
         ("write", lambda: asyncio.run(engine.write(add("by the child")))),
         ("read", lambda: asyncio.run(engine.read(lambda _: None))),
         ("is_held", lambda: engine.liveness.is_held(1)),
         ("hold", lambda: engine.liveness.hold_nowait(1)),
         ("close", lambda: asyncio.run(engine.close())),
-        ("open", lambda: Engine.open(path)),
+        ("open", lambda: SqliteEngine.open(path)),
     ]
     for name, attempt in attempts:
         try:

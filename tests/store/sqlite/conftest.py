@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pytest
 
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.engine.health import OnPoison
 from holdfast.store.sqlite.engine.jobs import Clock
 from holdfast.store.sqlite.engine.writer import Bounds
@@ -35,17 +35,17 @@ class OpenEngine(Protocol):
         bounds: Bounds | None = None,
         clock: Clock | None = None,
         vfs: str | None = None,
-    ) -> Engine: ...
+    ) -> SqliteEngine: ...
 
 
 @pytest.fixture
 async def open_engine(path: Path) -> AsyncIterator[OpenEngine]:
     """Opens engines on one file, with a table `note(id, text unique)`, and closes them."""
-    engines: list[Engine] = []
+    engines: list[SqliteEngine] = []
 
-    async def open_one(**options: object) -> Engine:
+    async def open_one(**options: object) -> SqliteEngine:
         given = {name: value for name, value in options.items() if value is not None}
-        engine = Engine.open(path, **given)  # type: ignore[arg-type]
+        engine = SqliteEngine.open(path, **given)  # type: ignore[arg-type]
         engines.append(engine)
         await engine.write(make_table)
         return engine
@@ -56,7 +56,7 @@ async def open_engine(path: Path) -> AsyncIterator[OpenEngine]:
 
 
 @pytest.fixture
-async def engine(open_engine: OpenEngine) -> Engine:
+async def engine(open_engine: OpenEngine) -> SqliteEngine:
     return await open_engine()
 
 

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast.store.sqlite.engine.engine import TIMEOUT_S, Engine
+from holdfast.store.sqlite.engine.engine import TIMEOUT_S, SqliteEngine
 
 
 @asynccontextmanager
 async def opened(
     path: Path, *, timeout_s: float = TIMEOUT_S, inline: bool = False
-) -> AsyncIterator[Engine]:
-    engine = Engine.open(path, timeout_s=timeout_s, inline=inline)
+) -> AsyncIterator[SqliteEngine]:
+    engine = SqliteEngine.open(path, timeout_s=timeout_s, inline=inline)
     try:
         yield engine
     finally:

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.sqlite.engine.health import Health
+from holdfast.store.sqlite.engine.health import EngineHealth
 from holdfast.store.sqlite.engine.jobs import Job, JobQueue
 
 
@@ -70,7 +70,7 @@ class Stuck:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.queue = JobQueue(Health("test"), self.clock)
+        self.queue = JobQueue(EngineHealth("test"), self.clock)
 
     def wait(self, loop: Loop, *, deadline: float) -> Job:
         its_loop = cast("AbstractEventLoop", loop)
@@ -201,7 +201,7 @@ class OneByOne:
 
 
 async def test_closing_runs_all_that_has_queued() -> None:
-    queue = JobQueue(Health("test"), time.monotonic)
+    queue = JobQueue(EngineHealth("test"), time.monotonic)
     worker = OneByOne(queue)
     loop = asyncio.get_running_loop()
     futures: list[Future[object]] = [loop.create_future() for _ in range(3)]

@@ -11,7 +11,7 @@ import pytest
 from apsw import Connection
 
 from holdfast.errors import StorageFull, StoreDamaged, StorePoisoned, StoreUnusable
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.engine.writer import Bounds
 from tests.store.sqlite.conftest import OpenEngine
 from tests.store.sqlite.disk import Disk
@@ -173,7 +173,7 @@ async def test_a_check_point_that_fails_stops_the_store(
 
 @pytest.mark.parametrize("error", [apsw.CorruptError, apsw.NotADBError])
 async def test_a_damaged_page_stops_what_needs_it(
-    engine: Engine, error: Callable[[], Exception]
+    engine: SqliteEngine, error: Callable[[], Exception]
 ) -> None:
     def work(connection: Connection) -> None:
         raise error()
@@ -186,7 +186,7 @@ async def test_a_damaged_page_stops_what_needs_it(
 
 
 async def test_a_bug_in_the_writer_tells_everybody(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread that has died without a word would leave its callers waiting."""
     monkeypatch.setattr(engine._writer, "_still_there", lambda: 1 / 0)

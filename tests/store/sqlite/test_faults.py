@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from holdfast.errors import StorageFull, StoreDamaged, StoreFault, StorePoisoned, StoreUnavailable
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.faults import translated
 
 
@@ -43,7 +43,7 @@ def test_a_mistake_of_ours_stays_one(error: Exception) -> None:
     assert translated(error) is error
 
 
-async def test_an_unknown_error_fails_one_call_and_stops_nothing(engine: Engine) -> None:
+async def test_an_unknown_error_fails_one_call_and_stops_nothing(engine: SqliteEngine) -> None:
     def read_nothing(connection: apsw.Connection) -> None:
         connection.execute("select * from absent")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.outcomes import Hinting
+from holdfast.store.outcomes import HintSupport
 from holdfast.store.sqlite.hints import HintingStore
 from tests.store.builders import ACME, Player
 from tests.store.postgres.conftest import random_mint
@@ -46,7 +46,7 @@ def pipes(path: Path) -> list[str]:
 
 
 async def test_a_signal_wakes_the_node_that_it_is_for(ada: Player, ben: Player) -> None:
-    assert isinstance(ada.store, Hinting) and isinstance(ben.store, Hinting)
+    assert isinstance(ada.store, HintSupport) and isinstance(ben.store, HintSupport)
     woken, other = Woken(), Woken()
     ada.store.listen(ada.node, woken)
     ben.store.listen(ben.node, other)

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import StoreUnusable
 from holdfast.store.sqlite import location_checks
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.location_checks import Mount
 from tests.store.sqlite.opened import opened
 
@@ -129,19 +129,19 @@ def test_a_system_that_tells_nothing_is_allowed() -> None:
 def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
     path.write_text("Dear diary, " * 100)
     with pytest.raises(StoreUnusable, match="is no SQLite database"):
-        Engine.open(path)
+        SqliteEngine.open(path)
     assert path.read_text() == "Dear diary, " * 100
 
 
 def test_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable, match="is a directory"):
-        Engine.open(tmp_path)
+        SqliteEngine.open(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["", ":memory:"])
 def test_a_database_without_a_file_is_refused(name: str) -> None:
     with pytest.raises(StoreUnusable, match="needs a file"):
-        Engine.open(name)
+        SqliteEngine.open(name)
 
 
 async def test_a_new_database_is_its_owners_alone(path: Path) -> None:

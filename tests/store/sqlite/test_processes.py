@@ -14,7 +14,7 @@ import pytest
 from apsw import Connection
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.engine.writer import Bounds
 from holdfast.store.sqlite.locks import WriteTurn
 from tests.store.sqlite.children import Child
@@ -31,7 +31,7 @@ WORST_S = 10
 
 @pytest.mark.parametrize(("processes", "callers"), [(4, 8), (8, 1)])
 async def test_processes_take_turns_and_none_starves(
-    start: Start, engine: Engine, processes: int, callers: int
+    start: Start, engine: SqliteEngine, processes: int, callers: int
 ) -> None:
     each = 150
     children = [start("write", f"p{index}", each, callers) for index in range(processes)]
@@ -52,7 +52,7 @@ async def test_processes_that_start_together_agree_on_a_new_file(start: Start, p
 
 
 async def test_a_killed_writer_leaves_nothing_behind_and_nobody_waiting(
-    start: Start, engine: Engine
+    start: Start, engine: SqliteEngine
 ) -> None:
     other = start("hold")
     assert await asyncio.to_thread(other.wait_line) == "inside"
@@ -65,7 +65,9 @@ async def test_a_killed_writer_leaves_nothing_behind_and_nobody_waiting(
     assert await engine.read(texts) == ["mine"]
 
 
-async def test_a_stopped_writer_costs_time_and_nothing_else(start: Start, engine: Engine) -> None:
+async def test_a_stopped_writer_costs_time_and_nothing_else(
+    start: Start, engine: SqliteEngine
+) -> None:
     other = start("hold")
     assert await asyncio.to_thread(other.wait_line) == "inside"
     other.send(signal.SIGSTOP)
@@ -81,11 +83,11 @@ async def test_a_stopped_writer_costs_time_and_nothing_else(start: Start, engine
 
 
 async def test_closing_does_not_wait_for_a_stopped_process_for_ever(
-    start: Start, path: Path, engine: Engine
+    start: Start, path: Path, engine: SqliteEngine
 ) -> None:
     other = start("hold")
     assert await asyncio.to_thread(other.wait_line) == "inside"
-    impatient = Engine.open(path, bounds=Bounds(close_s=0.01))
+    impatient = SqliteEngine.open(path, bounds=Bounds(close_s=0.01))
     await impatient.close()
     other.tell("go on")
     assert await asyncio.to_thread(other.wait_line) == "done"
@@ -93,7 +95,7 @@ async def test_closing_does_not_wait_for_a_stopped_process_for_ever(
 
 
 async def test_the_locks_of_a_killed_process_are_free_though_its_forked_child_lives(
-    start: Start, engine: Engine
+    start: Start, engine: SqliteEngine
 ) -> None:
     owner = start("fork", 7)
     forked = int(await asyncio.to_thread(owner.wait_line))
@@ -112,7 +114,7 @@ async def test_the_locks_of_a_killed_process_are_free_though_its_forked_child_li
 
 
 async def test_a_forked_child_can_use_nothing_and_harms_nothing(
-    start: Start, engine: Engine, path: Path
+    start: Start, engine: SqliteEngine, path: Path
 ) -> None:
     parent = start("exit_fork")
     said = [await asyncio.to_thread(parent.wait_line) for _ in range(7)]
@@ -141,7 +143,7 @@ async def test_a_forked_child_can_use_nothing_and_harms_nothing(
 
 
 async def test_a_forked_child_that_forgets_the_engine_does_not_close_it(
-    start: Start, engine: Engine
+    start: Start, engine: SqliteEngine
 ) -> None:
     """Python would finalise the connections, and SQLite would tidy up files that are in use."""
     parent = start("drop_fork")

@@ -24,10 +24,10 @@ from holdfast.store.memory_store import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store
 from holdfast.store.transfer import export_lines
-from holdfast.store.transfer.copies import Copied, copy
+from holdfast.store.transfer.copies import CopyProgress, copy
 from holdfast.store.transfer.exports import Exported, LeftOut, export
 from holdfast.store.transfer.import_checks import without_leases
-from holdfast.store.transfer.imports import Imported, OnConflict, take_in
+from holdfast.store.transfer.imports import ImportedSession, OnConflict, take_in
 from holdfast.store.verification.verification import Finding, verify
 from holdfast.testing import Crash, CrashingStore, ManualClock
 from tests.scratch import scratch_folder
@@ -69,7 +69,7 @@ async def imported(
     tenant: Tenant = ACME,
     on_conflict: OnConflict = "stop",
     damaged: bool = False,
-) -> list[Imported]:
+) -> list[ImportedSession]:
     found = take_in(store, tenant, file, on_conflict=on_conflict, damaged=damaged)
     return [each async for each in found]
 
@@ -502,7 +502,7 @@ async def test_a_copy_holds_everything_that_lasts(
     store: Store, destination: Store, player: Player
 ) -> None:
     await two_tenants(player)
-    told = [each async for each in copy(store, destination) if isinstance(each, Copied)]
+    told = [each async for each in copy(store, destination) if isinstance(each, CopyProgress)]
     assert (told[-1].done, told[-1].fresh, told[-1].memories) == (told[-1].of, told[-1].of, 1)
     for tenant in (ACME, Tenant("rival")):
         assert await exported(destination, tenant=tenant) == await exported(store, tenant=tenant)
@@ -511,7 +511,7 @@ async def test_a_copy_holds_everything_that_lasts(
     assert await destination.memories(ACME, "butler") == await store.memories(ACME, "butler")
     assert await is_clean(destination)
     async with changes_nothing(destination):
-        again = [each async for each in copy(store, destination) if isinstance(each, Copied)]
+        again = [each async for each in copy(store, destination) if isinstance(each, CopyProgress)]
     assert (again[-1].fresh, again[-1].memories) == (0, 0)
 
 
@@ -527,7 +527,7 @@ async def test_a_copy_that_dies_anywhere_goes_on_where_it_stopped(
         except Crash:
             assert await is_clean(target)
             done = [each async for each in copy(store, target)]
-            assert isinstance(done[-1], Copied)
+            assert isinstance(done[-1], CopyProgress)
             assert await exported(target) == await exported(store)
         else:
             break

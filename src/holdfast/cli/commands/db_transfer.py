@@ -17,7 +17,7 @@ from holdfast.cli.session_lookup import find_session, find_tenant
 from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.store.store import Store
 from holdfast.store.store_url import open_existing
-from holdfast.store.transfer.copies import Copied, NotCopied
+from holdfast.store.transfer.copies import CopyProgress, NotCopied
 from holdfast.store.transfer.copies import copy as copy_store
 from holdfast.store.transfer.exports import Exported, LeftOut
 from holdfast.store.transfer.exports import export as export_sessions
@@ -201,8 +201,8 @@ def copy(ctx: click.Context, source: str, target: str) -> None:
 
 async def _copy(
     source: str, target: str, tell: display.Tell
-) -> tuple[Copied | None, list[NotCopied], list[Finding]]:
-    copied: Copied | None = None
+) -> tuple[CopyProgress | None, list[NotCopied], list[Finding]]:
+    copied: CopyProgress | None = None
     left_out: list[NotCopied] = []
     findings: list[Finding] = []
     read = await open_existing(source)

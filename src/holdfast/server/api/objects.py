@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.store.outcomes import Match, SessionInfo
+from holdfast.store.outcomes import SearchMatch, SessionInfo
 from holdfast.store.rows import TurnRow
 from holdfast.wire.api import objects as api
 
@@ -25,7 +25,7 @@ def session_shown(info: SessionInfo) -> api.Session:
     )
 
 
-def match_shown(match: Match) -> api.Session:
+def match_shown(match: SearchMatch) -> api.Session:
     """A session that was found, with where."""
     found = api.Match(
         where="title" if match.item is None else "message",

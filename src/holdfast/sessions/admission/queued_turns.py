@@ -27,7 +27,7 @@ from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.turns.owner import Owner
 from holdfast.sessions.turns.sweep_errors import Apart
 from holdfast.sessions.turns.turn_notes import note_withdrawal
-from holdfast.store.outcomes import Moved, NotLive, Opening, Settlement, Started, Waiting
+from holdfast.store.outcomes import Moved, NotLive, QueuedOpening, Settlement, Started, WaitingTurn
 from holdfast.store.rows import TurnRow
 from holdfast.store.store import Store
 
@@ -62,11 +62,11 @@ class Queue:
         """How many wait, of each tenant."""
         return Counter(each.tenant for each in await self._look())
 
-    async def _look(self) -> tuple[Waiting, ...]:
+    async def _look(self) -> tuple[WaitingTurn, ...]:
         # Several nodes may each have let in the last one.
         return await self._store.queued(limit=2 * limits.background_queued_max)
 
-    async def ready(self) -> tuple[Waiting, ...]:
+    async def ready(self) -> tuple[WaitingTurn, ...]:
         """The queued turns whose session is free, in the order in which they came. Ends turns that have run out of time.
 
         A turn whose session a request of this node wants is left out: the request gives way to it by itself
@@ -124,7 +124,7 @@ class Queue:
 
     # ── opening ──
 
-    async def open(self, waiting: Waiting) -> bool:
+    async def open(self, waiting: WaitingTurn) -> bool:
         """Open a turn on top of what its session is now. Whether it has become ours. A turn that is being opened here
         already is waited for."""
         opening = self._opening.setdefault(waiting.turn_id, asyncio.Lock())
@@ -135,7 +135,7 @@ class Queue:
             if not opening.locked():
                 self._opening.pop(waiting.turn_id, None)
 
-    async def _open(self, waiting: Waiting) -> bool:
+    async def _open(self, waiting: WaitingTurn) -> bool:
         if waiting.turn_id in self._owner.claimed:
             return False
         request = await self._request(waiting)
@@ -149,7 +149,7 @@ class Queue:
                 return outcome
         return False
 
-    async def _open_on_head(self, waiting: Waiting, asked: ev.TurnRequest) -> bool | Moved:
+    async def _open_on_head(self, waiting: WaitingTurn, asked: ev.TurnRequest) -> bool | Moved:
         """Whether the turn is ours now; `Moved` if its session has come further while we looked."""
         head = await self._store.snapshot(waiting.tenant, waiting.session_id)
         if head is None:
@@ -158,7 +158,7 @@ class Queue:
         if isinstance(request, StaleRequest):
             cause = ev.Interrupted(by="superseded", detail=request.why, code=request.code)
             return await self._fail(waiting, cause)
-        opening = Opening(
+        opening = QueuedOpening(
             tenant=waiting.tenant,
             session_id=waiting.session_id,
             node=self._owner.lease.node,
@@ -183,7 +183,7 @@ class Queue:
         )
         return True
 
-    async def _request(self, waiting: Waiting) -> ev.TurnRequest | None:
+    async def _request(self, waiting: WaitingTurn) -> ev.TurnRequest | None:
         rows = await self._store.journal(waiting.tenant, waiting.turn_id)
         for record in decode_records(rows[0].records) if rows else ():
             if isinstance(record, Record) and isinstance(record.event, ev.Began):
@@ -192,7 +192,7 @@ class Queue:
 
     # ── ends ──
 
-    async def _end_late(self, waiting: Iterable[Waiting], apart: Apart) -> set[TurnId]:
+    async def _end_late(self, waiting: Iterable[WaitingTurn], apart: Apart) -> set[TurnId]:
         """End those that have run out of time, ready or not."""
         known, self._deadlines = self._deadlines, {}
         return {
@@ -201,7 +201,7 @@ class Queue:
             if await apart.see_to(each, partial(self._end_if_late, each, known.get(each.turn_id)))
         }
 
-    async def _end_if_late(self, waiting: Waiting, until_ms: int | None) -> bool:
+    async def _end_if_late(self, waiting: WaitingTurn, until_ms: int | None) -> bool:
         if until_ms is None:
             request = await self._request(waiting)
             until_ms = request.deadline_at_ms if request else 0
@@ -211,7 +211,7 @@ class Queue:
             await self._fail(waiting, ev.Interrupted(by="deadline"))
         return late
 
-    async def _fail(self, waiting: Waiting, cause: ev.Interrupted) -> bool:
+    async def _fail(self, waiting: WaitingTurn, cause: ev.Interrupted) -> bool:
         """It may be tried again under its key. False: it was not opened."""
         await self.withdraw(waiting.tenant, waiting.turn_id, cause, settlement="failed")
         return False

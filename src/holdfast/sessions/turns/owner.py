@@ -23,7 +23,7 @@ from holdfast.sessions.turns.live_turn import LiveTurn
 from holdfast.sessions.turns.turn_end import Judge
 from holdfast.sessions.turns.turn_notes import note_end
 from holdfast.sessions.turns.watch import journaled
-from holdfast.store.outcomes import Fence, Hinting
+from holdfast.store.outcomes import Fence, HintSupport
 from holdfast.store.rows import SignalRow
 from holdfast.store.store import Store
 
@@ -288,7 +288,7 @@ class Owner:
         """Wait, then look for signals: one plain read for all our turns. Hints only make it quicker.
 
         A round for the supervisor; while the store is away, signals stay where they are."""
-        if self._hinted is None and isinstance(self._store, Hinting):
+        if self._hinted is None and isinstance(self._store, HintSupport):
             hinted = asyncio.Event()
             self._store.listen(self.lease.node, hinted.set)
             self._hinted = hinted

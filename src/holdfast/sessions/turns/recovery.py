@@ -41,7 +41,7 @@ from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.turns.live_turn import LiveTurn
 from holdfast.sessions.turns.owner import Owner, wait_for_hint
 from holdfast.sessions.turns.sweep_errors import Apart
-from holdfast.store.outcomes import Orphan, Taken, Waiting
+from holdfast.store.outcomes import Orphan, Taken, WaitingTurn
 from holdfast.store.rows import JournalRow, TurnRow
 from holdfast.store.store import Store
 
@@ -168,15 +168,15 @@ class Recovery:
         return taken + await self._make_room_for(handed_over, await self._queue.ready(), apart)
 
     async def _make_room_for(
-        self, handed_over: Iterable[Orphan], ready: Iterable[Waiting], apart: Apart
+        self, handed_over: Iterable[Orphan], ready: Iterable[WaitingTurn], apart: Apart
     ) -> int:
         """Begin what waits for a node with room, and what has waited for its session: whatever came first, first."""
         opened, not_opened = 0, Apart(NOT_OPENED)
-        waiting: list[Orphan | Waiting] = [*handed_over, *ready]
+        waiting: list[Orphan | WaitingTurn] = [*handed_over, *ready]
         for each in sorted(waiting, key=lambda turn: turn.turn_id):
             if not self._owner.has_room_for(each.tenant):
                 self._owner.others_wait = True
-            elif isinstance(each, Waiting):
+            elif isinstance(each, WaitingTurn):
                 opened += await not_opened.see_to(each, partial(self._queue.open, each))
             else:
                 opened += await apart.see_to(each, partial(self._recover, each))

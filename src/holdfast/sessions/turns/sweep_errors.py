@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.observe.events import event
-from holdfast.store.outcomes import Orphan, Waiting
+from holdfast.store.outcomes import Orphan, WaitingTurn
 
 AWAY_MAX = 3
 """How often the store may be out of reach before a sweep gives up: each time may take a timeout."""
@@ -22,7 +22,7 @@ class Apart:
         self._name = name
         self._away = 0
 
-    async def see_to(self, turn: Orphan | Waiting, work: Callable[[], Awaitable[bool]]) -> bool:
+    async def see_to(self, turn: Orphan | WaitingTurn, work: Callable[[], Awaitable[bool]]) -> bool:
         """What came of it; False if it failed, or if the sweep has been given up. Raises StoreUnavailable if it is the
         store that cannot be reached, and not one session."""
         if self._away >= AWAY_MAX:

@@ -9,7 +9,7 @@ from holdfast.store import decisions
 from holdfast.store.operations import reads
 from holdfast.store.operations.finders import claim_under, key_named, session_of, turn_at, turn_of
 from holdfast.store.operations.sessions import made
-from holdfast.store.outcomes import Refused, Restored, RestoreOutcome, SessionDump
+from holdfast.store.outcomes import Restored, RestoreOutcome, RestoreRefused, SessionDump
 from holdfast.store.rows import BlobRow, MemoryRow, SessionRow
 from holdfast.store.sql.tables import (
     ANNOTATIONS,
@@ -32,7 +32,7 @@ def restore(tenant: Tenant, dump: SessionDump) -> Operation[RestoreOutcome]:
     past = yield from _ancestors(tenant, dump.session)
     flaw = import_checks.flaw_in(dump, tenant=tenant, past=past)
     if flaw is not None:
-        return Refused(why=flaw)
+        return RestoreRefused(why=flaw)
     in_the_way = yield from _in_the_way(tenant, dump)
     if in_the_way is not None:
         return in_the_way

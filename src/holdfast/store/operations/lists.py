@@ -15,7 +15,7 @@ from holdfast.core.codec import Value
 from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
 from holdfast.store import pages
-from holdfast.store.outcomes import EVERYTHING, Page, SessionFilter, SessionInfo, StoreStats
+from holdfast.store.outcomes import EVERYTHING, ListPage, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.rows import KeyRow, MemoryRow, SessionName, SessionRow, TurnRow
 from holdfast.store.steps import Operation, Question, ask
 
@@ -58,7 +58,7 @@ def sessions(
     where: SessionFilter = EVERYTHING,
     cursor: str | None = None,
     limit: int = limits.page_size_default,
-) -> Operation[Page]:
+) -> Operation[ListPage]:
     """List sessions with a committed turn by last activity. Raises InvalidCursor."""
     ids = yield from _keyed(tenant, where.key_prefix)
     walk = Walk(tenant, where=where, before=pages.start(cursor), ids=ids)

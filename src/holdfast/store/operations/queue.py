@@ -21,9 +21,9 @@ from holdfast.store.operations.turns import (
 from holdfast.store.outcomes import (
     Begin,
     EnqueueOutcome,
-    Opening,
     OpenOutcome,
     Queued,
+    QueuedOpening,
     Settlement,
     Started,
 )
@@ -85,10 +85,10 @@ class OpeningLook(Facts):
     turn: TurnRow | None = one(TURNS, tenant=":tenant", turn_id=":turn_id")
 
 
-def open_queued(ask: Opening) -> Operation[OpenOutcome]:
+def open_queued(ask: QueuedOpening) -> Operation[OpenOutcome]:
     """Open a queued turn on top of its session's head, and hold it: from then on it is like any other.
 
-    Of a session's queued turns only the first can be opened. The same `Opening` again answers `Started` again.
+    Of a session's queued turns only the first can be opened. The same `QueuedOpening` again answers `Started` again.
     """
     turn_id = ask.request.turn_id
     given = {

@@ -30,12 +30,12 @@ from holdfast.errors import StoreDamaged
 from holdfast.ids import ItemId, SessionId, Tenant
 from holdfast.store.operations import lists
 from holdfast.store.operations.sessions import annotations_of
-from holdfast.store.outcomes import Match, Query, Results, SessionFilter, SessionInfo
+from holdfast.store.outcomes import Query, Results, SearchMatch, SessionFilter, SessionInfo
 from holdfast.store.pages import Place, Within, before_in, page_upto
 from holdfast.store.rows import ChunkWords, IndexedRow, SessionName, SessionRow, Words
 from holdfast.store.search import matches
 from holdfast.store.search.effort import Effort
-from holdfast.store.search.matches import Hit, Narrowed, Sought, Span, spans_to_read
+from holdfast.store.search.matches import Hit, ItemSpan, NarrowedSearch, ParsedQuery, spans_to_read
 from holdfast.store.search.words import Needed, words_in
 from holdfast.store.snapshots import notes_of
 from holdfast.store.sql.tables import CHUNK_WORDS, CHUNKS, INDEXED
@@ -58,8 +58,8 @@ PAGE = 100
 
 # ── looking ──────────────────────────────────────────────────────────────────────────────────
 
-HITS = Question("search_hits", Span)
-UNKNOWN = Question("tenants_behind", Span)
+HITS = Question("search_hits", ItemSpan)
+UNKNOWN = Question("tenants_behind", ItemSpan)
 FORKS = Question("forks_of", SessionName)
 
 
@@ -80,20 +80,22 @@ def search(
     narrowed = yield from _narrowed(tenant, query)
     ids = None if narrowed is None else (yield from _may_be_found(tenant, narrowed))
     walk = lists.Walk(tenant, where=where, before=before, ids=ids)
-    found = yield from _found(walk, Sought(query), narrowed, within, limit=limit, effort=effort)
+    found = yield from _found(
+        walk, ParsedQuery(query), narrowed, within, limit=limit, effort=effort
+    )
     return msgspec.structs.replace(found, damaged=tuple(walk.damaged)) if walk.damaged else found
 
 
 def _found(
     walk: lists.Walk,
-    sought: Sought,
-    narrowed: Narrowed | None,
+    sought: ParsedQuery,
+    narrowed: NarrowedSearch | None,
     within: Within | None,
     *,
     limit: int,
     effort: Effort,
 ) -> Operation[Results]:
-    found: list[Match] = []
+    found: list[SearchMatch] = []
     while not walk.at_end:
         some = yield from walk.next(lists.NAMED_AT_ONCE)
         lookup = SessionSearch(some, sought, narrowed, within, effort)
@@ -112,7 +114,7 @@ def _found(
     return Results(matches=tuple(found), cursor=None)
 
 
-def _narrowed(tenant: Tenant, query: Query) -> Operation[Narrowed | None]:
+def _narrowed(tenant: Tenant, query: Query) -> Operation[NarrowedSearch | None]:
     """What the index says; None if that is too much to be of use, or cannot be read."""
     most = limits.search_hits_max
     try:
@@ -122,10 +124,10 @@ def _narrowed(tenant: Tenant, query: Query) -> Operation[Narrowed | None]:
         return None
     if len(hits) > most or len(unknown) > most:
         return None
-    return Narrowed(hits=hits, unknown=unknown)
+    return NarrowedSearch(hits=hits, unknown=unknown)
 
 
-def _may_be_found(tenant: Tenant, narrowed: Narrowed) -> Operation[set[SessionId] | None]:
+def _may_be_found(tenant: Tenant, narrowed: NarrowedSearch) -> Operation[set[SessionId] | None]:
     """The sessions that have such chunks, or read them; None if they are too many to name them."""
     holders = narrowed.holders
     most = limits.search_hits_max
@@ -140,8 +142,8 @@ class SessionSearch:
     def __init__(
         self,
         some: Iterable[SessionInfo],
-        sought: Sought,
-        narrowed: Narrowed | None,
+        sought: ParsedQuery,
+        narrowed: NarrowedSearch | None,
         within: Within | None,
         effort: Effort,
     ) -> None:
@@ -159,14 +161,14 @@ class SessionSearch:
         }
         self._reader = SpanReader(span for spans in self._spans.values() for span in spans)
 
-    def match(self, info: SessionInfo) -> Operation[Match | None]:
+    def match(self, info: SessionInfo) -> Operation[SearchMatch | None]:
         """What is sought in this session, if it is there."""
         session = info.session
         if before_in(session, self._within) is None:
             self._effort.spend()  # its name, so that sessions with nothing to read have an end, too
             named = self._sought.find(matches.name_of(session))
             if named:
-                return Match(info=info, excerpt=named)
+                return SearchMatch(info=info, excerpt=named)
         hidden: frozenset[ItemId] | None = None
         for span in self._spans[session.id]:
             while span.start < span.end:
@@ -183,7 +185,7 @@ class SessionSearch:
                     self._effort.spend()
                     if self._ends_at(tail.start):
                         return None
-                span = Span(session_id=span.session_id, start=span.start, end=tail.start)
+                span = ItemSpan(session_id=span.session_id, start=span.start, end=tail.start)
         return None
 
     def _ends_at(self, position: int) -> bool:
@@ -241,14 +243,14 @@ class SpanReader:
     """What lies in some spans. The ends of many are read together when the first is asked for: a round trip takes
     longer than a few messages."""
 
-    def __init__(self, spans: Iterable[Span]) -> None:
+    def __init__(self, spans: Iterable[ItemSpan]) -> None:
         """In the order in which they are asked for, if at all."""
         self._spans = tuple(dict.fromkeys(spans))
         self._places = {span: n for n, span in enumerate(self._spans)}
         self._at = 0
-        self._known: dict[Span, Tail] = {}
+        self._known: dict[ItemSpan, Tail] = {}
 
-    def end_of(self, tenant: Tenant, span: Span) -> Operation[Tail]:
+    def end_of(self, tenant: Tenant, span: ItemSpan) -> Operation[Tail]:
         self._at = max(self._at, self._places.get(span, 0))
         if span not in self._known:
             later = (each for each in self._spans[self._at + 1 :] if each not in self._known)
@@ -261,7 +263,7 @@ class SpanReader:
         return self._known[span]
 
 
-def _tails(tenant: Tenant, spans: list[Span]) -> Operation[dict[Span, Tail]]:
+def _tails(tenant: Tenant, spans: list[ItemSpan]) -> Operation[dict[ItemSpan, Tail]]:
     """The ends of these spans, or of the first of them: as many as come before so many bytes."""
     size = min(PAGE, POSITIONS_AT_ONCE // len(spans))
     tails = [Tail(max(each.start, each.end - size), []) for each in spans]
@@ -449,8 +451,8 @@ class IndexedUpto(Value):
 
 
 INDEXED_UPTO = Question("indexed_upto", IndexedUpto)
-CHUNKS_OF = Question("chunks_of", Span)
-CHUNK_WITH = Question("chunk_with", Span)
+CHUNKS_OF = Question("chunks_of", ItemSpan)
+CHUNK_WITH = Question("chunk_with", ItemSpan)
 
 
 def index_flaw(tenant: Tenant, session_id: SessionId) -> Operation[str | None]:
@@ -466,9 +468,9 @@ def index_flaw(tenant: Tenant, session_id: SessionId) -> Operation[str | None]:
     if session.indexed_length > session.length or session.indexed_rev > session.rev:
         return "it is said to be indexed beyond its end"
     chunks = yield from ask(CHUNKS_OF, **own)
-    words: dict[Span, set[str]] = {}
+    words: dict[ItemSpan, set[str]] = {}
     if (session.indexed_length, session.indexed_rev) == (session.length, session.rev):
-        name = Span(session_id=session_id, start=NAME, end=NAME)
+        name = ItemSpan(session_id=session_id, start=NAME, end=NAME)
         words[name] = {*words_in(session.name)}
     upto = 0
     for chunk in chunks:
@@ -503,7 +505,7 @@ def _words_between(
     return words
 
 
-def _has_words(tenant: Tenant, chunk: Span, words: set[str]) -> Operation[bool]:
+def _has_words(tenant: Tenant, chunk: ItemSpan, words: set[str]) -> Operation[bool]:
     lexemes = _lexemes(tenant, words).split(" ")
     for first in range(0, len(lexemes), WORDS_AT_ONCE):
         some = tuple((each, False) for each in lexemes[first : first + WORDS_AT_ONCE])

@@ -117,14 +117,14 @@ def _attributes(row: SessionRow, *, before: SessionSettings) -> Iterator[Change]
 # ── forks and keys ───────────────────────────────────────────────────────────────────────────
 
 
-class Place(Value):
+class SessionVersion(Value):
     """A version of a session: everything that has to be read for it, and the turn that made it."""
 
     lineage: Lineage
     turn: TurnRow | None
 
 
-def find_place(session: SessionRow, version: Version) -> Operation[Place | None]:
+def find_place(session: SessionRow, version: Version) -> Operation[SessionVersion | None]:
     """Where a version lies, or None if the session has no such version."""
     tenant = session.tenant
     point = decisions.fork_point(session, version)
@@ -138,7 +138,7 @@ def find_place(session: SessionRow, version: Version) -> Operation[Place | None]
         assert following is not None, "inside a stretch there is a next turn"
         rev = following.rev
     lineage = decisions.lineage_at(session, point, length=turn.end if turn else 0, rev=rev)
-    return Place(lineage=lineage, turn=turn)
+    return SessionVersion(lineage=lineage, turn=turn)
 
 
 def annotations_of(

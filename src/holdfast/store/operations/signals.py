@@ -24,7 +24,7 @@ class SignalLook(Facts):
     claim: IdempotencyRow | None = one(CLAIMS, tenant=":tenant", key=":claim")
 
 
-class Said(Value):
+class SignalResult(Value):
     """What became of a signal, and the node that is to hear it."""
 
     outcome: SignalOutcome
@@ -41,7 +41,7 @@ def signal(
     payload: bytes,
     attempt: Attempt | None,
     after: int | None,
-) -> Operation[Said]:
+) -> Operation[SignalResult]:
     """A client says something to a turn, under an idempotency key or without."""
     key = attempt.key if attempt else None
     found = yield from look(SignalLook, tenant=tenant, turn_id=turn_id, claim=key)
@@ -53,7 +53,7 @@ def signal(
         turn, session, last_n=found.last_n or 0, attempt=attempt, claim=claim, after=after
     )
     if not isinstance(outcome, Signalled):
-        return Said(outcome=outcome)
+        return SignalResult(outcome=outcome)
     assert session is not None, "judge_signal lets only open turns hear"
     row = SignalRow(
         tenant=tenant,
@@ -70,7 +70,9 @@ def signal(
         as_read=claim_as_read(claim),
     )
     holder = found.holder
-    return Said(outcome=outcome, holder=session.lease_node, slot=holder.slot if holder else None)
+    return SignalResult(
+        outcome=outcome, holder=session.lease_node, slot=holder.slot if holder else None
+    )
 
 
 def find_signal(tenant: Tenant, turn_id: TurnId, n: int) -> Operation[SignalRow | None]:

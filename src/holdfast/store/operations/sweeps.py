@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from holdfast.core.codec import Value
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId
-from holdfast.store.outcomes import Orphan, Waiting
+from holdfast.store.outcomes import Orphan, WaitingTurn
 from holdfast.store.rows import SignalRow
 from holdfast.store.steps import Operation, Question, ask
 
@@ -64,14 +64,14 @@ def orphans(
     )[:limit]
 
 
-def queued(*, limit: int) -> Operation[tuple[Waiting, ...]]:
+def queued(*, limit: int) -> Operation[tuple[WaitingTurn, ...]]:
     """Queued turns, in the order in which they came. A plain read; `open_queued` decides."""
-    waiting: list[Waiting] = []
+    waiting: list[WaitingTurn] = []
     seen: set[tuple[Tenant, SessionId]] = set()
     for each in (yield from ask(QUEUED, limit=limit)):
         place = each.tenant, each.session_id
         waiting.append(
-            Waiting(
+            WaitingTurn(
                 tenant=each.tenant,
                 session_id=each.session_id,
                 turn_id=each.turn_id,

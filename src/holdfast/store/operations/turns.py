@@ -31,7 +31,7 @@ from holdfast.store.outcomes import (
     Committed,
     Fence,
     Known,
-    Opening,
+    QueuedOpening,
     Settlement,
     Started,
     Target,
@@ -93,7 +93,7 @@ CLAIM_KEEP_MS = int(limits.idempotency_keep_s * 1000)
 # ── finding out ──────────────────────────────────────────────────────────────────────────────
 
 
-class Beginning(Facts):
+class BeginLook(Facts):
     """What T1 looks at in any case. A name that means nothing yet leads to the id that was brought along."""
 
     node: NodeRow | None = one(NODES, node_id=":node")
@@ -106,7 +106,7 @@ class Beginning(Facts):
     claim: IdempotencyRow | None = one(CLAIMS, tenant=":tenant", key=":claim")
 
 
-class Meant(Facts):
+class TargetLook(Facts):
     """What a target means, and what is known under an idempotency key."""
 
     key: KeyRow | None = one(KEYS, tenant=":tenant", key=":key")
@@ -116,7 +116,7 @@ class Meant(Facts):
     claim: IdempotencyRow | None = one(CLAIMS, tenant=":tenant", key=":claim")
 
 
-class Recent(Facts):
+class RetryLook(Facts):
     """The turns that a retry may be about."""
 
     open_turn: TurnRow | None = one(TURNS, tenant=":tenant", turn_id=":open_turn")
@@ -154,7 +154,7 @@ def find_attempt(
     """
     name, session_id = decisions.named_by(target) if target else (None, None)
     found = yield from look(
-        Meant, tenant=tenant, key=name, session_id=session_id, claim=attempt.key
+        TargetLook, tenant=tenant, key=name, session_id=session_id, claim=attempt.key
     )
     claim = yield from claim_of(found.claim)
     meant = found.key.session_id if found.key else None
@@ -176,10 +176,10 @@ def find_attempt(
 
 def _recent(
     session: SessionRow, attempt: Attempt
-) -> Operation[tuple[Recent, TurnRow | None, tuple[TurnRow, ...]]]:
+) -> Operation[tuple[RetryLook, TurnRow | None, tuple[TurnRow, ...]]]:
     tenant, head = session.tenant, session.head
     recent = yield from look(
-        Recent, tenant=tenant, session_id=session.id, open_turn=session.open_turn, head=head
+        RetryLook, tenant=tenant, session_id=session.id, open_turn=session.open_turn, head=head
     )
     if not attempt.client_attempt:
         return recent, None, ()
@@ -208,7 +208,7 @@ def begin_facts(ask: Begin) -> Operation[decisions.BeginFacts]:
     tenant, turn_id = ask.tenant, ask.request.turn_id
     key, session_id = decisions.named_by(ask.target)
     found = yield from look(
-        Beginning,
+        BeginLook,
         tenant=tenant,
         node=ask.node,
         key=key,
@@ -297,7 +297,7 @@ def _new_session(ask: Begin, fence: Fence, *, now_ms: int) -> Iterator[Change]:
         yield insert(KEYS, key)
 
 
-def first_record(ask: Begin | Opening, *, token: int, now_ms: int) -> Insert:
+def first_record(ask: Begin | QueuedOpening, *, token: int, now_ms: int) -> Insert:
     """The first row of a turn's journal: the request as it was decided."""
     records = row_changes.first_record(ask, now_ms=now_ms)
     return insert(JOURNAL, journal_row(ask.tenant, ask.request.turn_id, 0, token, records))
@@ -365,7 +365,7 @@ def _leads_there(row: IdempotencyRow) -> AsRead:
 # ── append ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Appending(Facts):
+class AppendLook(Facts):
     """What an append looks at: the first number of the journal's last row, and the records under its own."""
 
     session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
@@ -391,10 +391,10 @@ def append(
         yield from write(*changes, on=(session,))
 
 
-def _appending(fence: Fence, n: int) -> Operation[Appending]:
+def _appending(fence: Fence, n: int) -> Operation[AppendLook]:
     return (
         yield from look(
-            Appending,
+            AppendLook,
             tenant=fence.tenant,
             turn_id=fence.turn_id,
             session_id=fence.session_id,
@@ -403,7 +403,7 @@ def _appending(fence: Fence, n: int) -> Operation[Appending]:
     )
 
 
-def _appended(fence: Fence, found: Appending, *, n: int, records: bytes) -> list[Change]:
+def _appended(fence: Fence, found: AppendLook, *, n: int, records: bytes) -> list[Change]:
     is_new = decisions.judge_append(
         n, records, last_n=_first_number(found.last_n), same_n=found.same_n
     )
@@ -419,7 +419,7 @@ def _first_number(last_n: int | None) -> int:
 # ── commit ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Ending(Facts):
+class EndLook(Facts):
     """What T2 looks at."""
 
     session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
@@ -447,7 +447,7 @@ def commit(
     turn, and for one that did not complete: no client comes back for the events of another, and its items say it all.
     """
     tenant, turn_id = fence.tenant, fence.turn_id
-    found = yield from look(Ending, tenant=tenant, turn_id=turn_id, session_id=fence.session_id)
+    found = yield from look(EndLook, tenant=tenant, turn_id=turn_id, session_id=fence.session_id)
     session = found.session
     # A turn that is open has not been committed before; of any other we have to know how it ended.
     is_open = session is not None and session.open_turn == turn_id

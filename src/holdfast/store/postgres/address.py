@@ -24,7 +24,7 @@ POOL_SIZE = 10
 TIMEOUT_S = 10.0
 
 
-class Address(Value):
+class DatabaseAddress(Value):
     """Where a database is, and how it is talked to."""
 
     dsn: str
@@ -43,7 +43,7 @@ class Address(Value):
         return f"<Address {self.shown}>"
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str) -> DatabaseAddress:
     """Raises StoreUnusable, without the password, for a URL that cannot be one."""
     shown = without_password(url)
     try:
@@ -57,7 +57,7 @@ def parse_address(url: str) -> Address:
     }
     dsn = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(options), ""))
     pgbouncer = _flag(shown, "pgbouncer", ours["pgbouncer"])
-    return Address(
+    return DatabaseAddress(
         dsn=dsn,
         pgbouncer=pgbouncer,
         pool_size=round(_number(shown, "pool_size", ours["pool_size"], POOL_SIZE, 1, 1000)),

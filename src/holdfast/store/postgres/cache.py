@@ -22,10 +22,10 @@ import msgspec
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
-from holdfast.store.operations.turns import Appending, Beginning, Ending
+from holdfast.store.operations.turns import AppendLook, BeginLook, EndLook
 from holdfast.store.rows import KeyRow, NodeRow, SessionRow
 from holdfast.store.sql.tables import CLAIMS, JOURNAL, SESSIONS, TURNS
-from holdfast.store.steps import Insert, Looking, Moment, Step, Update, Writing
+from holdfast.store.steps import Insert, LookStep, Moment, Step, Update, WriteStep
 from holdfast.store.verification import proofs
 
 
@@ -49,15 +49,15 @@ class Known(Value):
 
     def answer(self, step: Step, *, now_ms: int) -> object:
         """What a step would find; None if that is not known."""
-        if not isinstance(step, Looking):
+        if not isinstance(step, LookStep):
             return None
         kind, given = step.look.kind, step.given
-        if kind is Beginning and given["claim"] is None:
+        if kind is BeginLook and given["claim"] is None:
             return self._beginning(given, now_ms)
-        if kind is Appending and given["n"] > self.last_n:
-            return Appending(now_ms=now_ms, session=self.session, last_n=self.last_n, same_n=None)
-        if kind is Ending and self._is_of(given):
-            return Ending(
+        if kind is AppendLook and given["n"] > self.last_n:
+            return AppendLook(now_ms=now_ms, session=self.session, last_n=self.last_n, same_n=None)
+        if kind is EndLook and self._is_of(given):
+            return EndLook(
                 now_ms=now_ms,
                 session=self.session,
                 replayable=self.replayable,
@@ -70,14 +70,14 @@ class Known(Value):
     def _is_of(self, given: Mapping[str, Any]) -> bool:
         return self.session.open_turn is not None and given["turn_id"] == self.session.open_turn
 
-    def _beginning(self, given: Mapping[str, Any], now_ms: int) -> Beginning:
+    def _beginning(self, given: Mapping[str, Any], now_ms: int) -> BeginLook:
         """Left to the statement that writes: that the node is alive, and that this very request has not begun."""
         session = self.session
         node = NodeRow(node_id=given["node"], ttl_ms=0, since_ms=now_ms, expires_ms=now_ms + 1)
         key = given["key"] and KeyRow(
             tenant=session.tenant, key=given["key"], session_id=session.id
         )
-        return Beginning(
+        return BeginLook(
             now_ms=now_ms,
             node=node,
             key=key or None,
@@ -106,7 +106,7 @@ class Cache:
     def take(self, step: Step) -> Known | None:
         """What is known of the session that an operation looks at first, for once."""
         self._forget_former()
-        if not isinstance(step, Looking) or step.look.kind not in (Beginning, Appending, Ending):
+        if not isinstance(step, LookStep) or step.look.kind not in (BeginLook, AppendLook, EndLook):
             return None
         given = step.given
         tenant, key = given["tenant"], given.get("key")
@@ -140,7 +140,7 @@ class Cache:
 
 
 def known_after(
-    writing: Writing,
+    writing: WriteStep,
     before: Known | None,
     *,
     stamp: int,
@@ -184,16 +184,16 @@ def known_after(
     )
 
 
-def _of_turn(writing: Writing, table: object, turn_id: TurnId) -> list[Any]:
+def _of_turn(writing: WriteStep, table: object, turn_id: TurnId) -> list[Any]:
     rows = (row for each in _inserted(writing, table) for row in each.rows)
     return [row for row in rows if row.turn_id == turn_id]
 
 
-def _inserted(writing: Writing, table: object) -> Iterator[Insert]:
+def _inserted(writing: WriteStep, table: object) -> Iterator[Insert]:
     return (each for each in writing.changes if isinstance(each, Insert) and each.table is table)
 
 
-def _session_after(writing: Writing, at_ms: int) -> SessionRow | None:
+def _session_after(writing: WriteStep, at_ms: int) -> SessionRow | None:
     made = [row for each in _inserted(writing, SESSIONS) for row in each.rows]
     if len(writing.on) + len(made) != 1:
         return None

@@ -28,9 +28,9 @@ from msgspec.structs import astuple
 
 from holdfast.core.codec import encode
 from holdfast.ids import SessionId, Tenant
-from holdfast.store.postgres.queries import NOW, Query, utf8
+from holdfast.store.postgres.queries import NOW, PostgresQuery, utf8
 from holdfast.store.sql.tables import SESSIONS, Column, Holds, Table
-from holdfast.store.steps import AsRead, Change, Delete, Insert, Moment, Put, Update, Writing
+from holdfast.store.steps import AsRead, Change, Delete, Insert, Moment, Put, Update, WriteStep
 
 SCHEMA = "holdfast."
 Stamps: TypeAlias = dict[tuple[Tenant, SessionId], int]
@@ -68,7 +68,7 @@ class Slot(Struct, frozen=True, eq=False):
 _slot = cache(Slot)
 
 
-class Shape(NamedTuple):
+class WriteShape(NamedTuple):
     """What two writes have in common that go into one statement."""
 
     slots: tuple[Slot, ...]
@@ -89,10 +89,10 @@ class Shape(NamedTuple):
         return inputs + [(each.table.name, each.types) for each in slots]
 
 
-class Asked(NamedTuple):
+class WriteRequest(NamedTuple):
     """A write, by its shape and values."""
 
-    shape: Shape
+    shape: WriteShape
     rows: list[list[list[Any]]]
     """The rows of each input."""
 
@@ -106,7 +106,7 @@ class Asked(NamedTuple):
 # ── what is asked for ────────────────────────────────────────────────────────────────────────
 
 
-def asked_for(writing: Writing, stamps: Stamps) -> Asked:
+def asked_for(writing: WriteStep, stamps: Stamps) -> WriteRequest:
     """A write as it goes into a statement."""
     slots: dict[Slot, list[list[Any]]] = {}
     places = sorted([(each.tenant, each.id) for each in writing.on])
@@ -131,8 +131,8 @@ def asked_for(writing: Writing, stamps: Stamps) -> Asked:
         rows.append([[*place, stamps[place]] for place in places])
     if writing.live is not None:
         rows.append([[writing.live]])
-    shape = Shape(tuple(slots), len(places), writing.live is not None, tuple(guards))
-    return Asked(shape, [*rows, *guards.values(), *slots.values()])
+    shape = WriteShape(tuple(slots), len(places), writing.live is not None, tuple(guards))
+    return WriteRequest(shape, [*rows, *guards.values(), *slots.values()])
 
 
 _MOVED = _slot("move", SESSIONS, SESSIONS.key)
@@ -232,9 +232,11 @@ class Compiler:
     """Compiles each shape once, for each form in which its inputs come."""
 
     def __init__(self) -> None:
-        self._queries: dict[tuple[Shape, tuple[Form, ...], bool], Query] = {}
+        self._queries: dict[tuple[WriteShape, tuple[Form, ...], bool], PostgresQuery] = {}
 
-    def statement(self, group: Sequence[Asked], *, waits: bool) -> tuple[Query, list[Any]]:
+    def statement(
+        self, group: Sequence[WriteRequest], *, waits: bool
+    ) -> tuple[PostgresQuery, list[Any]]:
         """The statement for writes of one shape, and its values in their order. `waits`: for locks."""
         shape = group[0].shape
         forms: list[Form] = []
@@ -259,7 +261,7 @@ class Compiler:
         return query, values
 
 
-def _compiled(shape: Shape, forms: tuple[Form, ...], waits: bool) -> Query:
+def _compiled(shape: WriteShape, forms: tuple[Form, ...], waits: bool) -> PostgresQuery:
     names: list[str] = []
     inputs = iter([_relation(*each, names) for each in zip(shape.inputs, forms, strict=True)])
     guards = forms[len(forms) - len(shape.slots) - len(shape.as_read) :]
@@ -315,7 +317,7 @@ def _relation(what: tuple[str, dict[str, str]], form: Form, names: list[str]) ->
     return f"(select {number}v.* from unnest({arrays}) as v ({listed}))"
 
 
-def _guarded(slot: Slot, source: str, nth: int, shape: Shape, *, several: bool) -> list[str]:
+def _guarded(slot: Slot, source: str, nth: int, shape: WriteShape, *, several: bool) -> list[str]:
     """Which rows were to be as they were read, and which of them are: those are locked."""
     same = " and ".join(
         f"x.{_quoted(slot, name)} = g.{name}_"
@@ -335,10 +337,10 @@ def _guarded(slot: Slot, source: str, nth: int, shape: Shape, *, several: bool) 
     ]
 
 
-def _timed(sql: str, names: tuple[str, ...]) -> Query:
+def _timed(sql: str, names: tuple[str, ...]) -> PostgresQuery:
     """With the time spelled out; a clock that was given comes last."""
     at = f"${len(names) + 1}"
-    return Query(
+    return PostgresQuery(
         name="write",
         sql=sql.replace("{now}", NOW.replace(":now_ms", at)),
         names=(*names, "now_ms"),

@@ -7,9 +7,9 @@ import time
 from holdfast.store.condition import Condition, Replication
 from holdfast.store.operations.nodes import nodes
 from holdfast.store.operations.sweeps import holders
-from holdfast.store.postgres.address import Address
+from holdfast.store.postgres.address import DatabaseAddress
 from holdfast.store.postgres.driver import STEPS
-from holdfast.store.postgres.engine import Db, Engine
+from holdfast.store.postgres.engine import Db, PostgresEngine
 from holdfast.store.postgres.migration import load_migrations, step_of
 from holdfast.store.postgres.queries import compiled
 
@@ -26,9 +26,9 @@ _SERVER = compiled(
 """Its version, its clock, its size, and how it hands on what it commits."""
 
 
-async def examine(address: Address) -> Condition:
+async def examine(address: DatabaseAddress) -> Condition:
     """How this database is. Raises StoreUnusable if it cannot be one, StoreUnavailable if it does not answer."""
-    engine = Engine.at(address)
+    engine = PostgresEngine.at(address)
     try:
         return await engine.run(_examine)
     finally:

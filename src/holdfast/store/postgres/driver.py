@@ -20,19 +20,19 @@ from holdfast.ids import SessionKey
 from holdfast.store.postgres.cache import FIRST_STAMP, Cache, Known, known_after
 from holdfast.store.postgres.compiler import (
     SCHEMA,
-    Asked,
     Compiler,
-    Shape,
     Stamps,
+    WriteRequest,
+    WriteShape,
     asked_for,
     cast,
     stored,
 )
-from holdfast.store.postgres.engine import Db, Engine
-from holdfast.store.postgres.faults import Stale, described
+from holdfast.store.postgres.engine import Db, PostgresEngine
+from holdfast.store.postgres.faults import StaleRead, described
 from holdfast.store.postgres.faults import is_damage as is_page_damage
-from holdfast.store.postgres.groups import Gathering
-from holdfast.store.postgres.queries import Query, Row, compiled
+from holdfast.store.postgres.groups import StatementGroup
+from holdfast.store.postgres.queries import PostgresQuery, Row, compiled
 from holdfast.store.rows import KeyRow
 from holdfast.store.search.words import Needed
 from holdfast.store.sql.codecs import Codec
@@ -40,28 +40,28 @@ from holdfast.store.sql.dialects import POSTGRES, text_of
 from holdfast.store.sql.statements import finding, looking
 from holdfast.store.sql.tables import KEYS, SESSIONS, Column, R, Table
 from holdfast.store.steps import (
-    Asking,
+    AskStep,
     Finder,
-    Finding,
-    Given,
+    FindStep,
+    GivenValue,
     Insert,
     Look,
-    Looking,
+    LookStep,
     One,
     Operation,
     Part,
-    Pausing,
+    PauseStep,
     Question,
     Start,
     Step,
-    Writing,
+    WriteStep,
 )
 from holdfast.store.verification.damage import damage_of, is_damage
 
 T = TypeVar("T")
 
 
-Proposed: TypeAlias = tuple[Asked, Writing, Known]
+Proposed: TypeAlias = tuple[WriteRequest, WriteStep, Known]
 
 AT_ONCE = 2
 """Statements of one kind on their way: while one is waiting for the disk, the next is worked on."""
@@ -89,7 +89,7 @@ class Run:
         """A name that means the session which is written."""
 
 
-Written: TypeAlias = Callable[[Db, Writing, Run, int], None]
+Written: TypeAlias = Callable[[Db, WriteStep, Run, int], None]
 
 
 class Steps:
@@ -97,9 +97,9 @@ class Steps:
 
     def __init__(self) -> None:
         self.compiler = Compiler()
-        self._looks: dict[Look[Any], tuple[Query, dict[str, Column]]] = {}
-        self._finders: dict[tuple[object, ...], tuple[Query, dict[str, Column]]] = {}
-        self._questions: dict[Question[Any], tuple[Query, frozenset[str]]] = {}
+        self._looks: dict[Look[Any], tuple[PostgresQuery, dict[str, Column]]] = {}
+        self._finders: dict[tuple[object, ...], tuple[PostgresQuery, dict[str, Column]]] = {}
+        self._questions: dict[Question[Any], tuple[PostgresQuery, frozenset[str]]] = {}
 
     async def take(self, db: Db, operation: Operation[T], run: Run | None = None) -> T:
         """Take the steps of an operation. Raises Stale if what it has read was not so any more."""
@@ -114,7 +114,7 @@ class Steps:
                     is_given = isinstance(error, _OF_GIVEN)
                     if is_given or not is_damage(step, error, in_pages=in_pages):
                         raise
-                    if isinstance(step, Writing):
+                    if isinstance(step, WriteStep):
                         raise damage_of(
                             step, error, in_pages=in_pages, why=described(error)
                         ) from error
@@ -129,21 +129,21 @@ class Steps:
 
     async def _take_step(self, db: Db, step: Step, run: Run) -> object:
         match step:
-            case Looking():
+            case LookStep():
                 return await self._look(db, step, run)
-            case Finding():
+            case FindStep():
                 return await self._find(db, step, run.stamps)
-            case Asking():
+            case AskStep():
                 return await self._ask(db, step)
-            case Writing():
+            case WriteStep():
                 return await self._write(db, step, run)
-            case Pausing():
+            case PauseStep():
                 await asyncio.sleep(0)
                 return None
 
     # reading
 
-    async def _look(self, db: Db, step: Looking, run: Run) -> Value:
+    async def _look(self, db: Db, step: LookStep, run: Run) -> Value:
         look, stamps = step.look, run.stamps
         known = self._looks.get(look)
         if known is None:
@@ -172,7 +172,7 @@ class Steps:
         facts: Value = look.kind(row[0], *found)
         return facts
 
-    async def _find(self, db: Db, step: Finding, stamps: Stamps) -> tuple[Value, ...]:
+    async def _find(self, db: Db, step: FindStep, stamps: Stamps) -> tuple[Value, ...]:
         finder = step.finder
         bounds = (step.above is not None, step.upto is not None, step.limit is not None)
         known = self._finders.get((finder, *bounds))
@@ -192,7 +192,7 @@ class Steps:
         found: Value = made
         return found
 
-    async def _ask(self, db: Db, step: Asking) -> tuple[Value, ...]:
+    async def _ask(self, db: Db, step: AskStep) -> tuple[Value, ...]:
         question = step.question
         known = self._questions.get(question)
         if known is None:
@@ -209,11 +209,11 @@ class Steps:
 
     # writing
 
-    async def _write(self, db: Db, step: Writing, run: Run) -> int:
+    async def _write(self, db: Db, step: WriteStep, run: Run) -> int:
         query, values = self.compiler.statement([asked_for(step, run.stamps)], waits=True)
         rows = await db.put(query, values)
         if not rows:
-            raise Stale
+            raise StaleRead
         now_ms: int = rows[0][1]
         if run.written is not None:
             run.written(db, step, run, now_ms)
@@ -224,16 +224,16 @@ STEPS = Steps()
 """What one connection has needed, another one needs as well."""
 
 
-class Driver:
+class PostgresDriver:
     """Runs operations; knows the sessions that it wrote last.
 
     Operations on known sessions that are under way at the same time are written together (`groups.py`).
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: PostgresEngine) -> None:
         self.engine = engine
         self.cache = Cache(era=lambda: engine.pool.dropped)
-        self.gatherings: dict[Shape, Gathering[Proposed, int]] = {}
+        self.gatherings: dict[WriteShape, StatementGroup[Proposed, int]] = {}
 
     @property
     def statements(self) -> int:
@@ -245,8 +245,10 @@ class Driver:
         for each in tuple(self.gatherings.values()):
             await each.close()
 
-    async def run(self, start: Start[T], *, engine: Engine | None = None, once: bool = False) -> T:
-        """Run an operation until it is done. `once`: not again after its answer was lost; see `Engine.run`."""
+    async def run(
+        self, start: Start[T], *, engine: PostgresEngine | None = None, once: bool = False
+    ) -> T:
+        """Run an operation until it is done. `once`: not again after its answer was lost; see `PostgresEngine.run`."""
         known = None
         if engine is None and not once:
             operation = start()
@@ -270,7 +272,7 @@ class Driver:
         # Nothing is decided by when a turn began, so it may be reckoned.
         now_ms = self.engine.reckoned_ms(was_ms=known.noted_ms, at_s=known.noted_s)
         try:
-            while not isinstance(step, Writing):
+            while not isinstance(step, WriteStep):
                 answer = known.answer(step, now_ms=now_ms)
                 if answer is None:
                     return None
@@ -287,7 +289,7 @@ class Driver:
         shape = proposed[0].shape
         gathering = self.gatherings.get(shape)
         if gathering is None:
-            gathering = self.gatherings[shape] = Gathering(
+            gathering = self.gatherings[shape] = StatementGroup(
                 self.engine,
                 self._write_all,
                 key=lambda each: each[2].session.id,
@@ -308,7 +310,7 @@ class Driver:
     def _note(
         self,
         db: Db,
-        writing: Writing,
+        writing: WriteStep,
         before: Known | None,
         stamp: int,
         key: SessionKey | None,
@@ -318,7 +320,7 @@ class Driver:
         if known is not None:
             self.cache.put(known)
 
-    def _written_alone(self, db: Db, step: Writing, run: Run, now_ms: int) -> None:
+    def _written_alone(self, db: Db, step: WriteStep, run: Run, now_ms: int) -> None:
         for session in step.on:
             self.cache.forget(session.tenant, session.id)
         stamp, before, key = FIRST_STAMP, None, run.key
@@ -352,7 +354,7 @@ def _said(value: Any) -> Any:
     return None if value is None else value.encode()
 
 
-def _named(writing: Writing) -> Iterator[KeyRow]:
+def _named(writing: WriteStep) -> Iterator[KeyRow]:
     for each in writing.changes:
         if isinstance(each, Insert) and each.table is KEYS:
             yield from each.rows
@@ -375,7 +377,7 @@ def _given(*parts: Part) -> dict[str, Column]:
         for part in parts
         for column, sources in part.where.items()
         for source in sources
-        if isinstance(source, Given)
+        if isinstance(source, GivenValue)
     }
 
 
@@ -384,7 +386,7 @@ def _sought(finder: Finder[Any]) -> dict[str, Column]:
     found = {
         source.name: finder.selected.by_name[column]
         for column, source in finder.where.items()
-        if isinstance(source, Given)
+        if isinstance(source, GivenValue)
     }
     found |= {name: columns[name] for name in finder.choice}
     if finder.over is not None:

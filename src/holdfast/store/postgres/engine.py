@@ -23,10 +23,10 @@ from functools import partial
 from typing import TypeVar
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.postgres.address import Address
+from holdfast.store.postgres.address import DatabaseAddress
 from holdfast.store.postgres.faults import fault_of, is_harmless, translated
-from holdfast.store.postgres.pool import GRACE_S, Link, Pool, connect
-from holdfast.store.postgres.queries import Bindings, Bound, Query, Row
+from holdfast.store.postgres.pool import GRACE_S, Pool, PooledConnection, connect
+from holdfast.store.postgres.queries import Bindings, Bound, PostgresQuery, Row
 
 T = TypeVar("T")
 
@@ -47,18 +47,18 @@ def database_clock() -> None:
 class Db:
     """What work sees of a connection: named queries, and whether it may have written."""
 
-    def __init__(self, link: Link, *, clock: Clock, until: float) -> None:
+    def __init__(self, link: PooledConnection, *, clock: Clock, until: float) -> None:
         self.wrote = False
         self._link = link
         self._clock = clock
         self._until = until
         self._loop = asyncio.get_running_loop()
 
-    async def fetch(self, query: Query, bindings: Bindings) -> list[Row]:
+    async def fetch(self, query: PostgresQuery, bindings: Bindings) -> list[Row]:
         values = query.arguments({"now_ms": self._clock(), **bindings})
         return await self._link.fetch(query, values, timeout_s=self._left_s())
 
-    async def put(self, query: Query, values: Sequence[Bound]) -> list[Row]:
+    async def put(self, query: PostgresQuery, values: Sequence[Bound]) -> list[Row]:
         """Run a query that changes something; the clock comes after its values."""
         self.wrote = True
         return await self._link.fetch(query, (*values, self._clock()), timeout_s=self._left_s())
@@ -95,7 +95,7 @@ class Db:
 Work = Callable[[Db], Awaitable[T]]
 
 
-class Engine:
+class PostgresEngine:
     """Runs work on pooled connections, again where that is right."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Engine:
         self._jitter = jitter
 
     @classmethod
-    def at(cls, address: Address, *, clock: Clock = database_clock) -> Engine:
+    def at(cls, address: DatabaseAddress, *, clock: Clock = database_clock) -> PostgresEngine:
         pool = Pool(partial(connect, address, timeout_s=address.timeout_s), size=address.pool_size)
         return cls(pool, timeout_s=address.timeout_s, clock=clock)
 
@@ -123,10 +123,10 @@ class Engine:
             return given
         return was_ms + round((asyncio.get_running_loop().time() - at_s) * 1000)
 
-    def like(self, *, size: int) -> Engine:
+    def like(self, *, size: int) -> PostgresEngine:
         """Another engine on the same database, with connections of its own."""
         pool = Pool(self.pool.connect, size=size)
-        return Engine(pool, timeout_s=self.timeout_s, clock=self.clock, jitter=self._jitter)
+        return PostgresEngine(pool, timeout_s=self.timeout_s, clock=self.clock, jitter=self._jitter)
 
     async def run(
         self,
@@ -172,7 +172,7 @@ class Engine:
             await asyncio.sleep(wait_s)
             pause_s = min(PAUSE_MOST_S, pause_s * 2)
 
-    def _settle(self, link: Link, error: Exception) -> None:
+    def _settle(self, link: PooledConnection, error: Exception) -> None:
         """After an error: a connection is kept if it had no part in it."""
         if is_harmless(error):
             self.pool.give(link)

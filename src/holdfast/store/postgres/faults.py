@@ -1,7 +1,7 @@
 """What PostgreSQL's errors mean to us. Foreign errors are translated here and nowhere else.
 
 again    the statement did not happen, and would now: another transaction came first (40001, 40P01), or has
-         made the row that we were about to make (23505); or what was decided on has changed (`Stale`)
+         made the row that we were about to make (23505); or what was decided on has changed (`StaleRead`)
 lost     the connection is gone, and with it the answer: whether a write happened is not known
 full     no room left
 passing  the database cannot serve us now: starting, stopping, out of connections, out of time
@@ -23,12 +23,12 @@ from holdfast.errors import InDoubt, StorageFull, StoreFault, StoreUnavailable
 Fault: TypeAlias = Literal["again", "lost", "full", "passing", "unknown"]
 
 
-class Stale(Exception):
+class StaleRead(Exception):
     """What was decided on has changed before it was written; nothing was written."""
 
 
 _AGAIN = (
-    Stale,
+    StaleRead,
     pg.SerializationError,
     pg.DeadlockDetectedError,
     pg.UniqueViolationError,
@@ -86,7 +86,7 @@ def is_damage(error: BaseException) -> bool:
 
 def is_harmless(error: BaseException) -> bool:
     """Whether the connection that this happened on is as good as before: the server has answered, and goes on."""
-    clean = (Stale, pg.SerializationError, pg.DeadlockDetectedError, pg.UniqueViolationError)
+    clean = (StaleRead, pg.SerializationError, pg.DeadlockDetectedError, pg.UniqueViolationError)
     return isinstance(error, clean) or (
         fault_of(error) is None and not isinstance(error, pg.PostgresError)
     )

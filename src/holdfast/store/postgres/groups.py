@@ -22,7 +22,7 @@ from asyncpg import PostgresError
 from msgspec import Struct
 
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.store.postgres.engine import Db, Engine
+from holdfast.store.postgres.engine import Db, PostgresEngine
 from holdfast.store.postgres.faults import fault_of
 
 A = TypeVar("A")
@@ -46,7 +46,7 @@ class _Asked(Struct, Generic[A, D]):
     done: Future[D | None]
 
 
-class Gathering(Generic[A, D]):
+class StatementGroup(Generic[A, D]):
     """A queue before one kind of statement.
 
     No two that have the same `key` go in one statement, and `at_once` statements are on their way at a time, at most.
@@ -54,7 +54,7 @@ class Gathering(Generic[A, D]):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: PostgresEngine,
         write: Write[A, D],
         *,
         key: Callable[[A], Hashable],

@@ -17,7 +17,7 @@ import asyncpg
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.ids import NodeId
 from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
-from holdfast.store.postgres.engine import Db, Engine
+from holdfast.store.postgres.engine import Db, PostgresEngine
 from holdfast.store.postgres.faults import translated
 from holdfast.store.postgres.queries import compiled
 
@@ -29,11 +29,15 @@ _NOTIFY = compiled(
 Wake = Callable[[], None]
 
 
-class Hints:
+class PostgresHints:
     """Sends hints, and passes on those that come. Closed by its store."""
 
     def __init__(
-        self, engine: Engine, *, listen: str | None, supervisor: TaskSupervisor | None = None
+        self,
+        engine: PostgresEngine,
+        *,
+        listen: str | None,
+        supervisor: TaskSupervisor | None = None,
     ) -> None:
         self._engine = engine
         self._supervisor = supervisor or TaskSupervisor()

@@ -10,18 +10,18 @@ from __future__ import annotations
 import asyncio
 from asyncio import AbstractEventLoop, Task
 
-from holdfast.store.postgres.engine import Engine
+from holdfast.store.postgres.engine import PostgresEngine
 
 
-class Visits:
+class LoopEngines:
     """An engine for each loop that calls: the one at home, or one that lives as long as its loop."""
 
-    def __init__(self, home: Engine) -> None:
+    def __init__(self, home: PostgresEngine) -> None:
         self._home = home
         self._home_loop = asyncio.get_running_loop()
-        self._guests: dict[AbstractEventLoop, tuple[Engine, Task[None]]] = {}
+        self._guests: dict[AbstractEventLoop, tuple[PostgresEngine, Task[None]]] = {}
 
-    def engine(self) -> Engine:
+    def engine(self) -> PostgresEngine:
         """The engine for the running loop."""
         loop = asyncio.get_running_loop()
         if loop is self._home_loop:
@@ -33,7 +33,7 @@ class Visits:
             known = self._guests[loop] = engine, loop.create_task(self._until_the_loop_ends(engine))
         return known[0]
 
-    async def _until_the_loop_ends(self, engine: Engine) -> None:
+    async def _until_the_loop_ends(self, engine: PostgresEngine) -> None:
         try:
             await asyncio.get_running_loop().create_future()
         finally:

@@ -14,7 +14,7 @@ from asyncpg import PostgresError
 from holdfast.errors import StoreUnusable
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.faults import fault_of
-from holdfast.store.postgres.queries import Query
+from holdfast.store.postgres.queries import PostgresQuery
 from holdfast.store.sql.dialects import POSTGRES
 from holdfast.store.sql.migrations import (
     SHARED,
@@ -28,7 +28,7 @@ from holdfast.store.sql.migrations import (
 LOCK = 0x484F4C44
 """'HOLD': what processes of ours that migrate wait for."""
 
-_STANDING = Query(
+_STANDING = PostgresQuery(
     name="standing",
     # From the tables themselves: what `to_regclass` knows may be older than the lock that we waited for.
     sql=(
@@ -39,12 +39,14 @@ _STANDING = Query(
     ),
     names=(),
 )
-_STEP = Query(name="step", sql="select coalesce(max(number), 0) from holdfast.migration", names=())
+_STEP = PostgresQuery(
+    name="step", sql="select coalesce(max(number), 0) from holdfast.migration", names=()
+)
 _BOOK = """
 create schema holdfast;
 create table holdfast.migration (number bigint primary key, name text not null, at timestamptz not null default now());
 """
-_APPLIED = Query(
+_APPLIED = PostgresQuery(
     name="applied",
     sql="insert into holdfast.migration (number, name) values ($1, $2)",
     names=("number", "name"),

@@ -18,9 +18,9 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from holdfast.errors import StoreClosed, StoreUnavailable, StoreUnusable
-from holdfast.store.postgres.address import Address
+from holdfast.store.postgres.address import DatabaseAddress
 from holdfast.store.postgres.faults import described, fault_of
-from holdfast.store.postgres.queries import Bound, Query, Row
+from holdfast.store.postgres.queries import Bound, PostgresQuery, Row
 
 SERVER_AT_LEAST = (13, 0)
 BACKOFF_FIRST_S = 0.05
@@ -38,7 +38,7 @@ _REFUSED = (
 """What no second try helps with."""
 
 
-class Link:
+class PooledConnection:
     """One connection, and the statements that were described on it."""
 
     def __init__(self, connection: asyncpg.Connection[asyncpg.Record], *, named: bool) -> None:
@@ -48,7 +48,9 @@ class Link:
         self._named = named
         self._statements: dict[str, asyncpg.prepared_stmt.PreparedStatement[asyncpg.Record]] = {}
 
-    async def fetch(self, query: Query, values: Sequence[Bound], *, timeout_s: float) -> list[Row]:
+    async def fetch(
+        self, query: PostgresQuery, values: Sequence[Bound], *, timeout_s: float
+    ) -> list[Row]:
         """Run a query: one round trip, and one more when this connection sees it first."""
         statement = self._statements.get(query.sql)
         if statement is None:
@@ -67,10 +69,10 @@ class Link:
         return not self.connection.is_closed() and not self.connection.is_in_transaction()
 
 
-Connect = Callable[[], Awaitable[Link]]
+Connect = Callable[[], Awaitable[PooledConnection]]
 
 
-async def connect(address: Address, *, timeout_s: float) -> Link:
+async def connect(address: DatabaseAddress, *, timeout_s: float) -> PooledConnection:
     """Make a connection. Raises StoreUnusable if trying again is useless, and PostgreSQL's error otherwise."""
     try:
         connection = await asyncpg.connect(
@@ -90,10 +92,10 @@ async def connect(address: Address, *, timeout_s: float) -> Link:
         raise StoreUnusable(
             f"{address.shown} is PostgreSQL {version.major}; {SERVER_AT_LEAST[0]} or later is needed"
         )
-    return Link(connection, named=not address.pgbouncer)
+    return PooledConnection(connection, named=not address.pgbouncer)
 
 
-def _settings(address: Address) -> dict[str, str]:
+def _settings(address: DatabaseAddress) -> dict[str, str]:
     """What the start-up message asks for. PgBouncer refuses what it does not know, so through one there is little:
     single statements hold no lock while they wait for us, and transactions say it for themselves."""
     if address.pgbouncer:
@@ -118,10 +120,10 @@ class Pool:
     def __init__(self, connect: Connect, *, size: int) -> None:
         self.connect = connect
         self._size = size
-        self._idle: list[Link] = []
-        self._links: set[Link] = set()
+        self._idle: list[PooledConnection] = []
+        self._links: set[PooledConnection] = set()
         self._making = 0
-        self._waiting: deque[Future[Link | None]] = deque()
+        self._waiting: deque[Future[PooledConnection | None]] = deque()
         self._failures = 0
         self._closed = False
         self.dropped = 0
@@ -135,7 +137,7 @@ class Pool:
         """How many wait for a connection."""
         return len(self._waiting)
 
-    async def take(self, *, until: float) -> Link:
+    async def take(self, *, until: float) -> PooledConnection:
         """A connection, before the loop's clock says `until`. Raises StoreUnavailable, StoreUnusable or StoreClosed."""
         while True:
             self._demand_open()
@@ -149,7 +151,7 @@ class Pool:
             if link is not None:
                 return link
 
-    def give(self, link: Link) -> None:
+    def give(self, link: PooledConnection) -> None:
         """Take back a connection that is as good as new."""
         if self._closed or not link.usable:
             self.drop(link)
@@ -161,7 +163,7 @@ class Pool:
                 return
         self._idle.append(link)
 
-    def drop(self, link: Link) -> None:
+    def drop(self, link: PooledConnection) -> None:
         """Throw away a connection. What runs on it may still happen, or have happened."""
         self.dropped += 1
         self._links.discard(link)
@@ -187,7 +189,7 @@ class Pool:
         if self._closed:
             raise StoreClosed("this store was closed; open another one")
 
-    def _take_idle(self) -> Link | None:
+    def _take_idle(self) -> PooledConnection | None:
         while self._idle:
             link = self._idle.pop()
             if link.usable:
@@ -195,7 +197,7 @@ class Pool:
             self.drop(link)
         return None
 
-    async def _make(self, *, until: float) -> Link | None:
+    async def _make(self, *, until: float) -> PooledConnection | None:
         """A new connection; None if it failed and there is time for another try."""
         loop = asyncio.get_running_loop()
         self._making += 1
@@ -223,9 +225,9 @@ class Pool:
             self._demand_open()
         return link
 
-    async def _wait(self, *, until: float) -> Link | None:
+    async def _wait(self, *, until: float) -> PooledConnection | None:
         """A connection that somebody gives back; None if one may be made now."""
-        waiter: Future[Link | None] = asyncio.get_running_loop().create_future()
+        waiter: Future[PooledConnection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:
             async with asyncio.timeout_at(until):

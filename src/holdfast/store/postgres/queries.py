@@ -30,7 +30,7 @@ NOW = POSTGRES.spellings["now"]
 _NAME = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 
 
-class Query(Value):
+class PostgresQuery(Value):
     """A statement with numbered parameters, and their names in that order."""
 
     name: str
@@ -41,7 +41,7 @@ class Query(Value):
         return tuple([bindings[name] for name in self.names])
 
 
-def compiled(name: str, text: str) -> Query:
+def compiled(name: str, text: str) -> PostgresQuery:
     """A named query as PostgreSQL takes it: the time spelled out, `:names` as `$1`, `$2` and so on."""
     names: list[str] = []
 
@@ -51,4 +51,4 @@ def compiled(name: str, text: str) -> Query:
         return f"${names.index(found[1]) + 1}"
 
     sql = _NAME.sub(numbered, text.replace("{now}", NOW))
-    return Query(name=name, sql=sql, names=tuple(names))
+    return PostgresQuery(name=name, sql=sql, names=tuple(names))

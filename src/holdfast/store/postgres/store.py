@@ -15,13 +15,13 @@ from holdfast.ids import NodeId, Tenant, TurnId
 from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.store import outcomes
 from holdfast.store.operations import nodes
-from holdfast.store.operations.signals import Said
+from holdfast.store.operations.signals import SignalResult
 from holdfast.store.postgres.acknowledgements import Acknowledgements
-from holdfast.store.postgres.address import Address
-from holdfast.store.postgres.driver import STEPS, Driver
-from holdfast.store.postgres.engine import ONE_MOMENT, Clock, Db, Engine, database_clock
-from holdfast.store.postgres.hints import Hints
-from holdfast.store.postgres.loop_engines import Visits
+from holdfast.store.postgres.address import DatabaseAddress
+from holdfast.store.postgres.driver import STEPS, PostgresDriver
+from holdfast.store.postgres.engine import ONE_MOMENT, Clock, Db, PostgresEngine, database_clock
+from holdfast.store.postgres.hints import PostgresHints
+from holdfast.store.postgres.loop_engines import LoopEngines
 from holdfast.store.postgres.migration import load_migrations, migrate, step_of
 from holdfast.store.rows import NodeRow
 from holdfast.store.sql.migrations import Migrated, missing
@@ -39,7 +39,7 @@ class PostgresStore(Store):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: PostgresEngine,
         *,
         migrated: Migrated | None = None,
         listen: str | None = None,
@@ -48,15 +48,15 @@ class PostgresStore(Store):
         self.engine = engine
         self.migrated = migrated
         """What opening did to the tables."""
-        self.driver = Driver(engine)
+        self.driver = PostgresDriver(engine)
         self._acknowledgements = Acknowledgements()
-        self._visits = Visits(engine)
-        self._hints = Hints(engine, listen=listen, supervisor=supervisor)
+        self._visits = LoopEngines(engine)
+        self._hints = PostgresHints(engine, listen=listen, supervisor=supervisor)
 
     @classmethod
     async def open(
         cls,
-        address: Address,
+        address: DatabaseAddress,
         *,
         clock: Clock = database_clock,
         supervisor: TaskSupervisor | None = None,
@@ -66,7 +66,7 @@ class PostgresStore(Store):
         Raises StoreUnusable, with the way out, if the database cannot be one, and StoreUnavailable if it does
         not answer.
         """
-        engine = Engine.at(address, clock=clock)
+        engine = PostgresEngine.at(address, clock=clock)
         try:
             await engine.run(step_of)  # whether there is a database is not to take long
             migrated = await engine.run(
@@ -78,9 +78,9 @@ class PostgresStore(Store):
         return cls(engine, migrated=migrated, listen=address.listen, supervisor=supervisor)
 
     @classmethod
-    async def open_existing(cls, address: Address) -> PostgresStore:
+    async def open_existing(cls, address: DatabaseAddress) -> PostgresStore:
         """Open a store that is there, and up to date; nothing is made or migrated. Raises StoreUnusable."""
-        engine = Engine.at(address)
+        engine = PostgresEngine.at(address)
         try:
             step = await engine.run(step_of)
             newest = load_migrations()
@@ -141,7 +141,7 @@ class PostgresStore(Store):
 
     # signals
 
-    def _hint(self, said: Said) -> None:
+    def _hint(self, said: SignalResult) -> None:
         if said.holder is not None:
             self._hints.tell(said.holder)
 

@@ -22,9 +22,9 @@ from holdfast.core.history.conversation import Segment
 from holdfast.core.items import AssistantMessage, StoredItem, UserMessage, text_of
 from holdfast.ids import ItemId, SessionId
 from holdfast.store.decisions import Stretch, stretches
-from holdfast.store.outcomes import Match, Phrase, Piece, Query, SessionInfo
+from holdfast.store.outcomes import ExcerptPiece, Phrase, Query, SearchMatch, SessionInfo
 from holdfast.store.rows import SessionRow
-from holdfast.store.search.words import Folded, piece_ends, placed_words, words_in
+from holdfast.store.search.words import FoldedText, piece_ends, placed_words, words_in
 
 # ── queries ──────────────────────────────────────────────────────────────────────────────────
 
@@ -73,7 +73,7 @@ def text_seen(item: StoredItem) -> str:
     return ""
 
 
-class Sought:
+class ParsedQuery:
     """A query that is looked for in many places. Most of them do not have it, and are to cost nearly nothing."""
 
     def __init__(self, query: Query) -> None:
@@ -94,14 +94,14 @@ class Sought:
         lowered = body.lower()
         return not self._beyond_ascii and all(word in lowered for word in self._bytes)
 
-    def find(self, text: str) -> tuple[Piece, ...]:
+    def find(self, text: str) -> tuple[ExcerptPiece, ...]:
         """An excerpt of the text around what is sought; empty if it is not there."""
         looking = self._look(text)
         while True:
             try:
                 next(looking)
             except StopIteration as found:
-                excerpt: tuple[Piece, ...] = found.value
+                excerpt: tuple[ExcerptPiece, ...] = found.value
                 return excerpt
 
     def hits(self, items: Iterable[tuple[int, StoredItem]]) -> Iterator[Hit | None]:
@@ -115,12 +115,12 @@ class Sought:
                 if excerpt:
                     yield Hit(position=position, item=item.id, excerpt=excerpt)
 
-    def _look(self, text: str) -> Generator[None, None, tuple[Piece, ...]]:
+    def _look(self, text: str) -> Generator[None, None, tuple[ExcerptPiece, ...]]:
         """Look through a text piece by piece. What it costs grows with the text, and not with a phrase as well."""
         pieces: list[_Piece] = []
         start, missing = 0, self._words
         for end in piece_ends(text, chars=PIECE_CHARS):
-            folded = Folded(text[start:end])
+            folded = FoldedText(text[start:end])
             missing = tuple(filter(folded.lacks, missing))
             pieces.append(_Piece(folded=folded, start=start, end=end))
             start = end
@@ -158,7 +158,7 @@ PIECE_CHARS = 8 * 1024
 class _Piece(Struct, frozen=True):
     """A part of a text, with words that are whole."""
 
-    folded: Folded
+    folded: FoldedText
     start: int
     end: int
 
@@ -168,11 +168,11 @@ class Hit(Value):
 
     position: int
     item: ItemId
-    excerpt: tuple[Piece, ...]
+    excerpt: tuple[ExcerptPiece, ...]
 
-    def match(self, info: SessionInfo) -> Match:
+    def match(self, info: SessionInfo) -> SearchMatch:
         """The same as what was found of a session."""
-        return Match(info=info, excerpt=self.excerpt, item=self.item, position=self.position)
+        return SearchMatch(info=info, excerpt=self.excerpt, item=self.item, position=self.position)
 
 
 def _joined(words: Iterable[str]) -> str:
@@ -197,7 +197,7 @@ def _places(phrase: Phrase, joined: str) -> Iterator[int]:
 # ── narrowing down ───────────────────────────────────────────────────────────────────────────
 
 
-class Span(Value):
+class ItemSpan(Value):
     """Some positions of the items that lie in one session: from `start` to before `end`."""
 
     session_id: SessionId
@@ -205,12 +205,12 @@ class Span(Value):
     end: int
 
 
-class Narrowed:
+class NarrowedSearch:
     """What an index says about a query: which spans have the words, and what it does not know yet."""
 
-    def __init__(self, *, hits: Iterable[Span] = (), unknown: Iterable[Span] = ()) -> None:
+    def __init__(self, *, hits: Iterable[ItemSpan] = (), unknown: Iterable[ItemSpan] = ()) -> None:
         """`unknown` was committed since: each span ends with its session."""
-        self._spans: dict[SessionId, list[Span]] = {}
+        self._spans: dict[SessionId, list[ItemSpan]] = {}
         for each in (*hits, *unknown):
             self._spans.setdefault(each.session_id, []).append(each)
 
@@ -219,7 +219,7 @@ class Narrowed:
         """The sessions that have such spans. They, and the forks of them, may be found; no others."""
         return frozenset(self._spans)
 
-    def within(self, session_id: SessionId) -> Sequence[Span]:
+    def within(self, session_id: SessionId) -> Sequence[ItemSpan]:
         """The spans that lie in one session."""
         return self._spans.get(session_id, ())
 
@@ -236,21 +236,23 @@ def whole_of(session: SessionRow) -> tuple[Stretch, ...]:
 
 
 def spans_to_read(
-    session: SessionRow, narrowed: Narrowed | None, *, before: int | None = None
-) -> tuple[Span, ...]:
+    session: SessionRow, narrowed: NarrowedSearch | None, *, before: int | None = None
+) -> tuple[ItemSpan, ...]:
     """Where to look in this session and its past, the latest span first; everywhere if nothing is known.
 
     `before` is where an earlier page has come to.
     """
-    found: list[Span] = []
+    found: list[ItemSpan] = []
     for stretch in whole_of(session):
-        whole = Span(session_id=stretch.session_id, start=stretch.from_pos, end=stretch.upto_pos)
+        whole = ItemSpan(
+            session_id=stretch.session_id, start=stretch.from_pos, end=stretch.upto_pos
+        )
         wanted = (whole,) if narrowed is None else narrowed.within(whole.session_id)
         for each in wanted:
             start, end = max(each.start, whole.start), min(each.end, whole.end)
             end = end if before is None else min(end, before)
             if start < end:
-                found.append(Span(session_id=whole.session_id, start=start, end=end))
+                found.append(ItemSpan(session_id=whole.session_id, start=start, end=end))
     return tuple(sorted(set(found), key=lambda each: each.end, reverse=True))
 
 
@@ -260,7 +262,7 @@ BEFORE_CHARS, EXCERPT_CHARS = 40, 160
 """How much is shown before the first hit, and in all."""
 
 
-def _excerpt(text: str, query: Query, begun: int, ended: int) -> tuple[Piece, ...]:
+def _excerpt(text: str, query: Query, begun: int, ended: int) -> tuple[ExcerptPiece, ...]:
     """What to show of a text whose first hit is between these places."""
     near = next(piece_ends(text[ended:], chars=2 * EXCERPT_CHARS))
     words = tuple(placed_words(text[begun : ended + near]))
@@ -278,18 +280,21 @@ def _excerpt(text: str, query: Query, begun: int, ended: int) -> tuple[Piece, ..
         for phrase in query.phrases
         for hit in takewhile(lambda each: each[0] < end, hits_of(phrase))
     )
-    pieces: list[Piece] = []
+    pieces: list[ExcerptPiece] = []
     at = start
     for first, last in _merged(hits):
         first, last = max(first, at), min(last, end)
         if first < last:
-            pieces += (Piece(text=text[at:first]), Piece(text=text[first:last], hit=True))
+            pieces += (
+                ExcerptPiece(text=text[at:first]),
+                ExcerptPiece(text=text[first:last], hit=True),
+            )
             at = last
-    pieces.append(Piece(text=text[at:end]))
+    pieces.append(ExcerptPiece(text=text[at:end]))
     if start > 0:
-        pieces[0] = Piece(text=f"…{pieces[0].text}")
+        pieces[0] = ExcerptPiece(text=f"…{pieces[0].text}")
     if end < len(text):
-        pieces.append(Piece(text="…"))
+        pieces.append(ExcerptPiece(text="…"))
     return tuple(piece for piece in pieces if piece.text)
 
 

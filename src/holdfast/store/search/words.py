@@ -50,7 +50,7 @@ class Needed(Value):
     """Stands for the words of a text that has too many; it may have these."""
 
 
-class Folded:
+class FoldedText:
     """A text whose words are folded: what they are, and a quick no to most that they are not."""
 
     def __init__(self, text: str) -> None:
@@ -93,7 +93,7 @@ def piece_ends(text: str, *, chars: int) -> Iterator[int]:
 
 def words_in(text: str) -> list[str]:
     """The words of a text, folded, in order."""
-    return Folded(text).words()
+    return FoldedText(text).words()
 
 
 def placed_words(text: str) -> Iterator[Word]:

@@ -71,7 +71,7 @@ class WordIndex(Struct, frozen=True):
         return f"({self.both.join(words)}){self.either}{quote}{needed.anything}{quote}"
 
 
-class Dialect(Struct, frozen=True, kw_only=True):
+class SqlDialect(Struct, frozen=True, kw_only=True):
     """How a home spells what is written for all of them."""
 
     name: str
@@ -117,7 +117,7 @@ def _of_arrays(name: str, columns: list[tuple[str, str]]) -> str:
     return f"unnest({arrays}) with ordinality as {name} ({listed}, nth)"
 
 
-SQLITE = Dialect(
+SQLITE = SqlDialect(
     name="sqlite",
     schema="",
     typed=False,
@@ -146,7 +146,7 @@ SQLITE = Dialect(
     },
 )
 
-POSTGRES = Dialect(
+POSTGRES = SqlDialect(
     name="postgres",
     schema="holdfast.",
     typed=True,

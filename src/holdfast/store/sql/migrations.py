@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast.core.codec import Value
 from holdfast.errors import StoreUnusable
-from holdfast.store.sql.dialects import Dialect
+from holdfast.store.sql.dialects import SqlDialect
 
 
 class Migration(Value):
@@ -26,7 +26,7 @@ SHARED = Path(__file__).parent / "migrations"
 """The steps that are one text for every home."""
 
 
-def read_migrations(dialect: Dialect, *folders: Path) -> tuple[Migration, ...]:
+def read_migrations(dialect: SqlDialect, *folders: Path) -> tuple[Migration, ...]:
     """The numbered files, in order. Raises ValueError if a number is missing or taken twice."""
     files = (each for folder in folders for each in folder.glob("*.sql"))
     found = sorted((_parsed(each, dialect) for each in files), key=lambda each: each.number)
@@ -37,7 +37,7 @@ def read_migrations(dialect: Dialect, *folders: Path) -> tuple[Migration, ...]:
     return tuple(found)
 
 
-def _parsed(file: Path, dialect: Dialect) -> Migration:
+def _parsed(file: Path, dialect: SqlDialect) -> Migration:
     number, _, name = file.name.removesuffix(".sql").partition("_")
     return Migration(
         number=int(number), name=name, sql=dialect.step(file.read_text(encoding="utf-8"))

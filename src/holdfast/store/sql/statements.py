@@ -11,7 +11,18 @@ from string import ascii_lowercase
 from typing import Any
 
 from holdfast.store.sql.tables import SESSIONS, Column, Table
-from holdfast.store.steps import Field, Finder, Found, Given, Has, Last, Look, One, Part, Source
+from holdfast.store.steps import (
+    Field,
+    Finder,
+    FoundColumn,
+    GivenValue,
+    LastNumber,
+    Look,
+    One,
+    Part,
+    RowPresence,
+    Source,
+)
 
 
 def looking(
@@ -44,11 +55,11 @@ def _alias(look: Look[Any], part: str) -> str:
 def _single(part: Part, look: Look[Any], schema: str) -> str:
     where = f"from {schema}{part.table.name} x where {_conditions(part, look, alias='x')}"
     match part:
-        case Has():
+        case RowPresence():
             return f"exists (select 1 {where})"
         case Field(column=column):
             return f"(select x.{part.table.by_name[column].quoted} {where})"
-        case Last(column=column):
+        case LastNumber(column=column):
             return f"(select max(x.{part.table.by_name[column].quoted}) {where})"
         case _:
             raise AssertionError(part)
@@ -68,9 +79,9 @@ def _sourced(sources: tuple[Source, ...], look: Look[Any]) -> str:
 
 def _spelled(source: Source, look: Look[Any] | None = None) -> str:
     match source:
-        case Given(name=name):
+        case GivenValue(name=name):
             return f":{name}"
-        case Found(part=part, column=column):
+        case FoundColumn(part=part, column=column):
             assert look is not None
             return f"{_alias(look, part)}.{look.parts[part].table.by_name[column].quoted}"
         case None:

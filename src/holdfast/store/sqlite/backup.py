@@ -33,7 +33,7 @@ OnProgress = Callable[[int, int], None]
 """Is told how many pages are copied, and of how many."""
 
 
-class Copied(Value):
+class FinishedBackup(Value):
     """A finished backup."""
 
     path: Path
@@ -41,7 +41,7 @@ class Copied(Value):
     bytes: int
 
 
-def back_up(source: Path, target: Path, *, progress: OnProgress | None = None) -> Copied:
+def back_up(source: Path, target: Path, *, progress: OnProgress | None = None) -> FinishedBackup:
     """Copy the store at `source` into a new file. Blocks until it is durable: give it a thread.
 
     Raises StoreUnusable if `source` is no store or `target` exists or cannot be written, StorageFull if there is
@@ -60,7 +60,7 @@ def back_up(source: Path, target: Path, *, progress: OnProgress | None = None) -
             _sync(copy)
             _publish(copy, target)
             _sync(target.parent)
-            return Copied(path=target, pages=pages, bytes=target.stat().st_size)
+            return FinishedBackup(path=target, pages=pages, bytes=target.stat().st_size)
 
 
 def _copy(source: Path, copy: Path, progress: OnProgress) -> int:

@@ -25,22 +25,22 @@ from holdfast.store.sql.tables import CHUNKS, R, Table
 from holdfast.store.sqlite.faults import described
 from holdfast.store.sqlite.faults import is_damage as is_page_damage
 from holdfast.store.steps import (
-    Asking,
+    AskStep,
     Change,
     Delete,
     Finder,
-    Finding,
+    FindStep,
     Holder,
     Insert,
     Look,
-    Looking,
+    LookStep,
     Moment,
     One,
     Operation,
     Put,
     Question,
     Update,
-    Writing,
+    WriteStep,
 )
 from holdfast.store.verification.damage import damage_of, is_damage
 
@@ -79,7 +79,7 @@ def _bound_by(sql: str) -> _Given:
     return lambda given: tuple([given[each] for each in names])
 
 
-class Driver:
+class SqliteDriver:
     """Takes the steps of operations; knows every statement that it has needed."""
 
     def __init__(self) -> None:
@@ -102,14 +102,14 @@ class Driver:
             step = next(operation)
             while True:
                 try:
-                    if type(step) is Looking:
+                    if type(step) is LookStep:
                         came = self._look(db, step, now_ms, is_held)
-                    elif type(step) is Writing:
+                    elif type(step) is WriteStep:
                         self._write(db, step.changes, now_ms)
                         came = now_ms
-                    elif type(step) is Finding:
+                    elif type(step) is FindStep:
                         came = self._find(db, step)
-                    elif type(step) is Asking:
+                    elif type(step) is AskStep:
                         came = self._ask(db, step, now_ms)
                     else:
                         time.sleep(BREATH_S)
@@ -118,7 +118,7 @@ class Driver:
                     in_pages = is_page_damage(error)
                     if not is_damage(step, error, in_pages=in_pages):
                         raise
-                    if type(step) is Writing:
+                    if type(step) is WriteStep:
                         raise damage_of(
                             step, error, in_pages=in_pages, why=described(error)
                         ) from error
@@ -133,7 +133,7 @@ class Driver:
 
     # reading
 
-    def _look(self, db: Connection, step: Looking, now_ms: int, is_held: IsHeld) -> Value:
+    def _look(self, db: Connection, step: LookStep, now_ms: int, is_held: IsHeld) -> Value:
         look = step.look
         read = self._looks.get(look)
         if read is None:
@@ -173,7 +173,7 @@ class Driver:
         sql = looking(look)
         return sql, _bound_by(sql), tuple(parts)
 
-    def _find(self, db: Connection, step: Finding) -> tuple[Value, ...]:
+    def _find(self, db: Connection, step: FindStep) -> tuple[Value, ...]:
         finder, given = step.finder, step.given
         shape = (finder, step.above is not None, step.upto is not None, step.limit is not None)
         known = self._finders.get(shape)
@@ -186,7 +186,7 @@ class Driver:
         # All of them, before one is made: a row that cannot be read leaves no cursor open.
         return tuple(map(made, db.execute(sql, bound(given)).fetchall()))
 
-    def _ask(self, db: Connection, step: Asking, now_ms: int) -> tuple[Value, ...]:
+    def _ask(self, db: Connection, step: AskStep, now_ms: int) -> tuple[Value, ...]:
         question = step.question
         known = self._questions.get(question)
         if known is None:
@@ -288,5 +288,5 @@ def _by_key(table: Table[Any], size: int) -> str:
 BREATH_S = 0.0005
 """Long enough for a thread that waits for its turn to get it; a hundredth of what a piece of text takes would not be."""
 
-DRIVER = Driver()
+DRIVER = SqliteDriver()
 """What one connection has needed, another one needs as well."""

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.ids import NodeId
-from holdfast.store.operations.signals import Said
+from holdfast.store.operations.signals import SignalResult
 from holdfast.store.rows import NodeRow
 from holdfast.store.sql.migrations import Migrated
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.locks import Liveness
 from holdfast.store.sqlite.store import SqliteStore, wall_clock_ms
 
@@ -35,13 +35,13 @@ class HintingStore(SqliteStore):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: SqliteEngine,
         *,
         now_ms: Callable[[], int] = wall_clock_ms,
         migrated: Migrated | None = None,
     ) -> None:
         super().__init__(engine, now_ms=now_ms, migrated=migrated)
-        self._hints = Hints(engine.path, engine.liveness)
+        self._hints = SqliteHints(engine.path, engine.liveness)
         self._slots: dict[NodeId, int] = {}
 
     async def renew(self, node: NodeId, *, ttl_ms: int) -> NodeRow:
@@ -49,7 +49,7 @@ class HintingStore(SqliteStore):
         self._slots[node] = row.slot
         return row
 
-    def _hint(self, said: Said) -> None:
+    def _hint(self, said: SignalResult) -> None:
         if said.slot is not None:
             self._hints.tell(said.slot)
 
@@ -62,7 +62,7 @@ class HintingStore(SqliteStore):
         await super().close()
 
 
-class Hints:
+class SqliteHints:
     """Sends hints, and passes on those that come. Closed by its store."""
 
     def __init__(self, path: Path, liveness: Liveness) -> None:

@@ -17,14 +17,14 @@ import apsw
 from apsw import Connection
 
 from holdfast.store.operations.inspection import stray
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.faults import described, is_damage
 from holdfast.store.sqlite.migration import load_migrations, migrate
 from holdfast.store.sqlite.survey import damaged_pages
 from holdfast.store.verification.findings import USELESS_TO_GO_ON, Finding, Progress, Report
 
 
-async def inspect(engine: Engine) -> AsyncIterator[Report]:
+async def inspect(engine: SqliteEngine) -> AsyncIterator[Report]:
     """Check the file and its tables, in short reads."""
     broken = False
     for finding in await engine.read(_schema):
@@ -41,7 +41,7 @@ async def inspect(engine: Engine) -> AsyncIterator[Report]:
         yield Progress(what="tables", done=done, of=len(tables))
 
 
-async def _pages(engine: Engine) -> AsyncIterator[Report]:
+async def _pages(engine: SqliteEngine) -> AsyncIterator[Report]:
     """Every page of the file, also those that no table has."""
     done, more = 0, True
     while more:

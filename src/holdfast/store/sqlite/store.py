@@ -23,7 +23,7 @@ from holdfast.store.rows import NodeRow
 from holdfast.store.sql.migrations import Migrated, missing
 from holdfast.store.sqlite import inspection
 from holdfast.store.sqlite.driver import DRIVER
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.migration import load_migrations, migrate, step_of
 from holdfast.store.sqlite.survey import survey
 from holdfast.store.steps import Start
@@ -42,7 +42,7 @@ class SqliteStore(Store):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: SqliteEngine,
         *,
         now_ms: Callable[[], int] = wall_clock_ms,
         migrated: Migrated | None = None,
@@ -58,7 +58,7 @@ class SqliteStore(Store):
         path: str | Path,
         *,
         now_ms: Callable[[], int] = wall_clock_ms,
-        engine: Callable[[str | Path], Engine] = Engine.open,
+        engine: Callable[[str | Path], SqliteEngine] = SqliteEngine.open,
     ) -> Self:
         """Open a store, make it if there is none, and bring its tables up to date.
 

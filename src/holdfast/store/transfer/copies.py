@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from holdfast.core.codec import Value
 from holdfast.errors import ImportConflict, StoreDamaged
 from holdfast.ids import GrantId, KeyId, Tenant
-from holdfast.store.outcomes import Refused
+from holdfast.store.outcomes import RestoreRefused
 from holdfast.store.rows import MemoryRow
 from holdfast.store.store import Store
 from holdfast.store.transfer import exports
@@ -23,7 +23,7 @@ PAGE = 500
 """Memories, or keys, in one step."""
 
 
-class Copied(Value):
+class CopyProgress(Value):
     """How far a copy has come, and what was new to the target."""
 
     tenant: Tenant
@@ -41,7 +41,7 @@ class NotCopied(Value):
     why: str
 
 
-async def copy(source: Store, target: Store) -> AsyncIterator[Copied | NotCopied]:
+async def copy(source: Store, target: Store) -> AsyncIterator[CopyProgress | NotCopied]:
     """Copy everything that lasts. Raises ImportConflict where something else is in the way."""
     everyone = {
         tenant: await exports.session_ids(source, tenant) for tenant in await source.tenants()
@@ -65,10 +65,12 @@ async def copy(source: Store, target: Store) -> AsyncIterator[Copied | NotCopied
                 yield NotCopied(tenant=tenant, what=dump.session_id, why=dump.why)
                 continue
             outcome = await target.restore(tenant, dump)
-            if isinstance(outcome, Refused):
+            if isinstance(outcome, RestoreRefused):
                 raise ImportConflict(dump.session.id, outcome.why)
             done, fresh = done + 1, fresh + outcome.fresh
-            yield Copied(tenant=tenant, done=done, of=max(done, of), fresh=fresh, memories=memories)
+            yield CopyProgress(
+                tenant=tenant, done=done, of=max(done, of), fresh=fresh, memories=memories
+            )
 
 
 async def _copy_api_keys(source: Store, target: Store) -> None:

@@ -53,7 +53,7 @@ Fields: TypeAlias = dict[str, object]
 """A line as JSON has it. It does not leave this module."""
 
 
-class Piece(Value):
+class BlobPiece(Value):
     """Some bytes of a blob, from `at` on."""
 
     digest: str
@@ -61,7 +61,7 @@ class Piece(Value):
     data: bytes
 
 
-class End(Value):
+class BlockEnd(Value):
     """The end of a block."""
 
     id: SessionId
@@ -69,7 +69,7 @@ class End(Value):
     sha256: str
 
 
-class Last(Value):
+class FileEnd(Value):
     """The end of a file."""
 
     sessions: int
@@ -86,9 +86,9 @@ Row: TypeAlias = (
     | AnnotationRow
     | JournalRow
     | IdempotencyRow
-    | Piece
+    | BlobPiece
 )
-Line: TypeAlias = Row | End | Last
+Line: TypeAlias = Row | BlockEnd | FileEnd
 
 _KINDS: dict[type[Line], str] = {
     SessionRow: "session",
@@ -99,9 +99,9 @@ _KINDS: dict[type[Line], str] = {
     AnnotationRow: "annotation",
     JournalRow: "journal",
     IdempotencyRow: "idempotency",
-    Piece: "blob",
-    End: "end",
-    Last: "last",
+    BlobPiece: "blob",
+    BlockEnd: "end",
+    FileEnd: "last",
 }
 _TYPES = {name: kind for kind, name in _KINDS.items()}
 _DECODERS: dict[str, Decoder[Line]] = {name: Decoder(kind) for name, kind in _TYPES.items()}
@@ -136,7 +136,7 @@ PLACES: dict[type[Row], tuple[str, Callable[[Any], tuple[str | int, ...]]]] = {
 ORDER = tuple(name for name, _ in PLACES.values())
 
 
-class Unfit(ValueError):
+class UnfitLine(ValueError):
     """A line that is none of ours, and why."""
 
 
@@ -151,7 +151,7 @@ def block_of(dump: SessionDump) -> Iterator[bytes]:
         digest.update(line)
         count += 1
         yield line
-    yield to_line(End(id=dump.session.id, lines=count, sha256=digest.hexdigest()))
+    yield to_line(BlockEnd(id=dump.session.id, lines=count, sha256=digest.hexdigest()))
 
 
 def rows_of(dump: SessionDump) -> Iterator[Row]:
@@ -161,7 +161,7 @@ def rows_of(dump: SessionDump) -> Iterator[Row]:
         yield from getattr(dump, name)
     for digest, data in dump.blobs:
         for at in range(0, max(1, len(data)), BLOB_PIECE_BYTES):
-            yield Piece(digest=digest, at=at, data=data[at : at + BLOB_PIECE_BYTES])
+            yield BlobPiece(digest=digest, at=at, data=data[at : at + BLOB_PIECE_BYTES])
 
 
 def to_line(row: Line) -> bytes:
@@ -194,10 +194,10 @@ def check_header(line: bytes) -> tuple[int, int]:
     """The version of a file. Raises Unfit if it is no export, or one that this version cannot read."""
     numbers = re.fullmatch(re.escape(_HEADER).replace(b"%d", rb"(\d{1,6})"), line)
     if numbers is None:
-        raise Unfit("this is no export of sessions: it does not begin as one")
+        raise UnfitLine("this is no export of sessions: it does not begin as one")
     major, minor = map(int, numbers.groups())
     if major != VERSION[0]:
-        raise Unfit(
+        raise UnfitLine(
             f"its format is {major}.{minor}, and this Holdfast reads {VERSION[0]}; use one that does"
         )
     return major, minor
@@ -212,20 +212,20 @@ def from_line(line: bytes, *, tenant: Tenant, session_id: SessionId | None) -> L
         fields = msgspec.json.decode(line, type=dict[str, object])
         row = _row(fields, tenant=tenant, session_id=session_id)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise Unfit(str(error)) from error
+        raise UnfitLine(str(error)) from error
     if to_line(row) != line:
-        raise Unfit("it has a field or a form that this version does not write")
+        raise UnfitLine("it has a field or a form that this version does not write")
     return row
 
 
 def _row(fields: Fields, *, tenant: Tenant, session_id: SessionId | None) -> Line:
     name = fields.pop("type", None)
     if not isinstance(name, str) or name not in _TYPES:
-        raise Unfit(f"there is no line of type {str(name)[:40]!r}")
+        raise UnfitLine(f"there is no line of type {str(name)[:40]!r}")
     if not _fits(fields):
-        raise Unfit("it has a number that no store can hold")
+        raise UnfitLine("it has a number that no store can hold")
     if fields.keys() & _IMPLIED:
-        raise Unfit("whose a line is does not stand in it")
+        raise UnfitLine("whose a line is does not stand in it")
     kind = _TYPES[name]
     text = _TEXTS.get(name)
     if text is not None:

@@ -62,7 +62,7 @@ async def export(
             tuple[bytes, ...], export_lines.block_of(import_checks.portable(dump))
         )
         yield Exported(session_id=dump.session.id, lines=block, done=done, of=max(done, len(ids)))
-    yield export_lines.to_line(export_lines.Last(sessions=done, left_out=tuple(left_out)))
+    yield export_lines.to_line(export_lines.FileEnd(sessions=done, left_out=tuple(left_out)))
 
 
 async def session_ids(store: Store, tenant: Tenant) -> tuple[SessionId, ...]:

@@ -19,7 +19,7 @@ from holdfast.core.history.conversation import Segment
 from holdfast.core.identity import portable_key
 from holdfast.core.items import Audio, Blob, File, Image, StoredItem, item_decoder, path_text
 from holdfast.ids import Tenant, TurnId, Version
-from holdfast.store.outcomes import Refused, SessionDump
+from holdfast.store.outcomes import RestoreRefused, SessionDump
 from holdfast.store.row_changes import at_rest, has_ended
 from holdfast.store.rows import (
     AnnotationRow,
@@ -49,11 +49,11 @@ def digest_of(data: bytes) -> str:
     return f"sha256:{sha256(data).hexdigest()}"
 
 
-def taken(kind: str, name: str) -> Refused:
+def taken(kind: str, name: str) -> RestoreRefused:
     """Something of this name is here already, and is another one."""
     what = "a different session" if kind == "session" else f"the {kind}"
     held = "is there already" if kind == "session" else "belongs to another session here"
-    return Refused(why=f"{what} '{name}' {held}", conflict=True)
+    return RestoreRefused(why=f"{what} '{name}' {held}", conflict=True)
 
 
 def blobs_named(item: StoredItem) -> Iterator[str]:

@@ -42,7 +42,7 @@ from holdfast.store.verification.session_audit import audit
 OnConflict: TypeAlias = Literal["stop", "skip"]
 
 
-class Imported(Value):
+class ImportedSession(Value):
     """A session of the file, and what became of it."""
 
     session_id: SessionId
@@ -63,9 +63,9 @@ async def take_in(
     *,
     on_conflict: OnConflict = "stop",
     damaged: bool = False,
-) -> AsyncIterator[Imported]:
+) -> AsyncIterator[ImportedSession]:
     """Import the sessions of a file, given as its lines. Raises InvalidExport or ImportConflict."""
-    reader, rest = Reader(tenant), iter(file)
+    reader, rest = ImportReader(tenant), iter(file)
     skipped: set[SessionId] = set()
     # A session can have many lines. They are read in a thread, so that others have their turns meanwhile.
     while (found := await asyncio.to_thread(reader.next_session, rest)) is not None:
@@ -80,7 +80,9 @@ async def take_in(
                 how: Literal["fresh", "same"] = "fresh" if outcome.fresh else "same"
                 dropped = permissions_in(dump)
                 dropped += approvals_in(dump) if outcome.fresh else ()
-                yield Imported(session_id=session_id, how=how, line=reader.line, dropped=dropped)
+                yield ImportedSession(
+                    session_id=session_id, how=how, line=reader.line, dropped=dropped
+                )
                 continue
             if not outcome.conflict:
                 raise InvalidExport(begun, outcome.why, sessions=before)
@@ -88,7 +90,7 @@ async def take_in(
                 raise ImportConflict(session_id, outcome.why)
             why = outcome.why
         skipped.add(session_id)
-        yield Imported(session_id=session_id, how="skipped", why=why, line=reader.line)
+        yield ImportedSession(session_id=session_id, how="skipped", why=why, line=reader.line)
 
 
 def permissions_in(dump: SessionDump) -> tuple[str, ...]:
@@ -138,7 +140,7 @@ async def _demand_sound(store: Store, dump: SessionDump, *, line: int, before: i
 # ── putting sessions together ────────────────────────────────────────────────────────────────
 
 
-class Reader:
+class ImportReader:
     """Makes sessions of lines. Knows nothing of files or stores."""
 
     def __init__(self, tenant: Tenant) -> None:
@@ -174,7 +176,7 @@ class Reader:
             raise self._refused("the file is cut off in the middle of this line")
         try:
             return self._read(line)
-        except export_lines.Unfit as error:
+        except export_lines.UnfitLine as error:
             raise self._refused(str(error)) from error
 
     def close(self) -> None:
@@ -192,39 +194,39 @@ class Reader:
         own = self._block.session.id if self._block else None
         row = export_lines.from_line(line, tenant=self._tenant, session_id=own)
         match row:
-            case export_lines.Last():
+            case export_lines.FileEnd():
                 self._finish(row)
-            case export_lines.End():
+            case export_lines.BlockEnd():
                 return self._complete(row)
             case SessionRow():
                 self._begin(row, line)
             case _ if self._block is None:
-                raise export_lines.Unfit("it belongs to a session, and none has begun")
+                raise export_lines.UnfitLine("it belongs to a session, and none has begun")
             case _:
                 self._block.add(row, line)
         return None
 
     def _begin(self, row: SessionRow, line: bytes) -> None:
         if self._block is not None:
-            raise export_lines.Unfit(
+            raise export_lines.UnfitLine(
                 f"another session begins, and {self._block.session.id} has no end"
             )
         self._block = Block(row, line)
         self.begun_at = self.line
 
-    def _complete(self, end: export_lines.End) -> SessionDump:
+    def _complete(self, end: export_lines.BlockEnd) -> SessionDump:
         block, self._block = self._block, None
         if block is None or block.session.id != end.id:
-            raise export_lines.Unfit(f"{end.id} ends, and has not begun")
+            raise export_lines.UnfitLine(f"{end.id} ends, and has not begun")
         dump = block.complete(end)
         self.sessions += 1
         return dump
 
-    def _finish(self, last: export_lines.Last) -> None:
+    def _finish(self, last: export_lines.FileEnd) -> None:
         if self._block is not None:
-            raise export_lines.Unfit(f"the file ends, and {self._block.session.id} does not")
+            raise export_lines.UnfitLine(f"the file ends, and {self._block.session.id} does not")
         if last.sessions != self.sessions:
-            raise export_lines.Unfit(
+            raise export_lines.UnfitLine(
                 f"the file has {self.sessions} sessions, and {last.sessions} went out"
             )
         self._ended = True
@@ -253,35 +255,37 @@ class Block:
         self._bytes += len(line)
         if self._bytes > limits.import_session_bytes_max:
             bound = limits.import_session_bytes_max
-            raise export_lines.Unfit(f"{self.session.id} is larger than {bound} bytes")
+            raise export_lines.UnfitLine(f"{self.session.id} is larger than {bound} bytes")
         self._digest.update(line)
         place = self._add(row)
         if place <= self._place:
-            raise export_lines.Unfit(
+            raise export_lines.UnfitLine(
                 "it is not in its place: lines are sorted, and each is there once"
             )
         self._place = place
 
     def _add(self, row: export_lines.Row) -> tuple[int, tuple[str | int, ...]]:
         """Keep a row; where it belongs in its block."""
-        if isinstance(row, export_lines.Piece):
+        if isinstance(row, export_lines.BlobPiece):
             self._add_piece(row)
             return len(export_lines.ORDER), (row.digest, row.at)
         name, by = export_lines.PLACES[type(row)]
         self._rows[name].append(row)
         return export_lines.ORDER.index(name), by(row)
 
-    def _add_piece(self, piece: export_lines.Piece) -> None:
+    def _add_piece(self, piece: export_lines.BlobPiece) -> None:
         held = self._blobs.setdefault(piece.digest, bytearray())
         whole_before = piece.at == len(held) and piece.at % export_lines.BLOB_PIECE_BYTES == 0
         if not whole_before or len(piece.data) > export_lines.BLOB_PIECE_BYTES:
-            raise export_lines.Unfit("it is not the next piece of its blob")
+            raise export_lines.UnfitLine("it is not the next piece of its blob")
         held += piece.data
 
-    def complete(self, end: export_lines.End) -> SessionDump:
+    def complete(self, end: export_lines.BlockEnd) -> SessionDump:
         """The session. Raises Unfit if it is not what went out."""
         if (end.lines, end.sha256) != (self._lines, self._digest.hexdigest()):
-            raise export_lines.Unfit(f"the lines of {self.session.id} are not those that went out")
+            raise export_lines.UnfitLine(
+                f"the lines of {self.session.id} are not those that went out"
+            )
         rows: dict[str, Any] = {name: tuple(rows) for name, rows in self._rows.items()}
         blobs = tuple((digest, bytes(data)) for digest, data in self._blobs.items())
         return SessionDump(session=self.session, blobs=blobs, **rows)

@@ -16,15 +16,15 @@ from holdfast.core.codec import DAMAGE
 from holdfast.errors import SessionDamaged, StoreDamaged
 from holdfast.observe.events import warn
 from holdfast.store.steps import (
-    Asking,
+    AskStep,
     Change,
-    Finding,
+    FindStep,
     Insert,
-    Looking,
-    Pausing,
+    LookStep,
+    PauseStep,
     Put,
     Step,
-    Writing,
+    WriteStep,
 )
 
 _UNMADE = (*DAMAGE, ValueError, TypeError)
@@ -40,7 +40,7 @@ _CONVERSATION = ("session_id", "turn_id", "key", "id")
 def is_damage(step: Step, error: Exception, *, in_pages: bool) -> bool:
     """Whether an error of a step means that something stored cannot be read. `in_pages`: the database itself says that it
     cannot read what it has written."""
-    is_read = isinstance(step, Looking | Finding | Asking)
+    is_read = isinstance(step, LookStep | FindStep | AskStep)
     is_unmade = isinstance(error, _UNMADE) and not isinstance(error, UnicodeEncodeError)
     return in_pages or (is_read and is_unmade)
 
@@ -60,11 +60,11 @@ def damage_of(step: Step, error: Exception, *, in_pages: bool, why: str) -> Stor
 def _named(step: Step) -> str | None:
     """The conversation that a step is about, by the first name of it that is given, or that it would write on."""
     match step:
-        case Looking(given=given) | Finding(given=given) | Asking(given=given):
+        case LookStep(given=given) | FindStep(given=given) | AskStep(given=given):
             return next((str(given[each]) for each in _CONVERSATION if given.get(each)), None)
-        case Writing(on=(session, *_)):
+        case WriteStep(on=(session, *_)):
             return str(session.id)
-        case Writing(changes=changes):
+        case WriteStep(changes=changes):
             return next(_written(changes), None)
         case _:
             return None
@@ -78,13 +78,13 @@ def _written(changes: Iterable[Change]) -> Iterator[str]:
 
 def _subject(step: Step) -> str:
     match step:
-        case Writing() | Pausing():
+        case WriteStep() | PauseStep():
             return "a page that is written"
-        case Looking(look=look):
+        case LookStep(look=look):
             return f"what {look.kind.__name__} are read from"
-        case Finding(finder=finder):
+        case FindStep(finder=finder):
             return f"the table {finder.table.name}"
-        case Asking(question=question):
+        case AskStep(question=question):
             return f"what '{question.name}' is read from"
 
 

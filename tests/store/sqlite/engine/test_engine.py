@@ -17,7 +17,7 @@ from holdfast.errors import StoreClosed, StorePoisoned, StoreUnavailable
 from holdfast.store.sqlite.connection import identity
 from holdfast.store.sqlite.engine import engine as engine_module
 from holdfast.store.sqlite.engine import writer
-from holdfast.store.sqlite.engine.engine import Engine
+from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.engine.writer import Bounds
 from tests.store.sqlite.conftest import OpenEngine
 from tests.store.sqlite.disk import Disk
@@ -29,7 +29,9 @@ PATIENT = Bounds(batch_s=3600)
 
 
 @asynccontextmanager
-async def busy(engine: Engine, timeout_s: float | None = None) -> AsyncIterator[asyncio.Task[None]]:
+async def busy(
+    engine: SqliteEngine, timeout_s: float | None = None
+) -> AsyncIterator[asyncio.Task[None]]:
     """The writer is in the middle of a job until the block is left."""
     inside, go_on = threading.Event(), threading.Event()
 
@@ -47,19 +49,19 @@ async def busy(engine: Engine, timeout_s: float | None = None) -> AsyncIterator[
         await asyncio.gather(held, return_exceptions=True)
 
 
-async def begin(engine: Engine, text: str, timeout_s: float = 10) -> asyncio.Task[int]:
+async def begin(engine: SqliteEngine, text: str, timeout_s: float = 10) -> asyncio.Task[int]:
     """A write that has been handed in."""
     task = asyncio.create_task(engine.write(add(text), timeout_s=timeout_s))
     await asyncio.sleep(0)
     return task
 
 
-async def test_a_write_returns_the_functions_value_and_can_be_read(engine: Engine) -> None:
+async def test_a_write_returns_the_functions_value_and_can_be_read(engine: SqliteEngine) -> None:
     assert await engine.write(add("a")) == 1
     assert await engine.read(texts) == ["a"]
 
 
-async def test_what_a_function_raises_comes_back_and_leaves_nothing(engine: Engine) -> None:
+async def test_what_a_function_raises_comes_back_and_leaves_nothing(engine: SqliteEngine) -> None:
     def work(connection: Connection) -> None:
         add("a")(connection)
         raise LookupError("mine")
@@ -71,7 +73,9 @@ async def test_what_a_function_raises_comes_back_and_leaves_nothing(engine: Engi
     assert await engine.read(texts) == []
 
 
-async def test_what_was_written_is_there_after_opening_again(path: Path, engine: Engine) -> None:
+async def test_what_was_written_is_there_after_opening_again(
+    path: Path, engine: SqliteEngine
+) -> None:
     await engine.write(add("a"))
     await engine.close()
     assert not path.with_name("store.db-wal").exists()
@@ -113,13 +117,13 @@ async def test_what_goes_along_costs_no_sync_of_its_own(
     assert disk.events.count("sync") == 1
 
 
-async def test_what_finds_no_company_goes_alone(engine: Engine) -> None:
+async def test_what_finds_no_company_goes_alone(engine: SqliteEngine) -> None:
     assert await engine.write_along(add("a")) == 1
     assert await engine.read(texts) == ["a"]
 
 
 async def test_closing_writes_what_waits_for_company(
-    path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    path: Path, engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "COMPANY_S", 3600.0)
     along = asyncio.create_task(engine.write_along(add("a")))
@@ -175,7 +179,7 @@ async def test_one_wake_up_tells_all_callers_of_a_batch(
     assert calls == 1
 
 
-async def test_a_write_that_is_not_begun_in_time_never_runs(engine: Engine) -> None:
+async def test_a_write_that_is_not_begun_in_time_never_runs(engine: SqliteEngine) -> None:
     async with busy(engine):
         task = await begin(engine, "late", timeout_s=0.01)
         with pytest.raises(StoreUnavailable, match="nothing changed"):
@@ -201,7 +205,7 @@ async def test_a_write_that_has_begun_is_waited_for(
     assert await engine.read(texts) == ["held"]
 
 
-async def test_cancelling_takes_a_write_back_before_it_has_begun(engine: Engine) -> None:
+async def test_cancelling_takes_a_write_back_before_it_has_begun(engine: SqliteEngine) -> None:
     async with busy(engine):
         task = await begin(engine, "taken back")
         task.cancel()
@@ -212,7 +216,7 @@ async def test_cancelling_takes_a_write_back_before_it_has_begun(engine: Engine)
     assert await engine.read(texts) == ["held", "next"]
 
 
-async def test_cancelling_later_changes_nothing(engine: Engine) -> None:
+async def test_cancelling_later_changes_nothing(engine: SqliteEngine) -> None:
     async with busy(engine) as held:
         held.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -221,7 +225,7 @@ async def test_cancelling_later_changes_nothing(engine: Engine) -> None:
     assert await engine.read(texts) == ["held", "next"]
 
 
-async def test_a_read_sees_one_state_throughout(engine: Engine) -> None:
+async def test_a_read_sees_one_state_throughout(engine: SqliteEngine) -> None:
     looked, go_on = threading.Event(), threading.Event()
 
     def work(connection: Connection) -> tuple[int, int]:
@@ -238,12 +242,12 @@ async def test_a_read_sees_one_state_throughout(engine: Engine) -> None:
     assert await engine.read(count) == 1
 
 
-async def test_a_read_cannot_write(engine: Engine) -> None:
+async def test_a_read_cannot_write(engine: SqliteEngine) -> None:
     with pytest.raises(StoreUnavailable, match="ReadOnlyError"):
         await engine.read(add("sly"))
 
 
-async def test_a_read_that_leaves_a_cursor_open_is_told_so(engine: Engine) -> None:
+async def test_a_read_that_leaves_a_cursor_open_is_told_so(engine: SqliteEngine) -> None:
     """Its snapshot would keep the log from ever starting over."""
     await engine.write(add("a"))
     await engine.write(add("b"))
@@ -276,7 +280,7 @@ async def test_reads_wait_for_a_reader_only_as_long_as_they_may(open_engine: Ope
     await task
 
 
-async def test_two_loops_can_share_an_engine(engine: Engine) -> None:
+async def test_two_loops_can_share_an_engine(engine: SqliteEngine) -> None:
     def elsewhere() -> int:
         return asyncio.run(engine.write(add("elsewhere")))
 
@@ -287,7 +291,7 @@ async def test_two_loops_can_share_an_engine(engine: Engine) -> None:
     assert sorted(await engine.read(texts)) == ["elsewhere", "held", "here"]
 
 
-async def test_a_loop_that_is_gone_is_not_told(engine: Engine) -> None:
+async def test_a_loop_that_is_gone_is_not_told(engine: SqliteEngine) -> None:
     """Its write had begun; it is durable, and the writer goes on."""
     inside, go_on = threading.Event(), threading.Event()
 
@@ -353,7 +357,7 @@ async def test_a_file_that_was_moved_away_is_no_place_for_success(
         await engine.write(add("a"))
 
 
-async def test_closing_finishes_what_has_queued_and_refuses_the_rest(engine: Engine) -> None:
+async def test_closing_finishes_what_has_queued_and_refuses_the_rest(engine: SqliteEngine) -> None:
     async with busy(engine):
         task = await begin(engine, "queued")
         closing = asyncio.create_task(engine.close())
@@ -384,7 +388,7 @@ async def test_two_engines_on_one_file_take_turns(open_engine: OpenEngine) -> No
 
 
 @pytest.fixture
-async def inline(open_engine: OpenEngine) -> Engine:
+async def inline(open_engine: OpenEngine) -> SqliteEngine:
     return await open_engine(inline=True, bounds=PATIENT)
 
 
@@ -396,7 +400,9 @@ async def test_an_inline_engine_needs_no_thread(path: Path) -> None:
         assert threading.active_count() == before
 
 
-async def test_an_inline_engine_groups_what_one_pass_of_the_loop_hands_in(inline: Engine) -> None:
+async def test_an_inline_engine_groups_what_one_pass_of_the_loop_hands_in(
+    inline: SqliteEngine,
+) -> None:
     before = inline.stats.batches
     results = await asyncio.gather(
         inline.write(add("a")),
@@ -412,7 +418,7 @@ async def test_an_inline_engine_groups_what_one_pass_of_the_loop_hands_in(inline
 
 def test_an_inline_engine_outlives_a_loop_that_was_stopped(path: Path) -> None:
     """Else what that loop did not come to would keep every later job from being run."""
-    engine = Engine.open(path, inline=True)
+    engine = SqliteEngine.open(path, inline=True)
 
     async def ask_and_leave() -> None:
         asking = engine.read(lambda _: None)
@@ -432,7 +438,7 @@ def test_an_inline_engine_outlives_a_loop_that_was_stopped(path: Path) -> None:
     asyncio.run(ask())
 
 
-async def test_an_inline_write_is_a_point_where_others_may_go_first(inline: Engine) -> None:
+async def test_an_inline_write_is_a_point_where_others_may_go_first(inline: SqliteEngine) -> None:
     order: list[str] = []
 
     async def writes() -> None:

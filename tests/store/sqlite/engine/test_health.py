@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from holdfast.errors import StoreError, StorePoisoned
-from holdfast.store.sqlite.engine.health import Health
+from holdfast.store.sqlite.engine.health import EngineHealth
 
 
 def test_whoever_hears_of_a_failure_cannot_be_served_any_more() -> None:
     """The caller of the work that failed may ask again at once, from another thread."""
-    health = Health("a store")
+    health = EngineHealth("a store")
 
     told: list[StoreError] = []
 
@@ -22,7 +22,7 @@ def test_whoever_hears_of_a_failure_cannot_be_served_any_more() -> None:
 
 def test_callers_are_told_before_the_alarm_is_raised_and_it_is_raised_once() -> None:
     told: list[str] = []
-    health = Health("a store", on_poison=lambda _: told.append("alarm"))
+    health = EngineHealth("a store", on_poison=lambda _: told.append("alarm"))
     health.when_poisoned(lambda: told.append("waiting"))
     health.poison("first", tell=lambda: told.append("caller"))
     health.poison("second", tell=lambda: told.append("another caller"))
@@ -32,7 +32,7 @@ def test_callers_are_told_before_the_alarm_is_raised_and_it_is_raised_once() -> 
 
 def test_the_alarm_is_raised_once_and_for_the_first_reason() -> None:
     told: list[str] = []
-    health = Health("a store", on_poison=lambda error: told.append(str(error)))
+    health = EngineHealth("a store", on_poison=lambda error: told.append(str(error)))
     health.poison("EIO at the commit")
     health.poison("whatever that led to")
     health.close()

@@ -10,10 +10,10 @@ import pytest
 from apsw import Connection
 
 from holdfast.errors import StoreFault, StoreUnavailable
-from holdfast.store.sqlite.engine.engine import Engine
-from holdfast.store.sqlite.engine.health import Health
+from holdfast.store.sqlite.engine.engine import SqliteEngine
+from holdfast.store.sqlite.engine.health import EngineHealth
 from holdfast.store.sqlite.engine.jobs import Job, JobQueue
-from holdfast.store.sqlite.engine.readers import Reader, read
+from holdfast.store.sqlite.engine.readers import SqliteReader, read
 from tests.store.sqlite.rows import add, texts
 
 
@@ -55,8 +55,8 @@ def test_a_disk_that_fails_the_second_time_is_believed(connection: Connection) -
 async def test_a_read_whose_time_is_up_is_not_run() -> None:
     """The event loop, which has a timer for it, may have been held up itself."""
     loop = asyncio.get_running_loop()
-    queue = JobQueue(Health("test"), lambda: 5.0, inline=True)
-    reader = Reader(lambda: Connection(":memory:"), queue)
+    queue = JobQueue(EngineHealth("test"), lambda: 5.0, inline=True)
+    reader = SqliteReader(lambda: Connection(":memory:"), queue)
     queue.start("reader", reader)
     ran: list[str] = []
 
@@ -72,7 +72,9 @@ async def test_a_read_whose_time_is_up_is_not_run() -> None:
     assert ran == ["good"]
 
 
-async def test_a_reader_goes_on_after_a_query_that_cannot_be_understood(engine: Engine) -> None:
+async def test_a_reader_goes_on_after_a_query_that_cannot_be_understood(
+    engine: SqliteEngine,
+) -> None:
     await engine.write(add("a"))
     with pytest.raises(StoreFault, match="SQLError"):
         await engine.read(lambda db: db.execute("select * from nothing").fetchall())

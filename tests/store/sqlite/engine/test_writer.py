@@ -12,7 +12,7 @@ from apsw import Connection
 
 from holdfast.errors import StorePoisoned, StoreUnavailable
 from holdfast.store.sqlite.connection import ensure_log, open_writer
-from holdfast.store.sqlite.engine.health import Health
+from holdfast.store.sqlite.engine.health import EngineHealth
 from holdfast.store.sqlite.engine.jobs import Job, JobQueue, Work
 from holdfast.store.sqlite.engine.writer import Bounds, Writer
 from holdfast.store.sqlite.locks import WriteTurn
@@ -38,7 +38,7 @@ async def make_writer(path: Path) -> AsyncIterator[MakeWriter]:
     def make(bounds: Bounds | None = None, clock: Ticking | None = None) -> Writer:
         connection = open_writer(path)
         ensure_log(connection)
-        queue = JobQueue(Health("test"), clock or Ticking(), inline=True)
+        queue = JobQueue(EngineHealth("test"), clock or Ticking(), inline=True)
         turn = WriteTurn(path.with_name("turn"))
         protection = Protection(path.with_name("damage"))
         writer = Writer(path, connection, turn, queue, bounds or Bounds(), protection)

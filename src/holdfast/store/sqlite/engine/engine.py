@@ -28,9 +28,9 @@ from apsw import Connection
 from holdfast.errors import StoreUnusable
 from holdfast.store.sqlite import location_checks
 from holdfast.store.sqlite.connection import open_reader, open_with_log
-from holdfast.store.sqlite.engine.health import Health, OnPoison
+from holdfast.store.sqlite.engine.health import EngineHealth, OnPoison
 from holdfast.store.sqlite.engine.jobs import Clock, JobQueue
-from holdfast.store.sqlite.engine.readers import Reader
+from holdfast.store.sqlite.engine.readers import SqliteReader
 from holdfast.store.sqlite.engine.writer import Bounds, Stats, Writer
 from holdfast.store.sqlite.locks import Liveness, WriteTurn
 from holdfast.store.sqlite.protection import Protection
@@ -44,7 +44,7 @@ COMPANY_S = 0.005
 """How long a write that no caller waits for waits for others: a sync of its own costs as much as theirs."""
 
 
-class Engine:
+class SqliteEngine:
     """One SQLite file, opened. Use it from any event loop of this process."""
 
     def __init__(
@@ -82,11 +82,11 @@ class Engine:
         bounds: Bounds | None = None,
         clock: Clock = time.monotonic,
         vfs: str | None = None,
-    ) -> Engine:
+    ) -> SqliteEngine:
         """Open the file, or make it; blocks for a moment, longer if a crash left a log to recover.
 
         Raises StoreUnusable, with the way out, where a database cannot live.
-        `on_poison` is called once if the engine has to stop; see `Health`.
+        `on_poison` is called once if the engine has to stop; see `EngineHealth`.
         `inline` is for simulations and for commands that do one thing: there are no threads, work runs in the event
         loop's own, and waiting for the write turn blocks it. `clock` is monotonic and decides about deadlines and bounds.
         """
@@ -94,7 +94,7 @@ class Engine:
             raise StoreUnusable("the store needs a file; for tests there is the memory store")
         path = Path(path).resolve()
         location_checks.check_all(path)
-        health = Health(str(path), on_poison=on_poison)
+        health = EngineHealth(str(path), on_poison=on_poison)
         with ExitStack() as undo:
             turn = WriteTurn(beside(path, "writer"))
             undo.callback(turn.close)
@@ -106,7 +106,7 @@ class Engine:
             protection = Protection(beside(path, "damage"))
             writer = Writer(path, connection, turn, writes, bounds or Bounds(), protection)
             opener = partial(open_reader, path, vfs=vfs)
-            crew = [Reader(opener, reads) for _ in range(1 if inline else readers)]
+            crew = [SqliteReader(opener, reads) for _ in range(1 if inline else readers)]
             undo.pop_all()
         writes.start("holdfast-writer", writer)
         for reader in crew:

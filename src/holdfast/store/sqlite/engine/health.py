@@ -13,7 +13,7 @@ from holdfast.store.sqlite.faults import inherited, poisoned
 OnPoison = Callable[[StorePoisoned], None]
 
 
-class Health:
+class EngineHealth:
     """Starts well, and ends closed, poisoned or forked; it never gets better.
 
     `on_poison` is called once, in the thread that met the failure, after all waiting callers
@@ -68,7 +68,7 @@ class Health:
         return inherited(self._name)
 
 
-_all: weakref.WeakSet[Health] = weakref.WeakSet()
+_all: weakref.WeakSet[EngineHealth] = weakref.WeakSet()
 
 
 def _disown() -> None:

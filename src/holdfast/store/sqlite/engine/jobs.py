@@ -28,7 +28,7 @@ from apsw import Connection
 
 from holdfast.errors import StoreUnavailable
 from holdfast.observe.supervisor import start_thread
-from holdfast.store.sqlite.engine.health import Health
+from holdfast.store.sqlite.engine.health import EngineHealth
 from holdfast.store.sqlite.faults import described, poisoned
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class Job:
         self.value: object = None
 
 
-class Worker(Protocol):
+class JobThread(Protocol):
     """Takes jobs from a queue. It is run by one thread at a time."""
 
     @property
@@ -89,7 +89,7 @@ class JobQueue:
     group them. With a deterministic loop this is deterministic, too.
     """
 
-    def __init__(self, health: Health, clock: Clock, *, inline: bool = False) -> None:
+    def __init__(self, health: EngineHealth, clock: Clock, *, inline: bool = False) -> None:
         self.closed = False
         self.health = health
         self.clock = clock
@@ -99,7 +99,7 @@ class JobQueue:
         self._timers: dict[AbstractEventLoop, tuple[float, TimerHandle]] = {}
         self._threads: list[threading.Thread] = []
         self._inline = inline
-        self._inline_worker: Worker | None = None
+        self._inline_worker: JobThread | None = None
         self._scheduled: AbstractEventLoop | None = None
         """The loop that will run what waits. It may be stopped before it does; then the next one runs it."""
         health.when_poisoned(self._refuse_all)
@@ -226,7 +226,7 @@ class JobQueue:
                     raise
                 # The loop was closed while we worked: no caller is left to be told.
 
-    def start(self, name: str, worker: Worker) -> None:
+    def start(self, name: str, worker: JobThread) -> None:
         """Have the queue served by `worker`, in a thread of this name."""
         if self._inline:
             self._inline_worker = worker
@@ -246,7 +246,7 @@ class JobQueue:
             self._inline_worker.leave()
         self._stop_timers(asyncio.get_running_loop())
 
-    def _serve(self, worker: Worker) -> None:
+    def _serve(self, worker: JobThread) -> None:
         try:
             while self.health.fatal is None:
                 if self._wait(worker.idle_s):

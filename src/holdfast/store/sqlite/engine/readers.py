@@ -20,7 +20,7 @@ from holdfast.store.sqlite.faults import described, is_fatal, translated
 T = TypeVar("T")
 
 
-class Reader:
+class SqliteReader:
     """One of the connections that serve a queue of jobs which only read."""
 
     idle_s: float | None = None
