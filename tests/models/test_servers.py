@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.models.servers import SERVERS, Server
+from holdfast.models.servers import SERVERS, ProviderServer
 from tests import repository
 
 PAGE = (repository.ROOT / "docs/guides/models.md").read_text(encoding="utf-8")
@@ -14,14 +14,14 @@ ROWS = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, re.MULTILINE))
 
 
 @pytest.mark.parametrize(("name", "server"), SERVERS.items(), ids=SERVERS)
-def test_the_guide_names_every_provider_and_its_keys(name: str, server: Server) -> None:
+def test_the_guide_names_every_provider_and_its_keys(name: str, server: ProviderServer) -> None:
     assert re.findall(r"`([A-Z_]+)`", ROWS[name]) == list(server.token_keys)
     words = {"chat": "chat completions", "anthropic": "Messages", "google": "Gemini"}
     assert words[server.api] in ROWS[name]
 
 
 @pytest.mark.parametrize(("name", "server"), SERVERS.items(), ids=SERVERS)
-def test_keys_travel_encrypted(name: str, server: Server) -> None:
+def test_keys_travel_encrypted(name: str, server: ProviderServer) -> None:
     """Who wants a key is asked over TLS; who has no key is on this machine."""
     if server.token_keys:
         assert not server.base_url or server.base_url.startswith("https://")

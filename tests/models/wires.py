@@ -12,7 +12,7 @@ from holdfast.core.items import Opaque
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.deltas import Delta, ExtraDelta, ReasoningDelta, ToolCallDelta
 from holdfast.core.turns.events import Usage
-from holdfast.models.model import Hearing, Model, ModelFailed
+from holdfast.models.model import AnswerParser, Model, ModelFailed
 from holdfast.models.providers.anthropic import AnthropicModel
 from holdfast.models.providers.google import GoogleModel
 from holdfast.models.providers.openai_responses import ResponsesModel
@@ -37,7 +37,7 @@ class Tongue(Value):
 
     name: str
     route: str
-    hearing: Callable[[], Hearing]
+    hearing: Callable[[], AnswerParser]
     model: Callable[[FakeUpstream], Model]
     script: Script
     finish: bytes

@@ -18,10 +18,10 @@ import msgspec
 from holdfast.core.turns.deltas import Delta
 from holdfast.errors import without_frames
 from holdfast.models.dialects import SeveralDialects
-from holdfast.models.model import CountedBy, Dialect, Model, ModelFailed, Prompt, beginning
+from holdfast.models.model import DelegatedCount, Dialect, Model, ModelFailed, Prompt, beginning
 
 
-class FallbackModel(CountedBy):
+class FallbackModel(DelegatedCount):
     """The first of these models that can answer. It goes by the name of the first."""
 
     def __init__(

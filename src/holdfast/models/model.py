@@ -85,7 +85,7 @@ class Model(Protocol):
 
 
 @runtime_checkable
-class Counter(Protocol):
+class TokenCounter(Protocol):
     """A model whose provider may say how large a prompt is, without answering it."""
 
     @property
@@ -98,12 +98,12 @@ class Counter(Protocol):
         ...
 
 
-def counter_of(model: Model) -> Counter | None:
+def counter_of(model: Model) -> TokenCounter | None:
     """The model as one whose prompts can be counted, if they can."""
-    return model if isinstance(model, Counter) and model.count_dialect is not None else None
+    return model if isinstance(model, TokenCounter) and model.count_dialect is not None else None
 
 
-class CountedBy:
+class DelegatedCount:
     """For models around models: their prompts are counted by the one that is meant. Once, and by nobody else: whoever
     asks has an estimate of their own."""
 
@@ -119,7 +119,7 @@ class CountedBy:
         return await self._counter.count(prompt)
 
 
-class Counting(Protocol):
+class CountRequest(Protocol):
     """How one provider is asked for a count. Pure, as `Wire` is."""
 
     dialect: Dialect
@@ -135,7 +135,7 @@ class Counting(Protocol):
         ...
 
 
-class Hearing(Protocol):
+class AnswerParser(Protocol):
     """Listens to one answer as it streams in. Pure: bytes in, what they say out, whatever the cuts."""
 
     failure: StreamFailure | None
@@ -166,7 +166,7 @@ class Wire(Protocol):
         """The request. Raises InvalidValue for a part that cannot be put in it."""
         ...
 
-    def hearing(self) -> Hearing: ...
+    def hearing(self) -> AnswerParser: ...
 
     def whole(self, body: bytes) -> Sequence[Delta]:
         """An answer that came in one piece, as the deltas it could have been. Raises Failing."""

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import Delta, UsageDelta
 from holdfast.core.turns.events import Usage
-from holdfast.models.model import CountedBy, Model, Prompt
+from holdfast.models.model import DelegatedCount, Model, Prompt
 
 
 class Price(Value):
@@ -48,7 +48,7 @@ class Price(Value):
         return msgspec.structs.replace(usage, cost_micros=self.cost_micros(usage))
 
 
-class PricedModel(CountedBy):
+class PricedModel(DelegatedCount):
     """The same model, whose answers say what they cost."""
 
     def __init__(self, model: Model, price: Price) -> None:

@@ -21,7 +21,7 @@ Api: TypeAlias = Literal["chat", "responses", "anthropic", "google"]
 """Which of the wires that we speak."""
 
 
-class Server(Value):
+class ProviderServer(Value):
     """A provider's server."""
 
     base_url: str = ""
@@ -60,33 +60,33 @@ _MISTRAL_REFUSES = frozenset(
 )
 
 
-def _chat(base_url: str, *token_keys: str) -> Server:
-    return Server(base_url=base_url, token_keys=token_keys)
+def _chat(base_url: str, *token_keys: str) -> ProviderServer:
+    return ProviderServer(base_url=base_url, token_keys=token_keys)
 
 
-SERVERS: Mapping[str, Server] = {
-    "openai": Server(
+SERVERS: Mapping[str, ProviderServer] = {
+    "openai": ProviderServer(
         base_url=OPENAI_URL,
         token_keys=("OPENAI_API_KEY",),
         max_tokens_name="max_completion_tokens",
         counts=True,
     ),
-    "anthropic": Server(
+    "anthropic": ProviderServer(
         base_url=ANTHROPIC_URL,
         token_keys=("ANTHROPIC_API_KEY",),
         api="anthropic",
     ),
-    "azure": Server(
+    "azure": ProviderServer(
         token_keys=("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"),
         key_header="api-key",
         max_tokens_name="max_completion_tokens",
     ),
-    "google": Server(
+    "google": ProviderServer(
         base_url=GOOGLE_URL, token_keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"), api="google"
     ),
     # Elsewhere, for everybody.
     "cerebras": _chat("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
-    "deepseek": Server(
+    "deepseek": ProviderServer(
         base_url="https://api.deepseek.com/v1",
         token_keys=("DEEPSEEK_API_KEY",),
         reasoning_back=True,
@@ -95,13 +95,13 @@ SERVERS: Mapping[str, Server] = {
     "github": _chat("https://models.github.ai/inference", "GITHUB_TOKEN"),
     "groq": _chat("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
     "huggingface": _chat("https://router.huggingface.co/v1", "HF_TOKEN"),
-    "mistral": Server(
+    "mistral": ProviderServer(
         base_url="https://api.mistral.ai/v1",
         token_keys=("MISTRAL_API_KEY",),
         usage_in_stream=False,
         leaves_out=_MISTRAL_REFUSES,
     ),
-    "moonshot": Server(
+    "moonshot": ProviderServer(
         base_url="https://api.moonshot.ai/v1",
         token_keys=("MOONSHOT_API_KEY",),
         reasoning_back=True,

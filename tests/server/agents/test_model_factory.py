@@ -9,7 +9,7 @@ import pytest
 from holdfast.agents.agent import ModelConfig
 from holdfast.errors import InvalidValue
 from holdfast.models.http.http_model import HttpModel
-from holdfast.models.servers import SERVERS, Server
+from holdfast.models.servers import SERVERS, ProviderServer
 from holdfast.server.agents.model_factory import Models
 from holdfast.testing import FakeUpstream
 from tests.models.conversations import heard, prompt
@@ -57,11 +57,11 @@ def test_no_key_goes_elsewhere(name: str) -> None:
 
 
 def test_a_key_may_be_under_a_second_name() -> None:
-    server = Server(token_keys=("FIRST", "SECOND"))
+    server = ProviderServer(token_keys=("FIRST", "SECOND"))
     assert server.token_key({"SECOND": "s"}) == "SECOND"
     assert server.token_key({"FIRST": "f", "SECOND": "s"}) == "FIRST"
     assert server.token_key({"FIRST": " "}) == "FIRST"
-    assert Server().token_key({}) == ""
+    assert ProviderServer().token_key({}) == ""
 
 
 @pytest.mark.parametrize(

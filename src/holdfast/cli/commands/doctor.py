@@ -22,7 +22,7 @@ from holdfast.cli.options import json_option, store_option
 from holdfast.config import load_config
 from holdfast.core.codec import Value, encode
 from holdfast.errors import StoreError, StoreUnusable
-from holdfast.models.servers import SERVERS, Server
+from holdfast.models.servers import SERVERS, ProviderServer
 from holdfast.store.sqlite.location_checks import check_library
 from holdfast.store.store_url import InFile, InMemory, InPostgres, examine_store, parse_url
 from holdfast.tools.sandbox.backend import find_backend
@@ -184,7 +184,7 @@ def used_providers(reports: Sequence[Report], environ: Mapping[str, str]) -> lis
     for report in reports:
         for model in report.models:
             if model.provider != "demo" or model.base_url:
-                server = SERVERS.get(model.provider, Server())
+                server = SERVERS.get(model.provider, ProviderServer())
                 at = model.base_url or server.base_url
                 key = model.token_key or (server.token_key(environ) if server.is_at(at) else "")
                 found[model.provider, at] = Provider(name=model.provider, base_url=at, key=key)

@@ -25,7 +25,15 @@ from holdfast.core.turns.deltas import (
 )
 from holdfast.core.turns.events import Finish, ToolDefinition, Usage
 from holdfast.models import failures
-from holdfast.models.demo.summary import NAME, OPENING, Notes, notes_of, quoted, read_back, write
+from holdfast.models.demo.summary import (
+    NAME,
+    OPENING,
+    SummaryNotes,
+    notes_of,
+    quoted,
+    read_back,
+    write,
+)
 from holdfast.models.model import Dialect, ModelFailed, Prompt
 from holdfast.wire.openai.chat.messages import ChatDialect, ChatMessage, TextPart
 
@@ -84,7 +92,7 @@ class DemoModel:
 # ── what it makes of a conversation ──────────────────────────────────────────────────────────
 
 
-class Talk(Value):
+class DemoConversation(Value):
     """The conversation, as far as it matters here."""
 
     said: tuple[str, ...]
@@ -93,7 +101,7 @@ class Talk(Value):
     """Tool name and result, of the calls that were just made."""
     interrupted: str = ""
     """Why the turn before this one was, if it was."""
-    summary: Notes | None = None
+    summary: SummaryNotes | None = None
     """What is known of what came before; its words are in `said`, too."""
     tools: tuple[ToolDefinition, ...] = ()
     tool_choice: str | None = None
@@ -104,12 +112,12 @@ class Talk(Value):
         return self.summary.untold if self.summary else 0
 
 
-class Call(Value):
+class DemoCall(Value):
     name: str
     arguments: str
 
 
-class Failure(Value):
+class DemoFailure(Value):
     detail: str
     reason: str
     transient: bool
@@ -118,14 +126,14 @@ class Failure(Value):
         return ModelFailed(self.detail, reason=self.reason, transient=self.transient)
 
 
-class Reply(Value):
+class DemoReply(Value):
     """What is answered: thoughts, words, calls; and what happens after the words."""
 
     text: str = ""
     thought: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[DemoCall, ...] = ()
     stalls: bool = False
-    fails: Failure | None = None
+    fails: DemoFailure | None = None
 
     @property
     def words(self) -> list[str]:
@@ -145,14 +153,14 @@ _INTERRUPTION = re.compile(r"\[The previous turn was interrupted: ([^.]*)\.")
 _SUMMARY = "[Summary of the conversation so far: "
 
 
-def read(prompt: Prompt) -> Talk:
+def read(prompt: Prompt) -> DemoConversation:
     """What the prompt says, read back from the wire."""
     messages = _decoder.decode(b"[" + b",".join(filter(None, prompt.messages)) + b"]")
     said: list[str] = []
     names: dict[str, str] = {}
     results: list[tuple[str, str]] = []
     interrupted = ""
-    summary: Notes | None = None
+    summary: SummaryNotes | None = None
     for message in messages:
         text = _text(message)
         if message.role == "tool":
@@ -173,7 +181,7 @@ def read(prompt: Prompt) -> Talk:
                 results = []
         if message.role == "assistant" and not message.tool_calls:
             interrupted = ""
-    return Talk(
+    return DemoConversation(
         said=tuple(said),
         results=tuple(results),
         interrupted=interrupted,
@@ -183,10 +191,10 @@ def read(prompt: Prompt) -> Talk:
     )
 
 
-def summary_of(prompt: Prompt) -> Reply:
+def summary_of(prompt: Prompt) -> DemoReply:
     """What is written when a summary is asked for, whatever the transcript asks for."""
     messages = _decoder.decode(b"[" + b",".join(filter(None, prompt.messages)) + b"]")
-    return Reply(text=write(notes_of("\n\n".join(map(_text, messages)))))
+    return DemoReply(text=write(notes_of("\n\n".join(map(_text, messages)))))
 
 
 def _text(message: ChatMessage) -> str:
@@ -201,39 +209,41 @@ def _text(message: ChatMessage) -> str:
     return " ".join(parts)
 
 
-def reply_to(talk: Talk) -> Reply:
+def reply_to(talk: DemoConversation) -> DemoReply:
     """What is answered. The same talk gets the same answer."""
     asked = talk.said[-1] if talk.said else ""
     if talk.results:
-        return Reply(text=_about(talk.results))
+        return DemoReply(text=_about(talk.results))
     for recognise in (_trouble, _tool_use, _story, _thinking, _memory):
         reply = recognise(talk, asked)
         if reply is not None:
             return reply
-    return Reply(text=_small_talk(talk, asked))
+    return DemoReply(text=_small_talk(talk, asked))
 
 
 # ── what it can be asked for ─────────────────────────────────────────────────────────────────
 
 
-def _trouble(talk: Talk, asked: str) -> Reply | None:
+def _trouble(talk: DemoConversation, asked: str) -> DemoReply | None:
     words = asked.lower()
     if "please fail" in words:
-        failure = Failure(
+        failure = DemoFailure(
             detail="the demo model failed, as it was asked to",
             reason="demo_failure",
             transient=False,
         )
-        return Reply(fails=failure)
+        return DemoReply(fails=failure)
     if "break off" in words:
-        failure = Failure(
+        failure = DemoFailure(
             detail="the demo model broke off in the middle of its answer, as it was asked to",
             reason=failures.BROKE_OFF,
             transient=True,
         )
-        return Reply(text="I was going to tell you something important, namely that", fails=failure)
+        return DemoReply(
+            text="I was going to tell you something important, namely that", fails=failure
+        )
     if re.search(r"\bstall\b", words):
-        return Reply(text="Let me think about that for a very long time …", stalls=True)
+        return DemoReply(text="Let me think about that for a very long time …", stalls=True)
     return None
 
 
@@ -246,7 +256,7 @@ _USE = re.compile(
 _WITH = re.compile(r"\s*(?:tool\s+)?with\s*(?=\{)", re.IGNORECASE)
 
 
-def _tool_use(talk: Talk, asked: str) -> Reply | None:
+def _tool_use(talk: DemoConversation, asked: str) -> DemoReply | None:
     if talk.tool_choice == "none":
         return None
     wishes = [*_CALL.finditer(asked), *_USE.finditer(asked)]
@@ -268,17 +278,17 @@ def _tool_use(talk: Talk, asked: str) -> Reply | None:
             )
             continue
         calls.append(
-            Call(name=tool.name, arguments=json.dumps(arguments or {}, ensure_ascii=False))
+            DemoCall(name=tool.name, arguments=json.dumps(arguments or {}, ensure_ascii=False))
         )
     if calls:
-        return Reply(text="", calls=tuple(calls))
+        return DemoReply(text="", calls=tuple(calls))
     forced = _forced(talk)
     if forced is not None:
-        return Reply(calls=(Call(name=forced, arguments="{}"),))
-    return Reply(text=" ".join(problems)) if problems else None
+        return DemoReply(calls=(DemoCall(name=forced, arguments="{}"),))
+    return DemoReply(text=" ".join(problems)) if problems else None
 
 
-def _forced(talk: Talk) -> str | None:
+def _forced(talk: DemoConversation) -> str | None:
     """The tool that the client insists on, if it does."""
     if talk.tool_choice is None or talk.tool_choice == "auto" or not talk.tools:
         return None
@@ -326,7 +336,7 @@ def _about(results: Sequence[tuple[str, str]]) -> str:
     return "\n".join(["Here is what came back:", *(f"- {name}: {said}" for name, said in results)])
 
 
-def _story(talk: Talk, asked: str) -> Reply | None:
+def _story(talk: DemoConversation, asked: str) -> DemoReply | None:
     if not re.search(r"\blong (?:story|tale|answer)\b", asked, re.IGNORECASE):
         return None
     people = ("a lighthouse keeper", "a clockmaker", "a ferrywoman", "a cartographer")
@@ -338,7 +348,7 @@ def _story(talk: Talk, asked: str) -> Reply | None:
         "later could read on from the last whole sentence."
         for n in range(1, STORY_PARAGRAPHS + 1)
     ]
-    return Reply(text="\n\n".join([*paragraphs, "And that is the whole story."]))
+    return DemoReply(text="\n\n".join([*paragraphs, "And that is the whole story."]))
 
 
 def _ordinal(n: int) -> str:
@@ -347,43 +357,43 @@ def _ordinal(n: int) -> str:
     )
 
 
-def _thinking(talk: Talk, asked: str) -> Reply | None:
+def _thinking(talk: DemoConversation, asked: str) -> DemoReply | None:
     found = re.match(r"\s*think (?:hard )?about (.+?)[.!?]*\s*$", asked, re.IGNORECASE | re.DOTALL)
     if found is None:
         return None
-    return Reply(
+    return DemoReply(
         thought=f"The user wants me to think about {found[1]}. I have thought about it now.",
         text=f"I have thought about {found[1]}, and I am all for it.",
     )
 
 
-def _memory(talk: Talk, asked: str) -> Reply | None:
+def _memory(talk: DemoConversation, asked: str) -> DemoReply | None:
     earlier = talk.said[:-1]
     words = asked.lower()
     if "my name" in words and "?" in words:
-        known = talk.summary or Notes()
+        known = talk.summary or SummaryNotes()
         since = earlier[len(known.said) :]
         told = [known.name] if known.name else []
         told += [found[1] for each in since if (found := NAME.search(each))]
         if told:
-            return Reply(text=f"Your name is {told[-1]}. You told me so in this conversation.")
-        return Reply(text="You have not told me your name in this conversation.")
+            return DemoReply(text=f"Your name is {told[-1]}. You told me so in this conversation.")
+        return DemoReply(text="You have not told me your name in this conversation.")
     if re.search(r"what (?:did|have) i (?:say|said|told?|tell)|do you remember", words):
         if not earlier:
-            return Reply(
+            return DemoReply(
                 text="This is the first thing that you say to me, so there is nothing yet."
             )
         lines = [f"{n}. {quoted(each)}" for n, each in enumerate(earlier, start=1 + talk.untold)]
-        return Reply(text="\n".join(["You said, one after the other:", *lines[-20:]]))
+        return DemoReply(text="\n".join(["You said, one after the other:", *lines[-20:]]))
     found = NAME.search(asked)
     if found:
-        return Reply(
+        return DemoReply(
             text=f"Pleased to meet you, {found[1]}. Ask me for your name whenever you like."
         )
     return None
 
 
-def _small_talk(talk: Talk, asked: str) -> str:
+def _small_talk(talk: DemoConversation, asked: str) -> str:
     parts = []
     if talk.interrupted:
         parts.append(f"Our last turn was interrupted: {talk.interrupted}.")
@@ -412,7 +422,7 @@ def _small_talk(talk: Talk, asked: str) -> str:
     return " ".join(parts)
 
 
-def _usage(prompt: Prompt, reply: Reply, spoken: int) -> Usage:
+def _usage(prompt: Prompt, reply: DemoReply, spoken: int) -> Usage:
     """As good a count as any: four bytes a token in, a word or a call a token out."""
     heard = len(prompt.system.encode()) + sum(map(len, prompt.messages))
     thought = len(re.findall(r"\S+", reply.thought))

@@ -26,7 +26,7 @@ OTHERS_CHARS_MAX = 1000
 NAME = re.compile(r"\b(?:my name is|call me|i am called)\s+([^\s.,;!?]+)", re.IGNORECASE)
 
 
-class Notes(Value):
+class SummaryNotes(Value):
     """What is kept of a conversation."""
 
     said: tuple[str, ...] = ()
@@ -40,9 +40,9 @@ class Notes(Value):
     """A summary that somebody else has written."""
 
 
-def notes_of(transcript: str) -> Notes:
+def notes_of(transcript: str) -> SummaryNotes:
     """What there is to keep of a transcript, as `core/transcript.py` writes it."""
-    known = Notes()
+    known = SummaryNotes()
     said: list[str] = []
     done: list[str] = []
     name = ""
@@ -57,7 +57,7 @@ def notes_of(transcript: str) -> Notes:
             done.append(shortened(entry, LINE_CHARS_MAX))
     first, *rest = (*known.said, *said) or ("",)
     newest = rest[-(SAID_MAX - 1) :]
-    return Notes(
+    return SummaryNotes(
         said=(first, *newest) if first or newest else (),
         untold=known.untold + len(rest) - len(newest),
         name=name or known.name,
@@ -81,12 +81,12 @@ _DONE = "What was done:"
 _OTHERS = "Before that: "
 
 
-def write(notes: Notes) -> str:
+def write(notes: SummaryNotes) -> str:
     """The summary."""
     return "\n".join(_lines(notes))
 
 
-def _lines(notes: Notes) -> Iterable[str]:
+def _lines(notes: SummaryNotes) -> Iterable[str]:
     if notes.said:
         count = len(notes.said) + notes.untold
         things = "1 thing" if count == 1 else f"{count} things"
@@ -105,14 +105,14 @@ def _lines(notes: Notes) -> Iterable[str]:
         yield f"{_OTHERS}{notes.others}"
 
 
-def read_back(summary: str) -> Notes:
+def read_back(summary: str) -> SummaryNotes:
     """What a summary says; of one by somebody else, all of it."""
     if not summary.startswith(_SAID):
-        return Notes(others=shortened(summary, OTHERS_CHARS_MAX))
+        return SummaryNotes(others=shortened(summary, OTHERS_CHARS_MAX))
     opening, *lines = summary.splitlines()
     count = int(found[0]) if (found := re.search(r"\d+", opening)) else 0
     said = [found[1] for line in lines if (found := re.fullmatch(r"\d+\. “(.*)”", line))]
-    return Notes(
+    return SummaryNotes(
         said=tuple(said),
         untold=max(0, count - len(said)),
         name=next((_after(_NAMED, line)[:-1] for line in lines if line.startswith(_NAMED)), ""),

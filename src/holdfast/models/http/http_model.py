@@ -28,7 +28,7 @@ from holdfast.libraries import aiohttp
 from holdfast.models import failures
 from holdfast.models.http.connections import Connections, proxy_from_environment
 from holdfast.models.http.request_headers import request_headers
-from holdfast.models.model import Counting, Dialect, ModelFailed, Prompt, Wire
+from holdfast.models.model import CountRequest, Dialect, ModelFailed, Prompt, Wire
 from holdfast.observe.events import trace_headers
 from holdfast.wire.headers import CLIENT_REQUEST_ID, RETRY_AFTER
 from holdfast.wire.openai.chat.chunks import ErrorObject
@@ -82,7 +82,7 @@ class HttpModel:
         key_header: str = "Authorization",
         environ: Mapping[str, str] = os.environ,
         headers: Mapping[str, str] | None = None,
-        counting: Counting | None = None,
+        counting: CountRequest | None = None,
         timeouts: Timeouts = Timeouts(),  # noqa: B008
         connections: Connections | None = None,
         proxy: str | None = None,
@@ -176,7 +176,7 @@ class HttpModel:
         finally:
             del failure
 
-    async def _count(self, counting: Counting, prompt: Prompt) -> int:
+    async def _count(self, counting: CountRequest, prompt: Prompt) -> int:
         response = await self._sent(self._count_url, partial(counting.body, prompt))
         silence = _Silence(response.close, self._timeouts.between_bytes_s)
         try:

@@ -24,7 +24,7 @@ class _Told(Struct, frozen=True):
 _told = msgspec.json.Decoder(_Told)
 
 
-class CountBy:
+class CountEndpoint:
     """A count, as a `Counting`: asked at `path` with what `body` makes of a prompt in this dialect."""
 
     def __init__(self, dialect: Dialect, path: str, body: Callable[[Prompt], bytes]) -> None:

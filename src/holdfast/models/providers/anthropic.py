@@ -24,8 +24,8 @@ from holdfast.core.turns.deltas import Delta
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
 from holdfast.models.http.http_model import Access, HttpModel
-from holdfast.models.http.token_counts import CountBy
-from holdfast.models.model import Dialect, Hearing, Prompt
+from holdfast.models.http.token_counts import CountEndpoint
+from holdfast.models.model import AnswerParser, Dialect, Prompt
 from holdfast.models.output_choices import OutputSchema, ToolChoice, read_choice, read_schema
 from holdfast.models.providers.chat_body import joined_object, json_of
 from holdfast.wire.anthropic.dialect import (
@@ -267,7 +267,7 @@ class AnthropicWire:
     def body(self, prompt: Prompt) -> bytes:
         return request_body(prompt, self._style)
 
-    def hearing(self) -> Hearing:
+    def hearing(self) -> AnswerParser:
         return AnthropicStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes) -> Sequence[Delta]:
@@ -315,7 +315,7 @@ class AnthropicModel(HttpModel):
             token_key=token_key,
             key_header="x-api-key",
             headers={"anthropic-version": VERSION, **beta, **(headers or {})},
-            counting=CountBy(
+            counting=CountEndpoint(
                 wire.dialect, "/messages/count_tokens", partial(count_body, style=style)
             ),
             **access,

@@ -21,8 +21,8 @@ from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import Delta
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.models.http.http_model import Access, HttpModel
-from holdfast.models.http.token_counts import CountBy
-from holdfast.models.model import Dialect, Hearing, Prompt
+from holdfast.models.http.token_counts import CountEndpoint
+from holdfast.models.model import AnswerParser, Dialect, Prompt
 from holdfast.models.output_choices import OutputSchema, ToolChoice, read_choice, read_schema
 from holdfast.models.providers.chat_body import joined_object, json_of
 from holdfast.wire.google.dialect import GoogleDialect
@@ -181,7 +181,7 @@ class GoogleWire:
     def body(self, prompt: Prompt) -> bytes:
         return request_body(prompt, self._style)
 
-    def hearing(self) -> Hearing:
+    def hearing(self) -> AnswerParser:
         return GoogleStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes) -> Sequence[Delta]:
@@ -226,7 +226,7 @@ class GoogleModel(HttpModel):
             token_key=token_key,
             key_header="x-goog-api-key",
             headers=headers,
-            counting=CountBy(
+            counting=CountEndpoint(
                 wire.dialect, f"{place}:countTokens", partial(count_body, style=style)
             ),
             **access,

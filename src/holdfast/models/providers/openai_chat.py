@@ -9,7 +9,7 @@ from holdfast import limits
 from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue
 from holdfast.models.http.http_model import Access, HttpModel
-from holdfast.models.model import Counting, Dialect, Hearing, Prompt
+from holdfast.models.model import AnswerParser, CountRequest, Dialect, Prompt
 from holdfast.models.providers.chat_body import (
     KNOWN,
     OTHERS,
@@ -45,7 +45,7 @@ class OpenAIModel(HttpModel):
         max_tokens_name: MaxTokensName | None = None,
         usage_in_stream: bool = True,
         reasoning_back: bool = False,
-        counting: Counting | None = None,
+        counting: CountRequest | None = None,
         **access: Unpack[Access],
     ) -> None:
         """`token_key` names the environment variable that holds the API key: `OPENAI_API_KEY` for
@@ -94,7 +94,7 @@ class ChatWire:
     def body(self, prompt: Prompt) -> bytes:
         return request_body(prompt, self._style)
 
-    def hearing(self) -> Hearing:
+    def hearing(self) -> AnswerParser:
         return ChatStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes) -> Sequence[Delta]:

@@ -17,8 +17,8 @@ from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import Delta
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.models.http.http_model import Access, HttpModel
-from holdfast.models.http.token_counts import CountBy
-from holdfast.models.model import Counting, Dialect, Hearing, Prompt
+from holdfast.models.http.token_counts import CountEndpoint
+from holdfast.models.model import AnswerParser, CountRequest, Dialect, Prompt
 from holdfast.models.output_choices import OutputSchema, ToolChoice, read_choice, read_schema
 from holdfast.models.providers.chat_body import joined_object, json_of
 from holdfast.models.providers.openai_chat import OPENAI_URL
@@ -84,9 +84,11 @@ def count_body(prompt: Prompt, model: str) -> bytes:
     return joined_object(members, "input", [piece for piece in prompt.messages if piece])
 
 
-def openai_counting(model: str) -> Counting:
+def openai_counting(model: str) -> CountRequest:
     """How OpenAI counts what this model would be shown, whichever of its APIs the model is asked over."""
-    return CountBy(ResponsesDialect(), "/responses/input_tokens", partial(count_body, model=model))
+    return CountEndpoint(
+        ResponsesDialect(), "/responses/input_tokens", partial(count_body, model=model)
+    )
 
 
 _encode = msgspec.json.Encoder().encode
@@ -151,7 +153,7 @@ class ResponsesWire:
     def body(self, prompt: Prompt) -> bytes:
         return request_body(prompt, self._style)
 
-    def hearing(self) -> Hearing:
+    def hearing(self) -> AnswerParser:
         return ResponsesStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes) -> Sequence[Delta]:

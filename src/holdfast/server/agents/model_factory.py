@@ -20,7 +20,7 @@ from holdfast.models.providers.google import GoogleModel
 from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.models.providers.openai_responses import ResponsesModel, openai_counting
 from holdfast.models.retries import RetryingModel
-from holdfast.models.servers import SERVERS, Server, azure_place
+from holdfast.models.servers import SERVERS, ProviderServer, azure_place
 
 
 class Models:
@@ -57,11 +57,11 @@ class Models:
                 f"there is no provider {config.provider!r}; there are {', '.join(sorted(SERVERS))} and demo, "
                 "and with a base_url any server that speaks OpenAI's chat completions"
             )
-        server = known or Server()
+        server = known or ProviderServer()
         base_url = config.base_url or server.base_url
         if not server.is_at(base_url):
             # What is known of a server holds for no other; above all, its key is not for others.
-            server = Server(api=server.api)
+            server = ProviderServer(api=server.api)
         where = _Where(
             name=config.name,
             base_url=base_url,
@@ -99,7 +99,7 @@ class _Where(TypedDict):
     headers: Mapping[str, str]
 
 
-def _chat(config: ModelConfig, server: Server, where: _Where, access: Access) -> Model:
+def _chat(config: ModelConfig, server: ProviderServer, where: _Where, access: Access) -> Model:
     query = ""
     if config.provider == "azure":
         base_url, query = azure_place(where["base_url"], config.model, access["environ"])

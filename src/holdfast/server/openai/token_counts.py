@@ -10,7 +10,7 @@ from holdfast.core.items import Item
 from holdfast.core.turns.events import TurnRequest
 from holdfast.errors import AgentUnavailable, TurnFailed
 from holdfast.ids import Tenant, TurnId
-from holdfast.models.model import Counter, Dialect, Prompt, counter_of
+from holdfast.models.model import Dialect, Prompt, TokenCounter, counter_of
 from holdfast.server.agents.directory import Directory
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
@@ -63,7 +63,7 @@ class Counters:
 
     async def _ask(
         self,
-        counter: Counter,
+        counter: TokenCounter,
         tenant: Tenant,
         asked: ContextAsk,
         system: str,
