@@ -44,7 +44,7 @@ from holdfast.errors import (
     TurnFailed,
 )
 from holdfast.ids import SessionId, TurnId
-from holdfast.tools.web.address_guard import Guard
+from holdfast.tools.web.address_guard import AddressGuard
 from tests.agents.models import Factory, Mute
 from tests.agents.web import Web, serving
 from tests.core.builders import mint
@@ -566,7 +566,7 @@ SMALL = "agents: {{root: {{model: x/{model}}}}}\n"
 
 
 def supplies() -> Supplies:
-    return Supplies(make_model=Factory(), fetcher=Fetcher(Guard(allow_private=True)))
+    return Supplies(make_model=Factory(), fetcher=Fetcher(AddressGuard(allow_private=True)))
 
 
 async def test_a_directory_gains_and_loses_sources(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.agents.remote_files import Fetched, Fetcher
-from holdfast.tools.web.address_guard import FetchFailed, Guard, is_public, shown
-from holdfast.tools.web.web_client import Answer
-from holdfast.tools.web.web_client import Web as Asking
+from holdfast.tools.web.address_guard import AddressGuard, FetchFailed, is_public, shown
+from holdfast.tools.web.web_client import WebAnswer
+from holdfast.tools.web.web_client import WebClient as Asking
 from tests.agents.web import Web, serving
 
 PUBLIC = """
@@ -71,7 +71,7 @@ def naming(**hosts: list[str]) -> Fetcher:
             raise socket.gaierror("no such host")
         return hosts[name]
 
-    return Fetcher(Guard(resolve=resolve))
+    return Fetcher(AddressGuard(resolve=resolve))
 
 
 @pytest.mark.parametrize("numbers", [[], None])
@@ -91,7 +91,7 @@ async def site() -> AsyncIterator[Web]:
         yield made
 
 
-inside = Fetcher(Guard(allow_private=True))
+inside = Fetcher(AddressGuard(allow_private=True))
 
 
 async def test_what_is_there_is_fetched_and_asked_for_only_once(site: Web) -> None:
@@ -113,7 +113,7 @@ async def test_exactly_the_checked_numbers_are_connected_to(site: Web) -> None:
         return ["127.0.0.1"]
 
     site.files["/a.yaml"] = b"x"
-    fetcher = Fetcher(Guard(allow_private=True, resolve=resolve))
+    fetcher = Fetcher(AddressGuard(allow_private=True, resolve=resolve))
     fetched = await fetcher.fetch(site.url("/a.yaml", host="team.invalid"))
     assert fetched.body == b"x"
     assert asked == ["team.invalid"]
@@ -155,7 +155,7 @@ async def test_a_redirect_is_checked_like_the_first_address(
     async def resolve(host: str, port: int) -> list[str]:
         return {"start.invalid": ["127.0.0.1"], "localhost": ["127.0.0.1"]}.get(host, [host])
 
-    class OnlyTheFirst(Guard):
+    class OnlyTheFirst(AddressGuard):
         """Lets the test's own server through, and nobody else."""
 
         async def addresses(self, url: str) -> list[str]:
@@ -247,7 +247,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for(site: Web) -> Non
 
     site.handlers["/a.yaml"] = silent
     with pytest.raises(FetchFailed, match=r"no answer within 0.1 s") as raised:
-        await Fetcher(Guard(allow_private=True), timeout_s=0.1).fetch(site.url("/a.yaml"))
+        await Fetcher(AddressGuard(allow_private=True), timeout_s=0.1).fetch(site.url("/a.yaml"))
     assert raised.value.transient
 
 
@@ -286,9 +286,9 @@ async def test_a_server_that_does_not_speak_http_is_told() -> None:
 
 
 async def test_nobody_is_led_from_https_to_http(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def moved(*args: object, **kwargs: object) -> Answer:
+    async def moved(*args: object, **kwargs: object) -> WebAnswer:
         headers = {"location": "http://example.org/a"}
-        return Answer(url="https://example.org/a", status=302, headers=headers, body=b"")
+        return WebAnswer(url="https://example.org/a", status=302, headers=headers, body=b"")
 
     monkeypatch.setattr(Asking, "_ask_once", moved)
     with pytest.raises(FetchFailed, match="from https to something else"):

@@ -27,7 +27,7 @@ from holdfast.agents.sources import (
     parse_source,
 )
 from holdfast.errors import SourceUnusable
-from holdfast.tools.web.address_guard import Guard
+from holdfast.tools.web.address_guard import AddressGuard
 from tests.agents.models import Factory
 from tests.agents.web import Web, serving
 
@@ -40,7 +40,7 @@ WITH_COMMAND = (
 
 def supplies(**changes: object) -> Supplies:
     return msgspec.structs.replace(
-        Supplies(make_model=Factory(), fetcher=Fetcher(Guard(allow_private=True))), **changes
+        Supplies(make_model=Factory(), fetcher=Fetcher(AddressGuard(allow_private=True))), **changes
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.agents.agent import Agent
 from holdfast.loop.turn_tools import Toolbox
-from holdfast.tools.mcp.config import Server, Stdio
+from holdfast.tools.mcp.config import McpServer, Stdio
 from holdfast.tools.mcp.peer import OnChanged, Peer, Unavailable
 from holdfast.tools.mcp.toolset import McpToolset
 from holdfast.tools.tool import Tool, Toolset
@@ -62,7 +62,7 @@ async def test_a_name_belongs_to_the_server_that_it_is_listed_for() -> None:
 @pytest.mark.parametrize(("prefix", "name"), [("", "pay"), ("shop", "shop_pay")])
 async def test_an_mcp_server_keeps_the_names_that_are_listed_for_it(prefix: str, name: str) -> None:
     butler, bad = Agent("butler", Model()), ServerTools(Deed(name))
-    server = Server(transport=Stdio(command="none"), name=prefix, only=("pay",))
+    server = McpServer(transport=Stdio(command="none"), name=prefix, only=("pay",))
     good = McpToolset(server, connect=out_of_reach)
     for listed in (good, ChosenToolset(good, instruction="Pay with it.")):
         assert await offered(bad, listed, by=butler) == {}

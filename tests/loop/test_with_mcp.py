@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.testing import says
-from holdfast.tools.mcp.config import Server
+from holdfast.tools.mcp.config import McpServer
 from holdfast.tools.mcp.toolset import McpToolset
 from tests.loop.stage import Stage, agent, outcomes, told
 from tests.tools import mcp_means as means
@@ -23,7 +23,7 @@ async def test_a_server_that_is_killed_in_the_middle_of_a_call_costs_that_call_a
     tmp_path: Path,
 ) -> None:
     mark, pipe = f"turn-{os.getpid()}", Pipe(tmp_path / "pipe")
-    toolset = McpToolset(Server(transport=means.desk(**{means.MARK: mark})))
+    toolset = McpToolset(McpServer(transport=means.desk(**{means.MARK: mark})))
     wait = ("wait", msgspec.json.encode({"at": pipe.path}).decode())
     scripts = says(calls=[wait]), says(calls=[("greet", '{"name": "Ada"}')]), "All is well."
     try:

@@ -29,9 +29,9 @@ from holdfast.server.access.authentication import LOCAL
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Script, ScriptedModel, says
 from holdfast.tools.execution import execute
-from holdfast.tools.files.reserved_files import Reserved
+from holdfast.tools.files.reserved_files import ReservedFiles
 from holdfast.tools.hooks import Hook, Hooks
-from holdfast.tools.mcp.config import Server, Stdio
+from holdfast.tools.mcp.config import McpServer, Stdio
 from holdfast.tools.mcp.peer import Offered
 from holdfast.tools.mcp.toolset import spec_of
 from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec
@@ -319,7 +319,7 @@ async def tool_result(world: World, claim: Claim, to: str) -> None:
 @channel
 async def mcp_metadata(world: World, claim: Claim, to: str) -> None:
     """A server's word that its tool only reads counts where the operator says so; a name is not taken from ours."""
-    server = Server(transport=Stdio(command="act"))
+    server = McpServer(transport=Stdio(command="act"))
     offered = Offered(
         name="act", description=json.dumps(claimed(claim)), schema='{"type":"object"}',
         read_only=True, idempotent=True,
@@ -357,7 +357,7 @@ async def written_file(world: World, claim: Claim, to: str) -> None:
     tools: dict[str, Tool] = {
         each.spec.name: each for each in await FilesystemToolset(world.directory).tools()
     }
-    mine = Reserved(files=frozenset({str(path)}))
+    mine = ReservedFiles(files=frozenset({str(path)}))
     arguments = {"path": "agent.yaml", "content": json.dumps(claimed(claim))}
     output = await execute(tools["write_file"], call_of(arguments, reserved=mine), Blobs())
     assert output.outcome == "error" and path.read_text() == "permissions: {deny: [act]}"

@@ -21,7 +21,13 @@ from holdfast.server.processes.server_process import files_of
 from holdfast.store.store_url import open_store
 from holdfast.testing import ScriptedModel, says
 from holdfast.tools.execution import execute
-from holdfast.tools.files.reserved_files import Held, Names, Reserved, data_named_by, of_process
+from holdfast.tools.files.reserved_files import (
+    NamePattern,
+    ReservedFiles,
+    ReservedState,
+    data_named_by,
+    of_process,
+)
 from holdfast.tools.files.rooted_paths import read_in
 from holdfast.tools.sandbox.backend import Kind
 from holdfast.tools.sandbox.sandbox import Sandbox, cache_home
@@ -73,7 +79,7 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def reserved(home: Path) -> AsyncIterator[Reserved]:
+async def reserved(home: Path) -> AsyncIterator[ReservedFiles]:
     """What a server with such settings reserves, while it runs."""
     flags = {
         "store": f"sqlite:///{home}/data/holdfast.db",
@@ -92,7 +98,7 @@ async def reserved(home: Path) -> AsyncIterator[Reserved]:
     await store.close()
 
 
-async def use(home: Path, reserved: Reserved, tool: str, **arguments: Json) -> str:
+async def use(home: Path, reserved: ReservedFiles, tool: str, **arguments: Json) -> str:
     tools = {each.spec.name: each for each in await FilesystemToolset(home).tools()}
     run = call_of(arguments, reserved=reserved)
     output = await execute(tools[tool], run, Blobs())
@@ -135,7 +141,7 @@ def arguments_for(tool: str, path: str) -> dict[str, Json]:
 
 @pytest.mark.parametrize("name", [*FILES, *STORE, *ABSENT])
 async def test_no_tool_reaches_a_file_of_the_server_under_any_name(
-    home: Path, reserved: Reserved, name: str
+    home: Path, reserved: ReservedFiles, name: str
 ) -> None:
     path = home / name
     before = looks(path)
@@ -179,7 +185,7 @@ CHANGES: dict[str, str] = {
 @pytest.mark.parametrize("linked", [False, True])
 @pytest.mark.parametrize("kind", ["landlock", "bubblewrap"])
 async def test_no_command_changes_a_file_of_the_server_or_reads_a_secret_one(
-    home: Path, reserved: Reserved, kind: Kind, linked: bool
+    home: Path, reserved: ReservedFiles, kind: Kind, linked: bool
 ) -> None:
     """Everything of the server lies in a directory that the command may write to, maybe under other names as well."""
     box, names = sandbox(kind), [*FILES, *STORE, *ABSENT]
@@ -259,9 +265,9 @@ async def test_no_command_moves_a_link_on_the_way_to_a_file(home: Path) -> None:
     (work / "current").symlink_to("../releases")
     box = sandbox("landlock")
     for mine in (
-        Reserved(files=frozenset({f"{work}/current/agent.yaml"})),
-        Reserved(names=frozenset({Names(directory=f"{work}/current", end=".yaml")})),
-        Reserved(trees=frozenset({f"{work}/current"})),
+        ReservedFiles(files=frozenset({f"{work}/current/agent.yaml"})),
+        ReservedFiles(names=frozenset({NamePattern(directory=f"{work}/current", end=".yaml")})),
+        ReservedFiles(trees=frozenset({f"{work}/current"})),
     ):
         box.reserved = lambda mine=mine: mine  # type: ignore[misc]
         attacks = {
@@ -276,7 +282,7 @@ async def test_no_command_moves_a_link_on_the_way_to_a_file(home: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 async def test_a_command_changes_the_data_that_its_own_words_name(
-    home: Path, reserved: Reserved
+    home: Path, reserved: ReservedFiles
 ) -> None:
     """An MCP server with a database as its argument works on it; the agent's shell does not."""
     box, words = sandbox("landlock"), ["node", "tools/server.js", "--rules=rules.json"]
@@ -306,12 +312,14 @@ async def test_no_file_tool_puts_a_program_where_commands_are_looked_for(
     home: Path, search_path: Path, folder: str
 ) -> None:
     path = f"project/{folder}/jq"
-    told = await use(home, Reserved(), "write_file", path=path, content="#!/bin/sh")
+    told = await use(home, ReservedFiles(), "write_file", path=path, content="#!/bin/sh")
     assert "server's own" in told
     assert not (home / path).exists()
     (search_path / "below").mkdir()
     for name in ("bin/below/jq", "other/jq"):
-        told = await use(home, Reserved(), "write_file", path=f"project/{name}", content="fine")
+        told = await use(
+            home, ReservedFiles(), "write_file", path=f"project/{name}", content="fine"
+        )
         assert told.startswith("ok"), "nothing is looked for there"
 
 
@@ -364,7 +372,7 @@ async def test_the_home_of_an_mcp_server_is_its_own(home: Path) -> None:
 # ── searches, and what is not the server's ──
 
 
-async def test_searches_leave_them_out(home: Path, reserved: Reserved) -> None:
+async def test_searches_leave_them_out(home: Path, reserved: ReservedFiles) -> None:
     os.link(home / "tls" / "key.pem", home / "innocent.txt")
     (home / "mine.txt").write_text("my jam\n")
     told = await use(home, reserved, "search_files_content", path=".", query="jam")
@@ -391,10 +399,10 @@ async def test_what_becomes_the_servers_during_a_search_is_left_out(
     os.link(tmp_path / "v2" / "agent.yaml", tmp_path / "other name")
     (tmp_path / "first").write_text("my jam")
     (tmp_path / "zzz").write_text("more jam")
-    mine = Reserved(files=frozenset({str(tmp_path / "current" / "agent.yaml")}))
+    mine = ReservedFiles(files=frozenset({str(tmp_path / "current" / "agent.yaml")}))
     read: list[str] = []
 
-    def while_it_is_deployed(directory: int, name: str, held: Held) -> bytes:
+    def while_it_is_deployed(directory: int, name: str, held: ReservedState) -> bytes:
         if not read:
             deploy(tmp_path)
         read.append(name)
@@ -411,14 +419,16 @@ async def test_a_search_reads_no_more_than_a_reader_may(tmp_path: Path) -> None:
     (tmp_path / "deeper").mkdir()
     for name in ("program", "deeper/notes"):
         (tmp_path / name).write_text("jam")
-    mine = Reserved(searched=frozenset({str(tmp_path)}))
+    mine = ReservedFiles(searched=frozenset({str(tmp_path)}))
     assert "server's own" in await use(tmp_path, mine, "read_file", path="program")
     assert await use(tmp_path, mine, "read_file", path="deeper/notes") == "ok: jam"
     told = await use(tmp_path, mine, "search_files_content", path=".", query="jam")
     assert told == "ok: deeper/notes:1: jam"
 
 
-async def test_what_is_not_the_servers_is_read_and_written(home: Path, reserved: Reserved) -> None:
+async def test_what_is_not_the_servers_is_read_and_written(
+    home: Path, reserved: ReservedFiles
+) -> None:
     assert await use(home, reserved, "read_file", path="notes.txt") == "ok: everybody's"
     for name in ("notes.txt", "new.yaml", "deep/er/agent.yaml", "data/mine.db"):
         told = await use(home, reserved, "write_file", path=name, content="mine")
@@ -426,7 +436,7 @@ async def test_what_is_not_the_servers_is_read_and_written(home: Path, reserved:
 
 
 async def test_a_file_that_a_deploy_puts_in_its_place_is_reserved_too(
-    home: Path, reserved: Reserved
+    home: Path, reserved: ReservedFiles
 ) -> None:
     """By what it is now, not by what it was when the server began."""
     (home / "next.yaml").write_text(f"# {SECRET}")
@@ -439,7 +449,7 @@ async def test_a_link_on_the_way_to_a_file_is_reserved_too(home: Path) -> None:
     (home / "releases" / "v1").mkdir(parents=True)
     (home / "releases" / "v1" / "agent.yaml").write_text("agents: {}")
     (home / "current").symlink_to("releases/v1")
-    mine = Reserved(files=frozenset({str(home / "current" / "agent.yaml")}))
+    mine = ReservedFiles(files=frozenset({str(home / "current" / "agent.yaml")}))
     for path in ("current/agent.yaml", "releases/v1/agent.yaml"):
         told = await use(home, mine, "write_file", path=path, content="evil")
         assert "server's own" in told
@@ -450,7 +460,7 @@ async def test_a_link_on_the_way_to_a_file_is_reserved_too(home: Path) -> None:
 
 
 async def test_a_name_is_no_pattern(home: Path) -> None:
-    mine = Reserved(files=frozenset({str(home / "agent[1].yaml")}))
+    mine = ReservedFiles(files=frozenset({str(home / "agent[1].yaml")}))
     told = await use(home, mine, "write_file", path="agent[1].yaml", content="evil")
     assert "server's own" in told
     told = await use(home, mine, "write_file", path="agent1.yaml", content="mine")
@@ -461,18 +471,20 @@ async def test_what_runs_us_is_reserved_wherever_an_agent_may_write(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = Path(sys.modules["holdfast"].__file__ or "").parent
-    told = await use(package.parent, Reserved(), "write_file", path="holdfast/x.py", content="")
+    told = await use(
+        package.parent, ReservedFiles(), "write_file", path="holdfast/x.py", content=""
+    )
     assert "server's own" in told
-    told = await use(package / "server", Reserved(), "read_file", path="app.py")
+    told = await use(package / "server", ReservedFiles(), "read_file", path="app.py")
     assert "server's own" in told
-    told = await use(Path("/"), Reserved(), "read_file", path="proc/self/environ")
+    told = await use(Path("/"), ReservedFiles(), "read_file", path="proc/self/environ")
     assert "server's own" in told
     monkeypatch.syspath_prepend(str(home))  # as `python -m holdfast` does
     for path in ("mcp.py", "mcp/__init__.py", "json.py", "JSON.py"):
-        told = await use(home, Reserved(), "write_file", path=path, content="evil()")
+        told = await use(home, ReservedFiles(), "write_file", path=path, content="evil()")
         assert "in place of its own" in told, path
     for path in ("shop.py", "mcp/readme.txt", "shop/__init__.py", "shop/json.py"):
-        told = await use(home, Reserved(), "write_file", path=path, content="fine")
+        told = await use(home, ReservedFiles(), "write_file", path=path, content="fine")
         assert told.startswith("ok"), path
 
 

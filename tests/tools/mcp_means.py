@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast.tools.mcp.config import Remote, Server, Stdio
+from holdfast.tools.mcp.config import McpServer, Remote, Stdio
 from tests.means import skip_without, with_certificates
 from tests.postgres import free_port
 from tests.scratch import MEMORY
@@ -185,5 +185,5 @@ async def everything_over_http() -> AsyncIterator[tuple[str, asyncio.subprocess.
         await process.communicate()
 
 
-def remote(url: str, **headers: str) -> Server:
-    return Server(transport=Remote(url=url, headers=headers))
+def remote(url: str, **headers: str) -> McpServer:
+    return McpServer(transport=Remote(url=url, headers=headers))

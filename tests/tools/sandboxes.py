@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.tools.process import Exit, run_command
 from holdfast.tools.sandbox.backend import Backend, Kind, landlock_abi, trouble
-from holdfast.tools.sandbox.sandbox import Cell, Sandbox
+from holdfast.tools.sandbox.sandbox import ConfinedCommand, Sandbox
 from tests.debian import DebianProgram
 from tests.means import skip_without
 
@@ -40,7 +40,7 @@ def _backend(kind: Kind) -> Backend:
 
 
 async def run(
-    command: str, directory: Path, cell: Cell | None, *, home: Path | None = None
+    command: str, directory: Path, cell: ConfinedCommand | None, *, home: Path | None = None
 ) -> Exit:
     return await run_command(
         command,

@@ -11,8 +11,8 @@ import pytest
 from holdfast import limits
 from holdfast.tools.execution import execute
 from holdfast.tools.mcp import lazy_sdk
-from holdfast.tools.mcp.config import Remote, Server, Stdio
-from holdfast.tools.mcp.connection import Link, backoff_s
+from holdfast.tools.mcp.config import McpServer, Remote, Stdio
+from holdfast.tools.mcp.connection import McpConnection, backoff_s
 from holdfast.tools.mcp.peer import (
     CallFailed,
     Offered,
@@ -88,8 +88,10 @@ class World:
         finally:
             self.ended += 1
 
-    def link(self, *, idle_s: float = 600.0, start_s: float = 60.0) -> Link:
-        return Link("desk", self.connect, idle_s=idle_s, start_s=start_s, now_s=lambda: self.now_s)
+    def link(self, *, idle_s: float = 600.0, start_s: float = 60.0) -> McpConnection:
+        return McpConnection(
+            "desk", self.connect, idle_s=idle_s, start_s=start_s, now_s=lambda: self.now_s
+        )
 
 
 @pytest.fixture
@@ -258,7 +260,7 @@ async def test_a_cancelled_close_closes_all_the_same(world: World) -> None:
 
 
 def toolset(world: World, **about: object) -> McpToolset:
-    server = Server(transport=Stdio(command="/bin/desk"), **about)  # type: ignore[arg-type]
+    server = McpServer(transport=Stdio(command="/bin/desk"), **about)  # type: ignore[arg-type]
     return McpToolset(server, connect=world.connect)
 
 
@@ -326,11 +328,11 @@ async def test_a_call_that_was_not_heard_is_made_again_and_any_other_is_not(worl
 def test_without_the_extra_its_install_line_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lazy_sdk, "find_spec", lambda name: None)
     with pytest.raises(InvalidTool, match=r"pip install 'holdfast\[mcp\]'"):
-        McpToolset(Server(transport=Stdio(command="desk")))
+        McpToolset(McpServer(transport=Stdio(command="desk")))
 
 
 def test_a_server_is_shown_without_what_is_secret() -> None:
-    server = Server(
+    server = McpServer(
         transport=Remote(url="https://u:pw@example.org/mcp?token=s3cret", headers={"A": "s3cret"}),
         secrets=("s3cret", "a"),
     )

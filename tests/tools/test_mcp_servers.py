@@ -15,7 +15,7 @@ import pytest
 from holdfast.core.items import Image
 from holdfast.observe.events import traced
 from holdfast.tools.execution import execute
-from holdfast.tools.mcp.config import Server, Stdio, Transport
+from holdfast.tools.mcp.config import McpServer, Stdio, Transport
 from holdfast.tools.mcp.toolset import McpToolset, _Progress
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.tool import Json, Tool, ToolOutput
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
-async def opened(server: Server | Transport) -> AsyncIterator[McpToolset]:
-    toolset = McpToolset(server if isinstance(server, Server) else Server(transport=server))
+async def opened(server: McpServer | Transport) -> AsyncIterator[McpToolset]:
+    toolset = McpToolset(server if isinstance(server, McpServer) else McpServer(transport=server))
     try:
         yield toolset
     finally:
@@ -138,7 +138,7 @@ async def test_the_reference_server_over_http_is_killed_in_the_middle_of_a_call(
 @pytest.fixture(params=["stdio", "http"])
 async def desk(request: pytest.FixtureRequest) -> AsyncIterator[McpToolset]:
     if request.param == "stdio":
-        async with opened(Server(transport=means.desk(), name="desk")) as toolset:
+        async with opened(McpServer(transport=means.desk(), name="desk")) as toolset:
             yield toolset
     else:
         async with means.desk_over_http() as served:
@@ -197,7 +197,7 @@ async def test_hints_are_believed_only_if_the_server_is_trusted() -> None:
         for tool in (await tools_of(toolset)).values():
             assert (tool.spec.read_only, tool.spec.idempotent) == (False, False)
             assert permission_for(tool.spec) == "deny"
-    async with opened(Server(transport=means.desk(), trust_hints=True)) as toolset:
+    async with opened(McpServer(transport=means.desk(), trust_hints=True)) as toolset:
         specs = {name: each.spec for name, each in (await tools_of(toolset)).items()}
         assert permission_for(specs["greet"]) == "allow"
         assert permission_for(specs["fail"]) == "deny"
@@ -210,7 +210,7 @@ async def test_hints_are_believed_only_if_the_server_is_trusted() -> None:
 async def test_what_a_call_had_come_to_is_told_when_time_is_up(
     pipe: Pipe, progress: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(Server(transport=means.desk(), timeout_s=60.0)) as toolset:
+    async with opened(McpServer(transport=means.desk(), timeout_s=60.0)) as toolset:
         call = asyncio.ensure_future(ran(toolset, "wait", at=pipe.path))
         assert await pipe.heard() == "waiting"
         await progress.wait()
@@ -222,7 +222,7 @@ async def test_what_a_call_had_come_to_is_told_when_time_is_up(
 
 
 async def test_a_server_that_dies_is_told_with_its_last_words_and_started_again() -> None:
-    server = Server(transport=means.desk(DESK_TOKEN="s3cret-token"), secrets=("s3cret-token",))
+    server = McpServer(transport=means.desk(DESK_TOKEN="s3cret-token"), secrets=("s3cret-token",))
     async with opened(server) as toolset:
         output = await ran(toolset, "die", words="out of paper, s3cret-token")
         assert output.outcome == "error"
@@ -283,7 +283,7 @@ async def test_a_server_sees_what_is_declared_and_where_it_runs() -> None:
 async def test_a_server_that_cannot_be_asked_is_told_to_its_agents(
     transport: Transport, told: str
 ) -> None:
-    async with opened(Server(transport=transport, secrets=("s3cret-token",))) as toolset:
+    async with opened(McpServer(transport=transport, secrets=("s3cret-token",))) as toolset:
         if isinstance(transport, Stdio) and transport.command == "/bin/cat":
             toolset._link._start_s = 0.2
         assert await toolset.tools() == ()
@@ -294,7 +294,7 @@ async def test_a_server_that_cannot_be_asked_is_told_to_its_agents(
 
 async def test_an_idle_server_is_stopped_and_started_when_it_is_needed() -> None:
     mark = f"idle-{os.getpid()}"
-    server = Server(transport=means.desk(**{means.MARK: mark}), idle_s=0.01)
+    server = McpServer(transport=means.desk(**{means.MARK: mark}), idle_s=0.01)
     async with opened(server) as toolset:
         tools = await tools_of(toolset)
         await toolset._link.wait_down()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.items import Permissions
-from holdfast.tools.permissions import Narrowing, Permission, permission_for
+from holdfast.tools.permissions import NarrowedPermissions, Permission, permission_for
 from holdfast.tools.tool import ToolSpec
 
 READS = ToolSpec(name="read_file", description="", parameters="{}", read_only=True)
@@ -63,16 +63,16 @@ def test_what_the_operators_rules_say(tool: ToolSpec, rules: Permissions, said: 
 @pytest.mark.parametrize(
     ("operator", "narrowing", "said"),
     [
-        (allow("*"), Narrowing(), "allow"),
-        (allow("*"), Narrowing(ask=("write_*",)), "ask"),
-        (allow("*"), Narrowing(deny=("WRITE_*",)), "deny"),
-        (ask("*"), Narrowing(deny=("write_file",)), "deny"),
-        (NONE, Narrowing(ask=("write_file",)), "deny"),
-        (deny("*"), Narrowing(ask=("write_file",)), "deny"),
+        (allow("*"), NarrowedPermissions(), "allow"),
+        (allow("*"), NarrowedPermissions(ask=("write_*",)), "ask"),
+        (allow("*"), NarrowedPermissions(deny=("WRITE_*",)), "deny"),
+        (ask("*"), NarrowedPermissions(deny=("write_file",)), "deny"),
+        (NONE, NarrowedPermissions(ask=("write_file",)), "deny"),
+        (deny("*"), NarrowedPermissions(ask=("write_file",)), "deny"),
     ],
 )
 def test_everything_else_narrows(
-    operator: Permissions, narrowing: Narrowing, said: Permission
+    operator: Permissions, narrowing: NarrowedPermissions, said: Permission
 ) -> None:
     """A question opens nothing: what the operator did not allow cannot be approved."""
     assert permission_for(WRITES, operator, narrowing) == said
@@ -89,5 +89,5 @@ ORDER: tuple[Permission, ...] = ("deny", "ask", "allow")
 def test_no_settings_say_more_than_the_operator(
     tool: ToolSpec, operator: Permissions, settings: list[Permissions]
 ) -> None:
-    narrowed = permission_for(tool, operator, *map(Narrowing.of, settings))
+    narrowed = permission_for(tool, operator, *map(NarrowedPermissions.of, settings))
     assert ORDER.index(narrowed) <= ORDER.index(permission_for(tool, operator))

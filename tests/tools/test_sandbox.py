@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import limits
-from holdfast.tools.files.reserved_files import Names, Reserved
+from holdfast.tools.files.reserved_files import NamePattern, ReservedFiles
 from holdfast.tools.sandbox.backend import Kind
-from holdfast.tools.sandbox.sandbox import Cell, Sandbox
+from holdfast.tools.sandbox.sandbox import ConfinedCommand, Sandbox
 from tests.tools.sandboxes import ENVIRONMENT, run, sandbox
 from tests.tools.tool_calls import Lifeline
 
@@ -142,7 +142,9 @@ async def test_a_command_reads_nothing_that_it_was_not_given(box: Sandbox, world
     }
 
 
-async def tried(attacks: Mapping[str, str], world: World, cell: Cell | None) -> dict[str, str]:
+async def tried(
+    attacks: Mapping[str, str], world: World, cell: ConfinedCommand | None
+) -> dict[str, str]:
     """What came of each of these commands, run one after the other as one."""
     command = "\n".join(
         f"echo; echo {shlex.quote(f'== {name}')}; ({each}) 2>&1" for name, each in attacks.items()
@@ -280,9 +282,9 @@ async def test_what_the_server_uses_is_out_of_reach_in_a_root_too(
         (own / name).write_text("secret")
     (own / "notes").write_text("notes")
     (own / "link").symlink_to("agent.yaml")
-    reserved = Reserved(
+    reserved = ReservedFiles(
         files=frozenset({f"{own}/agent.yaml"}),
-        names=frozenset({Names(directory=str(own), begin="holdfast.db")}),
+        names=frozenset({NamePattern(directory=str(own), begin="holdfast.db")}),
         readable=frozenset({f"{deep}/guard.sh", f"{deep}/prompt.md"}),
     )
     box.reserved = lambda: reserved

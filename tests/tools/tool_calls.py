@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.items import Blob, text_of
-from holdfast.tools.files.reserved_files import Reserved
+from holdfast.tools.files.reserved_files import ReservedFiles
 from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
 
 KEY = f"fc_{os.getpid()}"
@@ -26,7 +26,7 @@ def call_of(
     agent: str = "root",
     state: Mapping[str, str] | None = None,
     memories: Mapping[str, str] | None = None,
-    reserved: Reserved = Reserved(),  # noqa: B008
+    reserved: ReservedFiles = ReservedFiles(),  # noqa: B008
 ) -> ToolRun:
     return ToolRun(
         call_key=key,

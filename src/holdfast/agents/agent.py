@@ -14,7 +14,7 @@ from holdfast.models.http.request_headers import Headers
 from holdfast.models.model import Model
 from holdfast.models.price import Price
 from holdfast.models.servers import Api
-from holdfast.tools.files.reserved_files import Reserved
+from holdfast.tools.files.reserved_files import ReservedFiles
 from holdfast.tools.hooks import Hooks
 from holdfast.tools.names import NameOwners
 from holdfast.tools.tool import Toolset
@@ -136,7 +136,7 @@ class Team:
         entry: str,
         digest: str = "",
         warnings: tuple[str, ...] = (),
-        files: Reserved = Reserved(),  # noqa: B008
+        files: ReservedFiles = ReservedFiles(),  # noqa: B008
     ) -> None:
         assert entry in agents, f"the entry agent {entry!r} is not in the team"
         self.agents = dict(agents)
@@ -148,7 +148,7 @@ class Team:
         """What people should know about how it was loaded, each with its place."""
         self.files = files
         """What it reads and runs: no tool of anybody's reaches it."""
-        self.reserved: Callable[[], Reserved] = lambda: self.files
+        self.reserved: Callable[[], ReservedFiles] = lambda: self.files
         """Everything that no tool of its agents reaches. A registry, which knows of others, says more."""
 
     async def close(self) -> None:

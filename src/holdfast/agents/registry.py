@@ -52,7 +52,7 @@ from holdfast.errors import (
     SourceUnusable,
     TurnFailed,
 )
-from holdfast.tools.files.reserved_files import Reserved
+from holdfast.tools.files.reserved_files import ReservedFiles
 
 # ── what it tells ────────────────────────────────────────────────────────────────────────────
 
@@ -163,7 +163,7 @@ class Registry:
         aliases: Mapping[str, str] | None = None,
         report: Callable[[Report], None] = lambda report: None,
         now_s: Callable[[], float] = time.monotonic,
-        reserved: Reserved = Reserved(),  # noqa: B008
+        reserved: ReservedFiles = ReservedFiles(),  # noqa: B008
     ) -> None:
         """`aliases`: model name → model id, for clients with names of their own. `reserved`: files that no tool
         reaches, besides those of the sources.
@@ -185,7 +185,7 @@ class Registry:
         self._ids: dict[str, tuple[_Live, Agent]] = {}
         self._changing = asyncio.Lock()
 
-    def reserved(self) -> Reserved:
+    def reserved(self) -> ReservedFiles:
         """What no tool reaches: everything that any source is, reads or runs, of whichever version."""
         found = self._reserved
         for origin in self._origins:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.identity import portable_key
+from holdfast.tools.web.address_guard import AddressGuard
 from holdfast.tools.web.address_guard import FetchFailed as FetchFailed
-from holdfast.tools.web.address_guard import Guard
 from holdfast.tools.web.address_guard import shown as shown
-from holdfast.tools.web.web_client import Answer, Web
+from holdfast.tools.web.web_client import WebAnswer, WebClient
 
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 
@@ -29,10 +29,10 @@ class Fetcher:
     """Fetches agent files. Holds no connection between two of them."""
 
     def __init__(
-        self, guard: Guard | None = None, *, timeout_s: float = limits.fetch_timeout_s
+        self, guard: AddressGuard | None = None, *, timeout_s: float = limits.fetch_timeout_s
     ) -> None:
-        self._web = Web(
-            guard or Guard(), bytes_max=limits.agent_file_bytes_max, timeout_s=timeout_s
+        self._web = WebClient(
+            guard or AddressGuard(), bytes_max=limits.agent_file_bytes_max, timeout_s=timeout_s
         )
 
     async def fetch(self, url: str, *, etag: str = "", last_modified: str = "") -> Fetched:
@@ -46,7 +46,7 @@ def _conditions(etag: str, last_modified: str) -> dict[str, str]:
     return {name: value for name, value in conditions.items() if value}
 
 
-def _fetched(url: str, answer: Answer) -> Fetched:
+def _fetched(url: str, answer: WebAnswer) -> Fetched:
     status = answer.status
     if status not in (200, 304):
         raise FetchFailed(url, f"it answers {status}", transient=status in _TRANSIENT)

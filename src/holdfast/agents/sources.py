@@ -38,7 +38,7 @@ from holdfast.agents.file.agent_file import Checked, assemble, check_agent_file,
 from holdfast.agents.remote_files import Fetched, Fetcher, FetchFailed, shown
 from holdfast.core.codec import Value
 from holdfast.errors import HoldfastError, InvalidValue, SourceUnusable
-from holdfast.tools.files.reserved_files import Names, Reserved
+from holdfast.tools.files.reserved_files import NamePattern, ReservedFiles
 from holdfast.tools.sandbox.sandbox import Sandbox
 
 SUFFIXES = (".yaml", ".yml")
@@ -150,23 +150,25 @@ def _absolute(text: str) -> Path:
     return Path(os.path.abspath(text))
 
 
-def reserved_by(origin: Origin) -> Reserved:
+def reserved_by(origin: Origin) -> ReservedFiles:
     """The files that a source is read from, there or not, and a `.env` beside them: no tool reaches them."""
     match origin:
         case FileSource():
             beside = os.path.join(os.path.dirname(origin.key), _SECRETS)
-            return Reserved(files=frozenset({origin.key, beside}))
+            return ReservedFiles(files=frozenset({origin.key, beside}))
         case Directory():
-            return Reserved(
+            return ReservedFiles(
                 files=frozenset({os.path.join(origin.key, _SECRETS)}),
-                names=frozenset(Names(directory=origin.key, end=suffix) for suffix in SUFFIXES),
+                names=frozenset(
+                    NamePattern(directory=origin.key, end=suffix) for suffix in SUFFIXES
+                ),
             )
         case UrlSource(cache=Path() as cache):
-            return Reserved(trees=frozenset({str(cache)}))
+            return ReservedFiles(trees=frozenset({str(cache)}))
         case ModuleSource():
             return origin.files
         case _:
-            return Reserved()
+            return ReservedFiles()
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────
@@ -433,7 +435,7 @@ class ModuleSource:
     def __init__(self, reference: str, *, name: str = "") -> None:
         self.key = reference
         self._module, _, self._attribute = reference.partition(":")
-        self.files = Reserved()
+        self.files = ReservedFiles()
         """What of it runs here. Known once it is loaded."""
         self.name = name or self._module.partition(".")[0]
 
@@ -455,14 +457,14 @@ class ModuleSource:
     async def changed(self) -> bool:
         return False
 
-    def _files(self) -> Reserved:
+    def _files(self) -> ReservedFiles:
         """Its package, and the modules that were imported from where it lies: all of that runs here, or will."""
         top = sys.modules.get(self._module.partition(".")[0])
         trees = tuple(map(os.path.abspath, getattr(top, "__path__", ())))
         lies = trees[0] if trees else os.path.abspath(getattr(top, "__file__", None) or "")
         files = (getattr(each, "__file__", None) for each in tuple(sys.modules.values()))
         beside = (each for each in files if each and os.path.dirname(each) == os.path.dirname(lies))
-        return Reserved(readable=frozenset({*beside, *trees}))
+        return ReservedFiles(readable=frozenset({*beside, *trees}))
 
     async def _value(self) -> object:
         here = os.getcwd()

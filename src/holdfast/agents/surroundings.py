@@ -11,7 +11,7 @@ import platform
 from pathlib import Path
 
 from holdfast import limits
-from holdfast.tools.files.rooted_paths import Refused, Rooted
+from holdfast.tools.files.rooted_paths import PathRefused, RootedDirectories
 
 
 class NoPrompt(Exception):
@@ -35,11 +35,11 @@ def environment_info(directory: Path) -> str:
 def prompt_file(directory: Path, name: str) -> str:
     """The words of a file in this directory or below it. Raises NoPrompt."""
     try:
-        data = Rooted(directory).read(name)
+        data = RootedDirectories(directory).read(name)
         if len(data) > limits.prompt_file_bytes_max:
             raise NoPrompt(f"it has {len(data)} bytes, at most {limits.prompt_file_bytes_max}")
         return data.decode("utf-8-sig").strip()
-    except Refused as error:
+    except PathRefused as error:
         raise NoPrompt(str(error)) from error
     except UnicodeDecodeError as error:
         raise NoPrompt("it is not UTF-8 text") from error

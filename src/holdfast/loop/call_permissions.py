@@ -22,7 +22,7 @@ from holdfast.loop import team_tools
 from holdfast.loop.hooks import Reviewed, TurnHooks
 from holdfast.loop.turn_tools import Toolbox
 from holdfast.tools.execution import InvalidArguments, parse_arguments
-from holdfast.tools.permissions import Narrowing, Permission, permission_for
+from holdfast.tools.permissions import NarrowedPermissions, Permission, permission_for
 from holdfast.tools.tool import Tool
 
 T = TypeVar("T")
@@ -145,7 +145,7 @@ class Leave:
         return verdict.refused
 
     def _permission(self, agent: Agent, tool: Tool) -> Permission:
-        session = Narrowing.of(self._turn.snapshot.notes.settings.permissions)
+        session = NarrowedPermissions.of(self._turn.snapshot.notes.settings.permissions)
         return permission_for(tool.spec, agent.permissions, session)
 
     def _is_approved(self, call: ToolCall) -> bool:

@@ -15,7 +15,7 @@ from holdfast.tools.tool import Json, Tool, ToolOutput, ToolRun, ToolSpec
 Do: TypeAlias = Callable[[ToolRun], Awaitable[ToolOutput]]
 
 
-class BuiltTool:
+class BuiltInTool:
     """One of our own tools."""
 
     def __init__(self, spec: ToolSpec, do: Do) -> None:
@@ -29,7 +29,7 @@ class BuiltTool:
         return f"<BuiltTool {self.spec.name}>"
 
 
-class BuiltToolset:
+class BuiltInToolset:
     """Some of our own tools, and what their agent is told about them."""
 
     def __init__(self, *tools: Tool, instruction: str = "") -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.core.codec import Decoder, Unreadable, Value, encode
 from holdfast.core.turns.events import StateSet
-from holdfast.tools.built_in_tools import BuiltTool, parameters, text_in, told
+from holdfast.tools.built_in_tools import BuiltInTool, parameters, text_in, told
 from holdfast.tools.execution import failure
 from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec
 
@@ -66,7 +66,7 @@ def loaders(deferred: Sequence[ToolSpec]) -> tuple[Tool, ...]:
         return told(f"{name} is loaded, and can be called from now on.", change)
 
     return (
-        BuiltTool(
+        BuiltInTool(
             ToolSpec(
                 name=SEARCH,
                 description=f"Search among {len(known)} more tools, by words of their names and descriptions. "
@@ -79,7 +79,7 @@ def loaders(deferred: Sequence[ToolSpec]) -> tuple[Tool, ...]:
             ),
             search,
         ),
-        BuiltTool(
+        BuiltInTool(
             ToolSpec(
                 name=ADD,
                 description=f"Load a tool that {SEARCH} has found, so that it can be called.",

@@ -26,7 +26,7 @@ from holdfast.tools.execution import clean
 from holdfast.tools.files.reserved_files import data_named_by
 from holdfast.tools.hook_answers import WAY_OUT, NotUnderstood, quoted, read_answer
 from holdfast.tools.process import Exit, run_command
-from holdfast.tools.sandbox.sandbox import Cell, Sandbox, named_paths
+from holdfast.tools.sandbox.sandbox import ConfinedCommand, Sandbox, named_paths
 from holdfast.tools.tool import Json
 
 HookEvent: TypeAlias = Literal[
@@ -85,7 +85,7 @@ class Verdict(Value):
     """What went wrong with it, for people."""
 
 
-def _cell(hooks: Hooks, hook: Hook) -> Cell:
+def _cell(hooks: Hooks, hook: Hook) -> ConfinedCommand:
     """What a hook may use of this machine."""
     return hooks.sandbox.cell(
         os.path.realpath(hooks.directory),  # links on the way to it are reserved

@@ -1,7 +1,7 @@
 """Which tools may run, by name and pattern. `deny` wins over `ask`, `ask` over `allow`.
 
 1. The operator gives: `allow` counts in an agent file, or in an agent made in code, and nowhere else.
-2. Everything else narrows. What a session, an import or a request says about tools goes through `Narrowing`, which
+2. Everything else narrows. What a session, an import or a request says about tools goes through `NarrowedPermissions`, which
    has no word for `allow`; its `ask` turns what the operator allows into a question, and opens nothing.
 3. A person who was asked may grant a tool for good (`core/grants.py`). That answers the question, and no other rule.
 
@@ -25,20 +25,20 @@ Permission: TypeAlias = Literal["allow", "ask", "deny"]
 NO_RULES = Permissions()
 
 
-class Narrowing(Value):
+class NarrowedPermissions(Value):
     """What anything but the operator can say about tools: which are asked about, and which never run."""
 
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, settings: Permissions) -> Narrowing:
+    def of(cls, settings: Permissions) -> NarrowedPermissions:
         """What counts of a session's settings: its `allow` and `granted` do not."""
         return cls(ask=settings.ask, deny=settings.deny)
 
 
 def permission_for(
-    spec: ToolSpec, operator: Permissions = NO_RULES, *narrowings: Narrowing
+    spec: ToolSpec, operator: Permissions = NO_RULES, *narrowings: NarrowedPermissions
 ) -> Permission:
     """What the operator's rules say about a tool, narrowed by everything else."""
     given = _given(spec, operator)

@@ -24,7 +24,7 @@ from typing import IO
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.environment import CALL_KEY
-from holdfast.tools.sandbox.sandbox import Cell
+from holdfast.tools.sandbox.sandbox import ConfinedCommand
 from holdfast.tools.threads import in_thread
 
 MARK = CALL_KEY
@@ -95,7 +95,7 @@ async def run_command(
     mark: str,
     timeout_s: float,
     given: bytes | None = None,
-    cell: Cell | None = None,
+    cell: ConfinedCommand | None = None,
     tenant: str = "",
 ) -> Exit:
     """Run a shell command and wait for its end. Cancelling this ends it, all of it, before this returns.

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from holdfast.core.codec import Value, encode
 from holdfast.core.items import Parts
 from holdfast.core.turns.events import Change
-from holdfast.tools.files.reserved_files import Reserved
+from holdfast.tools.files.reserved_files import ReservedFiles
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -54,7 +54,7 @@ class ToolRun(Value):
     """Session state as this turn sees it, changes of its earlier calls included."""
     memories: Mapping[str, str] = {}
     """What its agent remembers, by id, in the same way; if its tool asked for that."""
-    reserved: Reserved = Reserved()
+    reserved: ReservedFiles = ReservedFiles()
     """Files that the server reads, reloads or runs, and no tool touches."""
 
 

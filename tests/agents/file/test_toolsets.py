@@ -12,7 +12,7 @@ from holdfast.agents.file.variables import filled
 from holdfast.errors import SourceUnusable
 from holdfast.tools.execution import execute
 from holdfast.tools.mcp import lazy_sdk
-from holdfast.tools.mcp.config import Remote, Server, Stdio
+from holdfast.tools.mcp.config import McpServer, Remote, Stdio
 from holdfast.tools.mcp.toolset import McpToolset
 from holdfast.tools.tool import Toolset, instruction_of
 from holdfast.tools.toolset_choice import ChosenToolset
@@ -53,7 +53,7 @@ async def names(toolset: Toolset) -> list[str]:
     return [each.spec.name for each in await toolset.tools()]
 
 
-def server(toolsets: str, *, top: str = "", directory: Path = HERE) -> Server:
+def server(toolsets: str, *, top: str = "", directory: Path = HERE) -> McpServer:
     (toolset,) = made(toolsets, top=top, directory=directory)
     assert isinstance(toolset, McpToolset)
     return toolset.server

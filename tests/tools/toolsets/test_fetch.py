@@ -15,7 +15,7 @@ from holdfast.tools.execution import execute
 from holdfast.tools.schema import parse_arguments
 from holdfast.tools.tool import Json, ToolOutput
 from holdfast.tools.toolsets.fetch import FetchToolset
-from holdfast.tools.web.address_guard import WEB_PORTS, Domains, FetchFailed, Guard
+from holdfast.tools.web.address_guard import WEB_PORTS, AddressGuard, Domains, FetchFailed
 from holdfast.tools.web.page_text import page_text
 from tests.agents.web import Web, serving
 from tests.tools.tool_calls import Blobs, call_of, said
@@ -34,13 +34,13 @@ def put(site: Web, path: str, body: bytes, kind: str = "text/plain") -> None:
     site.handlers[path] = page
 
 
-async def fetched(*urls: str, guard: Guard | None = None, **arguments: Json) -> ToolOutput:
+async def fetched(*urls: str, guard: AddressGuard | None = None, **arguments: Json) -> ToolOutput:
     (tool,) = await FetchToolset(guard, timeout_s=5.0).tools()
     given: dict[str, Json] = {"urls": list(urls), **arguments}
     return await execute(tool, call_of(given), Blobs())
 
 
-inside = Guard(allow_private=True)
+inside = AddressGuard(allow_private=True)
 
 # ── where it does not go ──
 
@@ -110,11 +110,11 @@ async def test_no_notation_of_an_inner_address_is_a_way_in(site: Web) -> None:
     urls = inner_urls(site.port)
     assert len(urls) >= 700
     for url in urls:
-        output = await fetched(url, guard=Guard(resolve=names))
+        output = await fetched(url, guard=AddressGuard(resolve=names))
         assert output.outcome == "error", url
         assert any(why in said(output) for why in REFUSED), url
         with pytest.raises(FetchFailed):
-            await Fetcher(Guard(resolve=names)).fetch(url)
+            await Fetcher(AddressGuard(resolve=names)).fetch(url)
     assert site.requests == []
     # The server is there, and one who may go there is let in: nothing above was refused by accident.
     assert said(await fetched(site.url("/secret"), guard=inside)) == "the crown jewels"
@@ -141,7 +141,7 @@ async def nobody(host: str, port: int) -> list[str]:
 
 @pytest.mark.parametrize("url", [*ODD, *SPACED])
 async def test_nobody_is_looked_for_behind_an_odd_address(url: str) -> None:
-    guard = Guard(allow_private=True, resolve=nobody, ports=WEB_PORTS)
+    guard = AddressGuard(allow_private=True, resolve=nobody, ports=WEB_PORTS)
     assert (await fetched(url, guard=guard)).outcome == "error"
     with pytest.raises(FetchFailed) as raised:
         await Fetcher(guard).fetch(url)
@@ -149,12 +149,12 @@ async def test_nobody_is_looked_for_behind_an_odd_address(url: str) -> None:
 
 
 async def test_a_model_gives_no_names_and_passwords_in_an_address() -> None:
-    output = await fetched("http://user:pw@example.org/", guard=Guard(resolve=nobody))
+    output = await fetched("http://user:pw@example.org/", guard=AddressGuard(resolve=nobody))
     assert output.outcome == "error"
     assert "pw" not in said(output)
 
 
-class OnlyTheFirst(Guard):
+class OnlyTheFirst(AddressGuard):
     """Lets the test's own server through, and nobody else."""
 
     async def addresses(self, url: str) -> list[str]:
@@ -209,7 +209,9 @@ async def test_a_redirect_to_another_domain_is_refused_too(site: Web) -> None:
         return ["127.0.0.1"]
 
     site.handlers["/a"] = moved
-    guard = Guard(allow_private=True, resolve=here, domains=Domains(allowed=("good.invalid",)))
+    guard = AddressGuard(
+        allow_private=True, resolve=here, domains=Domains(allowed=("good.invalid",))
+    )
     output = await fetched(site.url("/a", host="good.invalid"), guard=guard)
     assert output.outcome == "error"
     assert "only these domains are allowed: good.invalid" in said(output)

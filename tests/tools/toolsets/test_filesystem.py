@@ -14,7 +14,7 @@ import pytest
 from holdfast import limits
 from holdfast.core.items import Blob, Image, Permissions
 from holdfast.tools.execution import execute
-from holdfast.tools.files.reserved_files import Held
+from holdfast.tools.files.reserved_files import ReservedState
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.tool import Json, ToolOutput
 from holdfast.tools.toolsets.filesystem import FilesystemToolset
@@ -304,7 +304,7 @@ async def test_a_search_that_nobody_waits_for_stops(
     reading, go_on, done = threading.Event(), threading.Event(), threading.Event()
     read: list[str] = []
 
-    def slow(directory: int, name: str, held: Held) -> bytes:
+    def slow(directory: int, name: str, held: ReservedState) -> bytes:
         read.append(name)
         reading.set()
         go_on.wait()

@@ -16,16 +16,16 @@ from holdfast.tools.execution import execute
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.schema import InvalidArguments, parse_arguments
 from holdfast.tools.tool import Json, Tool, ToolOutput
-from holdfast.tools.toolsets.openapi import Api, OpenApiToolset
+from holdfast.tools.toolsets.openapi import HttpApi, OpenApiToolset
 from holdfast.tools.toolsets.openapi_document import (
-    Operation,
+    ApiOperation,
     Unusable,
     operations,
     read,
     request_url,
     same_server,
 )
-from holdfast.tools.web.address_guard import Guard
+from holdfast.tools.web.address_guard import AddressGuard
 from holdfast.tools.web.web_client import as_written
 from tests.agents.web import Web, serving
 from tests.tools.tool_calls import Blobs, call_of, said
@@ -87,7 +87,7 @@ async def site() -> AsyncIterator[Web]:
 
 
 def toolset(site: Web, **about: object) -> OpenApiToolset:
-    api = Api(
+    api = HttpApi(
         document=site.url("/openapi.json"),
         headers={"Authorization": "Bearer s3cret"},
         allow_private=True,
@@ -235,17 +235,19 @@ async def test_credentials_do_not_go_where_only_the_document_points(site: Web) -
 async def test_a_document_that_points_inside_leads_nowhere(tmp_path: Path, site: Web) -> None:
     document = {**DOCUMENT, "servers": [{"url": site.url("/v1")}]}
     (tmp_path / "api.json").write_text(json.dumps(document))
-    made = OpenApiToolset(Api(document=str(tmp_path / "api.json")))
+    made = OpenApiToolset(HttpApi(document=str(tmp_path / "api.json")))
     output = await ran(made, "listPets")
     assert "private or special" in said(output)
     assert site.requests == []
-    made = OpenApiToolset(Api(document=str(tmp_path / "api.json")), guard=Guard(allow_private=True))
+    made = OpenApiToolset(
+        HttpApi(document=str(tmp_path / "api.json")), guard=AddressGuard(allow_private=True)
+    )
     assert (await ran(made, "listPets")).outcome == "ok"
 
 
 async def test_a_document_that_cannot_be_read_is_told_and_tried_again_later(site: Web) -> None:
     now = [0.0]
-    api = Api(document=site.url("/gone.json?token=s3cret"), allow_private=True)
+    api = HttpApi(document=site.url("/gone.json?token=s3cret"), allow_private=True)
     made = OpenApiToolset(api, now_s=lambda: now[0])
     for _ in range(3):
         assert await made.tools() == ()
@@ -288,5 +290,5 @@ def test_a_servers_address_is_text_and_not_a_program() -> None:
         "paths": {"/p": {"get": {}}},
     }
     (found,) = operations(document)
-    assert isinstance(found, Operation)
+    assert isinstance(found, ApiOperation)
     assert request_url(found, {}) == "https://a.example/p"

@@ -19,7 +19,13 @@ from holdfast.tools.process import Exit
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.schema import InvalidArguments, InvalidTool, parse_arguments
 from holdfast.tools.tool import Json, ToolOutput
-from holdfast.tools.toolsets.script import Script, ScriptTool, ScriptToolset, as_variables, in_words
+from holdfast.tools.toolsets.script import (
+    ScriptCommand,
+    ScriptTool,
+    ScriptToolset,
+    as_variables,
+    in_words,
+)
 from tests.tools.tool_calls import KEY, Blobs, call_of, said
 
 TEXT: Json = {"type": "string"}
@@ -36,7 +42,7 @@ OURS = {
 
 
 def made(
-    script: Script,
+    script: ScriptCommand,
     *,
     directory: Path = Path("/"),
     name: str = "look",
@@ -48,13 +54,16 @@ def made(
 
 
 async def ran(
-    script: Script, arguments: Mapping[str, Json] | None = None, *, directory: Path = Path("/")
+    script: ScriptCommand,
+    arguments: Mapping[str, Json] | None = None,
+    *,
+    directory: Path = Path("/"),
 ) -> ToolOutput:
     return await execute(made(script, directory=directory), call_of(arguments), Blobs())
 
 
 async def test_a_command_is_described_by_its_declaration() -> None:
-    script = Script(
+    script = ScriptCommand(
         cmd="curl $url",
         description="Fetch a page.",
         args={"url": {"type": "string", "description": "Where."}, "n": {"type": "integer"}},
@@ -79,7 +88,7 @@ async def test_a_command_is_described_by_its_declaration() -> None:
 
 
 def test_unless_said_otherwise_all_arguments_are_required() -> None:
-    spec = made(Script(cmd="true", args={"a": TEXT, "b": TEXT})).spec
+    spec = made(ScriptCommand(cmd="true", args={"a": TEXT, "b": TEXT})).spec
     with pytest.raises(InvalidArguments, match='"b" is a required property'):
         parse_arguments(spec, '{"a": "1"}')
 
@@ -104,7 +113,7 @@ NASTY = [
 
 @pytest.mark.parametrize("value", NASTY)
 async def test_an_argument_is_a_value_and_never_shell(value: str) -> None:
-    script = Script(cmd='printf "%s" "$word"', args={"word": TEXT})
+    script = ScriptCommand(cmd='printf "%s" "$word"', args={"word": TEXT})
     told = said(await ran(script, {"word": value}))
     assert told == (value or "[exit code 0, no output]")
 
@@ -112,7 +121,7 @@ async def test_an_argument_is_a_value_and_never_shell(value: str) -> None:
 @settings(max_examples=15)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), min_size=1, max_size=50))
 async def test_whatever_a_model_says_arrives_as_it_was_said(value: str) -> None:
-    script = Script(cmd='printf "%s" "$word"', args={"word": TEXT})
+    script = ScriptCommand(cmd='printf "%s" "$word"', args={"word": TEXT})
     assert said(await ran(script, {"word": value})) == value
 
 
@@ -137,13 +146,13 @@ def test_arguments_become_variables(value: Json, variable: str) -> None:
     [("a\0b", "contains a NUL"), ("x" * (limits.script_argument_bytes_max + 1), "longer than")],
 )
 async def test_what_cannot_be_a_variable_is_told(value: str, told: str) -> None:
-    output = await ran(Script(cmd="true", args={"word": TEXT}), {"word": value})
+    output = await ran(ScriptCommand(cmd="true", args={"word": TEXT}), {"word": value})
     assert output.outcome == "error"
     assert told in said(output)
 
 
 async def test_a_command_sees_what_is_listed_and_declared_and_nothing_else() -> None:
-    script = Script(
+    script = ScriptCommand(
         cmd="env", args={"word": TEXT}, env={"COLOUR": "blue"}, pass_env=("GITHUB_TOKEN",)
     )
     seen = dict(line.split("=", 1) for line in said(await ran(script, {"word": "w"})).splitlines())
@@ -163,7 +172,7 @@ async def test_a_command_sees_what_is_listed_and_declared_and_nothing_else() -> 
 
 async def test_a_long_output_is_shown_by_its_ends_and_kept_whole() -> None:
     blobs = Blobs()
-    tool = made(Script(cmd="i=0; while [ $i -lt 9000 ]; do echo line $i; i=$((i+1)); done"))
+    tool = made(ScriptCommand(cmd="i=0; while [ $i -lt 9000 ]; do echo line $i; i=$((i+1)); done"))
     output = await execute(tool, call_of(), blobs)
     shown = said(output)
     assert shown.startswith("line 0\n") and shown.endswith("line 8999\n")
@@ -176,7 +185,9 @@ async def test_a_long_output_is_shown_by_its_ends_and_kept_whole() -> None:
 async def test_of_an_enormous_output_the_ends_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "tool_output_bytes_max", 50_000)
     blobs = Blobs()
-    tool = made(Script(cmd="echo first; head -c 200000 /dev/zero | tr '\\0' x; echo; echo last"))
+    tool = made(
+        ScriptCommand(cmd="echo first; head -c 200000 /dev/zero | tr '\\0' x; echo; echo last")
+    )
     output = await execute(tool, call_of(), blobs)
     assert said(output).startswith("first\n") and said(output).endswith("last\n")
     assert "bytes left out" in said(output)
@@ -184,7 +195,7 @@ async def test_of_an_enormous_output_the_ends_are_left(monkeypatch: pytest.Monke
 
 
 async def test_bytes_that_are_no_text_are_replaced() -> None:
-    assert said(await ran(Script(cmd="printf 'a\\377b'"))) == "a\ufffdb"
+    assert said(await ran(ScriptCommand(cmd="printf 'a\\377b'"))) == "a\ufffdb"
 
 
 @pytest.mark.parametrize(
@@ -217,7 +228,7 @@ async def test_where_a_command_runs(tmp_path: Path) -> None:
         "link": tmp_path / "inner",
         "/": Path("/"),
     }.items():
-        told = await ran(Script(cmd="pwd -P", working_dir=given_), directory=tmp_path)
+        told = await ran(ScriptCommand(cmd="pwd -P", working_dir=given_), directory=tmp_path)
         assert said(told) == f"{where.resolve()}\n"
 
 
@@ -227,11 +238,11 @@ def test_a_relative_directory_does_not_lead_out(working_dir: str, tmp_path: Path
     base.mkdir()
     (base / "out").symlink_to("..")
     with pytest.raises(InvalidTool, match="leads out of"):
-        made(Script(cmd="true", working_dir=working_dir), directory=base)
+        made(ScriptCommand(cmd="true", working_dir=working_dir), directory=base)
 
 
 async def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
-    output = await ran(Script(cmd="true", working_dir="gone"), directory=tmp_path)
+    output = await ran(ScriptCommand(cmd="true", working_dir="gone"), directory=tmp_path)
     assert output.outcome == "error"
     assert "could not be started" in said(output)
 
@@ -260,10 +271,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("fields", "told"), BAD)
 def test_a_declaration_that_cannot_be_a_tool_is_refused(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidTool) as raised:
-        made(Script(**{"cmd": "true", **fields}))
+        made(ScriptCommand(**{"cmd": "true", **fields}))
     assert told in str(raised.value)
 
 
 def test_a_bad_name_is_refused() -> None:
     with pytest.raises(InvalidTool, match="cannot be a tool's name"):
-        made(Script(cmd="true"), name="two words")
+        made(ScriptCommand(cmd="true"), name="two words")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.tools.web.page_text import Reader, page_text, read_page
+from holdfast.tools.web.page_text import PageParser, page_text, read_page
 
 
 class Parsed(HTMLParser):
     """Tells a reader what the parser of the standard library finds."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: PageParser) -> None:
         super().__init__(convert_charrefs=True)
         self._reader = reader
 
@@ -69,7 +69,7 @@ def tagged(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 @given(st.recursive(TEXTS | ASIDES, tagged, max_leaves=12), st.booleans())
 def test_ordinary_pages_are_read_as_by_the_standard_library(html: str, marks: bool) -> None:
-    ours, theirs = Reader(marks=marks), Reader(marks=marks)
+    ours, theirs = PageParser(marks=marks), PageParser(marks=marks)
     read_page(html, ours)
     parser = Parsed(theirs)
     parser.feed(html)

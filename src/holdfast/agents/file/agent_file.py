@@ -41,7 +41,7 @@ from holdfast.core.policy import Policy, allowed
 from holdfast.core.turns.events import Parameters
 from holdfast.errors import HoldfastError, SourceUnusable
 from holdfast.models.model import KeyMissing, Model
-from holdfast.tools.files.reserved_files import Reserved
+from holdfast.tools.files.reserved_files import ReservedFiles
 from holdfast.tools.hooks import Hooks
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.tool import Toolset
@@ -83,7 +83,12 @@ class AgentFile:
     """A file that has been read: checked, and nothing made of it yet."""
 
     def __init__(
-        self, agents: tuple[AgentPlan, ...], findings: Findings, *, digest: str, files: Reserved
+        self,
+        agents: tuple[AgentPlan, ...],
+        findings: Findings,
+        *,
+        digest: str,
+        files: ReservedFiles,
     ) -> None:
         names = [plan.name for plan in agents]
         self.agents = agents
@@ -306,7 +311,7 @@ class _Reading:
         self._trusted = trusted
         self._sandbox = sandbox
         self._hooks = FileHooks(findings, directory, environment, trusted=trusted, sandbox=sandbox)
-        self.files = Reserved()
+        self.files = ReservedFiles()
 
     def plans(self, value: Plain) -> tuple[AgentPlan, ...]:
         found = self._found

@@ -16,12 +16,12 @@ from holdfast.agents.file.shapes import (
     ScriptToolsetShape,
     ShellToolsetShape,
 )
-from holdfast.tools.files.reserved_files import Reserved, files_run_by, search_path
+from holdfast.tools.files.reserved_files import ReservedFiles, files_run_by, search_path
 from holdfast.tools.hooks import HookEvent, Hooks
 from holdfast.tools.sandbox.sandbox import cache_home
 
 
-def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -> Reserved:
+def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -> ReservedFiles:
     """Its prompt files, the programs of its MCP servers with their homes, what its scripts run and where its commands
     are looked for, and its OpenAPI documents."""
     found: set[str] = set()
@@ -43,14 +43,14 @@ def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -
         found.add(cache_home(words, environment))
         searched |= search_path(server.env)
         found |= files_run_by(words, directory / server.working_dir, all_named=True)
-    return Reserved(readable=frozenset(found), searched=frozenset(searched))
+    return ReservedFiles(readable=frozenset(found), searched=frozenset(searched))
 
 
-def files_of_hooks(hooks: Hooks) -> Reserved:
+def files_of_hooks(hooks: Hooks) -> ReservedFiles:
     """What an agent's hooks run, and every other file that their commands name: they are guards."""
     kinds = (getattr(hooks, name) for name in get_args(HookEvent))
     commands = [hook.command for kind in kinds for hook in kind]
-    return Reserved(readable=files_run_by(commands, hooks.directory, all_named=True))
+    return ReservedFiles(readable=files_run_by(commands, hooks.directory, all_named=True))
 
 
 def _servers(file: FileShape) -> Iterator[McpShape]:

@@ -35,9 +35,9 @@ from holdfast.agents.file.shapes import (
 from holdfast.agents.file.variables import filled_in
 from holdfast.core.codec import encode
 from holdfast.core.items import Permissions
-from holdfast.tools.built_in_tools import BuiltToolset
+from holdfast.tools.built_in_tools import BuiltInToolset
 from holdfast.tools.deferred_tools import ADD, SEARCH
-from holdfast.tools.mcp.config import Remote, Server, Stdio
+from holdfast.tools.mcp.config import McpServer, Remote, Stdio
 from holdfast.tools.mcp.toolset import McpToolset
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.sandbox.sandbox import Sandbox, cache_home
@@ -47,13 +47,18 @@ from holdfast.tools.toolset_choice import ChosenToolset
 from holdfast.tools.toolsets.fetch import FetchToolset
 from holdfast.tools.toolsets.filesystem import WRITERS, FilesystemToolset
 from holdfast.tools.toolsets.memory import MemoryToolset
-from holdfast.tools.toolsets.openapi import Api, OpenApiToolset
+from holdfast.tools.toolsets.openapi import HttpApi, OpenApiToolset
 from holdfast.tools.toolsets.openapi_document import Unusable
-from holdfast.tools.toolsets.script import Script, ScriptToolset, passed_on, working_directory
+from holdfast.tools.toolsets.script import (
+    ScriptCommand,
+    ScriptToolset,
+    passed_on,
+    working_directory,
+)
 from holdfast.tools.toolsets.shell import ShellToolset
 from holdfast.tools.toolsets.think import ThinkToolset
 from holdfast.tools.toolsets.todo import TodoToolset
-from holdfast.tools.web.address_guard import WEB_PORTS, Domains, FetchFailed, Guard, host_of
+from holdfast.tools.web.address_guard import WEB_PORTS, AddressGuard, Domains, FetchFailed, host_of
 
 RESERVED_TOOLS = frozenset({"transfer_task", "handoff", SEARCH, ADD})
 """The loop's own: how agents work together, and how they look for deferred tools."""
@@ -128,7 +133,7 @@ class FileTools:
                 built = self._built(shape, at)
                 return None if built is None else self._offered(built, shape, at, taken)
 
-    def _built(self, shape: AnyToolset, at: Where) -> BuiltToolset | None:
+    def _built(self, shape: AnyToolset, at: Where) -> BuiltInToolset | None:
         match shape:
             case ShellToolsetShape():
                 where = self._below(shape.working_dir, (*at, "working_dir"))
@@ -156,7 +161,7 @@ class FileTools:
     # ── our own ──
 
     def _offered(
-        self, built: BuiltToolset, shape: ToolsetShape, at: Where, taken: set[str]
+        self, built: BuiltInToolset, shape: ToolsetShape, at: Where, taken: set[str]
     ) -> Toolset:
         """Those of its tools that are listed; no two of an agent have one name."""
         for n, name in enumerate(shape.tools or ()):
@@ -215,7 +220,7 @@ class FileTools:
             words = UNTRUSTED.format(what="reach into the private network")
             self._found.wrong((*at, "allow_private_ips"), words)
             return None
-        guard = Guard(
+        guard = AddressGuard(
             allow_private=shape.allow_private_ips,
             ports=() if shape.allow_private_ips else WEB_PORTS,
             domains=Domains(allowed=shape.allowed_domains, blocked=shape.blocked_domains),
@@ -271,7 +276,7 @@ class FileTools:
             names = [each for own in names for each in (own, f"{merged.name}_{own}")]
         return ChosenToolset(inner, instruction=merged.instruction, deferred=names)
 
-    def _shared(self, server: Server, at: Where) -> McpToolset | None:
+    def _shared(self, server: McpServer, at: Where) -> McpToolset | None:
         """One toolset for each server that is the same in every respect."""
         key = encode(server)
         if key not in self._servers:
@@ -301,7 +306,7 @@ class FileTools:
         }
         return McpShape(**{**fields, "ref": "", "env": {**there.env, **shape.env}})
 
-    def _server(self, shape: McpShape, at: Where) -> Server | None:
+    def _server(self, shape: McpShape, at: Where) -> McpServer | None:
         if bool(shape.command) == (shape.remote is not None):
             self._found.wrong(at, "give one of 'command', 'remote' and 'ref'")
             return None
@@ -316,7 +321,7 @@ class FileTools:
             transport, more = self._program(shape, env, at), ()
         if transport is None:
             return None
-        return Server(
+        return McpServer(
             transport=transport,
             name=shape.name,
             only=shape.tools,
@@ -365,7 +370,7 @@ class FileTools:
                     self._found.wrong((*at, field), error.why)
         if "://" not in document:
             document = str(self._below(document, (*at, "url")))
-        api = Api(
+        api = HttpApi(
             document=document,
             base_url=shape.base_url,
             headers=headers,
@@ -389,7 +394,7 @@ class FileTools:
                 self._found.wrong((*where, "tools", n), words)
         self._check_deferred(toolset.defer, wanted, where)
         self._check_variables(toolset.env, (*where, "env"))
-        scripts: dict[str, Script] = {}
+        scripts: dict[str, ScriptCommand] = {}
         for name, shape in toolset.shell.items():
             at = (*where, "shell", name)
             self._check_variables(shape.env, (*at, "env"))
@@ -399,7 +404,7 @@ class FileTools:
                 self._check_place(name, script, at)
         return self._made(scripts)
 
-    def _check_place(self, name: str, script: Script, where: Where) -> None:
+    def _check_place(self, name: str, script: ScriptCommand, where: Where) -> None:
         """A command that was given the directory of the agent file to work in is told what it cannot do there."""
         if not script.working_dir or script.read_only:
             return
@@ -407,7 +412,7 @@ class FileTools:
             words = "in a sandbox a command can add and remove no files beside the agent file; give it a folder of its own"
             self._found.warn((*where, "working_dir"), words)
 
-    def _is_tool(self, name: str, script: Script, where: Where, taken: set[str]) -> bool:
+    def _is_tool(self, name: str, script: ScriptCommand, where: Where, taken: set[str]) -> bool:
         """Whether a command can be a tool; if not, it is told why."""
         if name in taken:
             self._found.wrong(where, "another tool of this agent has that name already")
@@ -420,7 +425,7 @@ class FileTools:
             return False
         return True
 
-    def _made(self, scripts: Mapping[str, Script]) -> ScriptToolset:
+    def _made(self, scripts: Mapping[str, ScriptCommand]) -> ScriptToolset:
         return ScriptToolset(
             scripts,
             directory=self._directory,
@@ -428,9 +433,9 @@ class FileTools:
             sandbox=self._sandbox,
         )
 
-    def _script(self, shape: ScriptShape, shared: Mapping[str, str]) -> Script:
+    def _script(self, shape: ScriptShape, shared: Mapping[str, str]) -> ScriptCommand:
         arguments: dict[str, Json] = {**shape.args}
-        return Script(
+        return ScriptCommand(
             cmd=shape.cmd,
             description=shape.description,
             args=arguments,

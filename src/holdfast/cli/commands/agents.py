@@ -36,7 +36,7 @@ from holdfast.config import load_config
 from holdfast.errors import SourceUnusable
 from holdfast.server.agents.model_factory import Models
 from holdfast.tools.sandbox.sandbox import Sandbox
-from holdfast.tools.web.address_guard import Guard
+from holdfast.tools.web.address_guard import AddressGuard
 
 FOUND, UNREADABLE = 1, 2
 """The exit codes: something is wrong in a file; a file could not be read at all."""
@@ -105,7 +105,7 @@ async def _supplies() -> AsyncIterator[Supplies]:
         yield Supplies(
             make_model=models,
             environment=os.environ,
-            fetcher=Fetcher(Guard(allow_private=config.trust_remote)),
+            fetcher=Fetcher(AddressGuard(allow_private=config.trust_remote)),
             trust_remote=config.trust_remote,
             sandbox=Sandbox(config.sandbox),
         )

@@ -31,9 +31,9 @@ from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
 from holdfast.server.agents.directory import BrokenSource, ModelEntry
 from holdfast.server.agents.model_factory import Models
 from holdfast.sessions.session_requests import AgentChoice, Ask
-from holdfast.tools.files.reserved_files import Reserved
+from holdfast.tools.files.reserved_files import ReservedFiles
 from holdfast.tools.sandbox.sandbox import Sandbox
-from holdfast.tools.web.address_guard import Guard
+from holdfast.tools.web.address_guard import AddressGuard
 
 log = logging.getLogger("holdfast.agents")
 
@@ -185,7 +185,7 @@ async def load_directory(
     make_model: ModelFactory | None = None,
     cache: Path | None = None,
     trust_remote: bool = False,
-    reserved: Reserved = Reserved(),  # noqa: B008
+    reserved: ReservedFiles = ReservedFiles(),  # noqa: B008
     tenants: TenantAgents = TenantAgents(),  # noqa: B008
     sandbox: Sandbox | None = None,
     supervisor: TaskSupervisor | None = None,
@@ -201,7 +201,7 @@ async def load_directory(
     supplies = Supplies(
         make_model=make_model or models or Models(environ),
         environment=environ,
-        fetcher=Fetcher(Guard(allow_private=trust_remote)),
+        fetcher=Fetcher(AddressGuard(allow_private=trust_remote)),
         cache=cache,
         trust_remote=trust_remote,
         sandbox=sandbox or Sandbox(),

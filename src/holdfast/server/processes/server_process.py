@@ -42,7 +42,7 @@ from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.store_url import InFile, InMemory, InPostgres, open_store, parse_url
-from holdfast.tools.files.reserved_files import Names, Reserved
+from holdfast.tools.files.reserved_files import NamePattern, ReservedFiles
 from holdfast.tools.sandbox.sandbox import Sandbox
 
 
@@ -135,19 +135,21 @@ async def serve(
     alarm.check()
 
 
-def files_of(config: Config) -> Reserved:
+def files_of(config: Config) -> ReservedFiles:
     """The files of a server's settings, which no tool reaches: the store with all that is named after it, and TLS's."""
     tls = [os.path.abspath(each) for each in config.tls or ()]  # a certificate, and its key
     files = set(tls[1:])
-    names: set[Names] = set()
+    names: set[NamePattern] = set()
     match parse_url(config.store):
         case InFile(path=path):
             files.add(os.path.abspath(path))  # links on the way to it are reserved, too
             for each in (os.path.abspath(path), os.path.realpath(path)):
-                names.add(Names(directory=os.path.dirname(each), begin=os.path.basename(each)))
+                names.add(
+                    NamePattern(directory=os.path.dirname(each), begin=os.path.basename(each))
+                )
         case InPostgres() | InMemory():
             pass
-    return Reserved(
+    return ReservedFiles(
         files=frozenset(files), names=frozenset(names), readable=frozenset(tls).difference(files)
     )
 

@@ -13,8 +13,13 @@ from typing import Literal, TypeAlias
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.items import Image, Inline, Part, Text
-from holdfast.tools.files.reserved_files import Held
-from holdfast.tools.files.rooted_paths import Refused, Rooted, open_directory, read_in
+from holdfast.tools.files.reserved_files import ReservedState
+from holdfast.tools.files.rooted_paths import (
+    PathRefused,
+    RootedDirectories,
+    open_directory,
+    read_in,
+)
 
 _VERSION_CONTROL = frozenset({".git", ".hg", ".svn", ".jj"})
 _IMAGES = (
@@ -35,7 +40,7 @@ class Edit(Value):
     new: str
 
 
-class Found(Value):
+class FoundFile(Value):
     """Something below a directory."""
 
     path: str
@@ -54,14 +59,14 @@ class Found(Value):
         return self.kind == "directory"
 
 
-def read_part(rooted: Rooted, path: str, *, line: int = 1, lines: int = 0) -> Part:
+def read_part(rooted: RootedDirectories, path: str, *, line: int = 1, lines: int = 0) -> Part:
     """A file as a model may see it: its text, or some lines of it, or a picture. Raises Refused, or OSError."""
     data = rooted.read(path)
     kind = _image_kind(data)
     if kind:
         return Image(source=Inline(media_type=kind, data=data))
     if _is_binary(data):
-        raise Refused(f"{path!r} is not text ({len(data)} bytes)")
+        raise PathRefused(f"{path!r} is not text ({len(data)} bytes)")
     text = data.decode(errors="replace")
     if line == 1 and not lines:
         return Text(text=text or "[the file is empty]")
@@ -71,25 +76,27 @@ def read_part(rooted: Rooted, path: str, *, line: int = 1, lines: int = 0) -> Pa
     return Text(text=chosen or f"[the file has {len(every)} lines]")
 
 
-def write_text(rooted: Rooted, path: str, content: str) -> str:
+def write_text(rooted: RootedDirectories, path: str, content: str) -> str:
     data = content.encode()
     if len(data) > limits.file_bytes_max:
-        raise Refused(f"that is {len(data)} bytes, and at most {limits.file_bytes_max} are written")
+        raise PathRefused(
+            f"that is {len(data)} bytes, and at most {limits.file_bytes_max} are written"
+        )
     is_new = rooted.write(path, data)
     return f"{'Wrote' if is_new else 'Replaced'} {path} ({len(data)} bytes)."
 
 
-def edit_text(rooted: Rooted, path: str, edits: Sequence[Edit]) -> str:
+def edit_text(rooted: RootedDirectories, path: str, edits: Sequence[Edit]) -> str:
     """All of the edits, or none of them. Raises Refused, or OSError."""
     try:
         text = rooted.read(path).decode()
     except UnicodeDecodeError as error:
-        raise Refused(f"{path!r} is not UTF-8 text, and is not edited") from error
+        raise PathRefused(f"{path!r} is not UTF-8 text, and is not edited") from error
     for n, edit in enumerate(edits, start=1):
         times = text.count(edit.old) if edit.old else 0
         if times != 1:
             where = f"{times} times" if times else "not at all"
-            raise Refused(
+            raise PathRefused(
                 f"edit {n}: the old text is in {path!r} {where}; give it exactly, with enough around it to be "
                 "there once. Nothing was changed"
             )
@@ -98,7 +105,7 @@ def edit_text(rooted: Rooted, path: str, edits: Sequence[Edit]) -> str:
     return f"Edited {path} ({len(edits)} change{'s' if len(edits) != 1 else ''})."
 
 
-def list_directory(rooted: Rooted, path: str) -> str:
+def list_directory(rooted: RootedDirectories, path: str) -> str:
     with rooted.directory(path) as (directory, shown, held):
         entries = sorted(_entries(directory, held, "", 1), key=lambda each: each.name)
         told = [_line(each) for each in entries[: limits.file_entries_max]]
@@ -108,7 +115,9 @@ def list_directory(rooted: Rooted, path: str) -> str:
     return "\n".join(told) or f"[{shown} is empty]"
 
 
-def directory_tree(rooted: Rooted, path: str, *, depth: int, skip_version_control: bool) -> str:
+def directory_tree(
+    rooted: RootedDirectories, path: str, *, depth: int, skip_version_control: bool
+) -> str:
     told: list[str] = []
     with rooted.directory(path) as (directory, shown, held):
         for each in walk(
@@ -122,7 +131,7 @@ def directory_tree(rooted: Rooted, path: str, *, depth: int, skip_version_contro
 
 
 def search_names(
-    rooted: Rooted,
+    rooted: RootedDirectories,
     path: str,
     pattern: str,
     *,
@@ -141,7 +150,7 @@ def search_names(
 
 
 def search_content(
-    rooted: Rooted,
+    rooted: RootedDirectories,
     path: str,
     query: str,
     *,
@@ -175,13 +184,13 @@ def search_content(
 
 def walk(
     directory: int,
-    held: Held,
+    held: ReservedState,
     *,
     depth_max: int = limits.file_tree_depth_max,
     skip_version_control: bool,
     under: str = "",
     depth: int = 1,
-) -> Iterator[Found]:
+) -> Iterator[FoundFile]:
     """Everything below an open directory, by name, each before what is in it. Links are not followed."""
     for each in sorted(_entries(directory, held, under, depth), key=lambda found: found.name):
         if skip_version_control and each.name in _VERSION_CONTROL:
@@ -206,14 +215,14 @@ def walk(
             os.close(inner)
 
 
-def _entries(directory: int, held: Held, under: str, depth: int) -> Iterator[Found]:
+def _entries(directory: int, held: ReservedState, under: str, depth: int) -> Iterator[FoundFile]:
     where = os.fstat(directory)
     for name in os.listdir(directory):
         try:
             there = os.stat(name, dir_fd=directory, follow_symlinks=False)
         except OSError:
             continue  # gone meanwhile
-        yield Found(
+        yield FoundFile(
             path=f"{under}{name}",
             name=name,
             directory=directory,
@@ -236,7 +245,7 @@ def _kind(mode: int) -> Kind:
 def _lines_with(read: Callable[[], bytes], wanted: str, *, ignore_case: bool) -> list[str]:
     try:
         data = read()
-    except (OSError, Refused):
+    except (OSError, PathRefused):
         return []
     if _is_binary(data):
         return []
@@ -247,7 +256,7 @@ def _lines_with(read: Callable[[], bytes], wanted: str, *, ignore_case: bool) ->
     ]
 
 
-def _line(found: Found) -> str:
+def _line(found: FoundFile) -> str:
     if found.is_directory:
         return f"{found.name}/"
     return f"{found.name} ({f'{found.size} bytes' if found.kind == 'file' else found.kind})"

@@ -8,7 +8,7 @@
 4. A file toolset reaches none of them. A command (`sandbox/`) may read those that are `readable`, because nothing runs
    without programs, packages and scripts; the others are hidden from it.
 
-A `Reserved` says it in paths. `now` and `for_commands` look at the disk, which changes: one of them is asked for every
+A `ReservedFiles` says it in paths. `now` and `for_commands` look at the disk, which changes: one of them is asked for every
 call of a tool.
 """
 
@@ -49,7 +49,7 @@ _SCRIPTS = (
 _MODULES = ("py", "pyc", "so")
 
 
-class Names(Value):
+class NamePattern(Value):
     """Every file in a directory whose name begins and ends so, also one that is not there yet."""
 
     directory: str
@@ -61,11 +61,11 @@ class Names(Value):
         return _folded(self.begin), _folded(self.end)
 
 
-class Reserved(Value):
+class ReservedFiles(Value):
     """Files and whole directories, there or not. A path that is `readable` and one of the others is hidden."""
 
     files: frozenset[str] = frozenset()
-    names: frozenset[Names] = frozenset()
+    names: frozenset[NamePattern] = frozenset()
     trees: frozenset[str] = frozenset()
     readable: frozenset[str] = frozenset()
     """Files, and whole directories, that a command may read."""
@@ -73,8 +73,8 @@ class Reserved(Value):
     """Directories in which programs are looked for by their names. What lies directly in them is as `readable`, and
     nothing can be added; what lies deeper is not looked for."""
 
-    def __or__(self, other: Reserved) -> Reserved:
-        return Reserved(
+    def __or__(self, other: ReservedFiles) -> ReservedFiles:
+        return ReservedFiles(
             files=self.files | other.files,
             names=self.names | other.names,
             trees=self.trees | other.trees,
@@ -82,11 +82,11 @@ class Reserved(Value):
             searched=self.searched | other.searched,
         )
 
-    def now(self) -> Held:
+    def now(self) -> ReservedState:
         """What is reserved as the disk is now."""
-        return Held(self | of_process())
+        return ReservedState(self | of_process())
 
-    def for_commands(self, *, own: Iterable[str] = ()) -> Withheld:
+    def for_commands(self, *, own: Iterable[str] = ()) -> WithheldFiles:
         """What a command must not reach as the disk is now. It may change those of its `own` that are readable."""
         every = self | of_process()
         secret, shown = every.files | every.trees, every.readable.difference(own)
@@ -94,7 +94,7 @@ class Reserved(Value):
         steps += [step for each in every.names for step in _links(each.directory)]
         steps += [step for each in every.searched for step in _links(each)]
         named = {(os.path.realpath(each.directory), *each.folded) for each in every.names}
-        return Withheld(
+        return WithheldFiles(
             hidden=frozenset(map(os.path.realpath, secret)),
             named=frozenset(named),
             kept=frozenset(os.path.join(*each) for each in steps) | _imported_now(),
@@ -102,7 +102,7 @@ class Reserved(Value):
         )
 
 
-class Withheld(Value):
+class WithheldFiles(Value):
     """What a command must not reach: files and whole directories, there or not, in paths without links on the way."""
 
     hidden: frozenset[str]
@@ -114,10 +114,10 @@ class Withheld(Value):
     """What lies directly in these directories can be read, and not be changed."""
 
 
-class Held:
+class ReservedState:
     """What is reserved, as the disk is at one moment."""
 
-    def __init__(self, reserved: Reserved) -> None:
+    def __init__(self, reserved: ReservedFiles) -> None:
         paths = reserved.files | reserved.trees | reserved.readable
         steps = [step for path in paths for step in _steps(path)]
         steps += [step for each in reserved.names for step in _links(each.directory)]
@@ -213,7 +213,7 @@ def _links(path: str) -> Iterator[tuple[str, str]]:
     return (each for each in _steps(path) if os.path.islink(os.path.join(*each)))
 
 
-def _named(names: Names) -> list[str]:
+def _named(names: NamePattern) -> list[str]:
     return [
         os.path.join(names.directory, each)
         for each in _entries(names.directory)
@@ -237,13 +237,13 @@ def _entries(directory: str) -> list[str]:
 
 
 @cache
-def of_process() -> Reserved:
+def of_process() -> ReservedFiles:
     """What every process reserves. Its standard streams are looked at once: they stay what they are."""
     libraries = os.path.join(sys.base_prefix, "lib")
     python = [os.path.join(sys.prefix, "pyvenv.cfg"), sys.executable]
-    python += _named(Names(directory=libraries, begin="libpython"))
+    python += _named(NamePattern(directory=libraries, begin="libpython"))
     there = (os.path.abspath(each) for each in python if os.path.exists(each))
-    return Reserved(
+    return ReservedFiles(
         files=frozenset(_streams()),
         trees=frozenset({"/proc"}),
         readable=frozenset({str(Path(__file__).parents[2]), "/sys", *there, *_installation()}),

@@ -21,9 +21,9 @@ from copy import copy
 from pathlib import Path, PurePosixPath
 
 from holdfast import limits
-from holdfast.tools.files.reserved_files import Held, Reserved, is_imported
+from holdfast.tools.files.reserved_files import ReservedFiles, ReservedState, is_imported
 
-NOTHING = Reserved()
+NOTHING = ReservedFiles()
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PASSING = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """Of the directories on the way to a root not all need be readable."""
@@ -32,14 +32,14 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-class Refused(Exception):
+class PathRefused(Exception):
     """A path that is not followed, or a file that is not touched; the message is for the model."""
 
 
-class Spot:
+class RootedPath:
     """Where a path leads: a name in an open directory. `.` is the directory itself."""
 
-    def __init__(self, directory: int, name: str, shown: str, held: Held) -> None:
+    def __init__(self, directory: int, name: str, shown: str, held: ReservedState) -> None:
         self.held = held
         self.directory = directory
         self.name = name
@@ -57,7 +57,7 @@ class Spot:
         if held.has_name(directory, self.name):
             raise reserved(self.shown)
         if writing and is_imported(directory, self.name):
-            raise Refused(
+            raise PathRefused(
                 f"the server, which imports modules from there, would run {self.shown} in place of its own; "
                 "choose another name"
             )
@@ -70,16 +70,16 @@ class Spot:
             return None
 
 
-class Rooted:
+class RootedDirectories:
     """Some directories, and everything below them. Relative paths begin in the first."""
 
-    def __init__(self, *roots: Path, reserved: Reserved = NOTHING) -> None:
+    def __init__(self, *roots: Path, reserved: ReservedFiles = NOTHING) -> None:
         """Links on the way to a root are followed now, and not again: later ones may be a command's."""
         assert roots, "there has to be at least one directory"
         self._roots = {Path(os.path.abspath(each)): Path(os.path.realpath(each)) for each in roots}
         self._reserved = reserved
 
-    def keeping_off(self, reserved: Reserved) -> Rooted:
+    def keeping_off(self, reserved: ReservedFiles) -> RootedDirectories:
         """The same directories without these files."""
         kept = copy(self)
         kept._reserved = reserved
@@ -92,7 +92,7 @@ class Rooted:
     @contextmanager
     def spot(
         self, path: str, *, writing: bool = False, make_parents: bool = False
-    ) -> Iterator[Spot]:
+    ) -> Iterator[RootedPath]:
         """Where a path leads, as long as this is open. Raises Refused, or OSError."""
         walk = _Walk(self._roots, path, reserved=self._reserved, make_parents=make_parents)
         try:
@@ -103,7 +103,7 @@ class Rooted:
             walk.close()
 
     @contextmanager
-    def directory(self, path: str) -> Iterator[tuple[int, str, Held]]:
+    def directory(self, path: str) -> Iterator[tuple[int, str, ReservedState]]:
         """An open directory, how it is called, and what in it is reserved. Raises Refused, or OSError."""
         with self.spot(path) as spot:
             opened = os.open(spot.name, _DIRECTORY, dir_fd=spot.directory)
@@ -122,7 +122,7 @@ class Rooted:
         with self.spot(path, writing=True, make_parents=make_parents) as spot:
             there = spot.status()
             if there is not None and not stat.S_ISREG(there.st_mode):
-                raise Refused(f"{spot.shown} is not a regular file")
+                raise PathRefused(f"{spot.shown} is not a regular file")
             _replace(spot, data, mode=stat.S_IMODE(there.st_mode) if there else 0o644)
             return there is None
 
@@ -133,7 +133,7 @@ class Rooted:
             if there is None:
                 os.mkdir(spot.name, dir_fd=spot.directory)
             elif not stat.S_ISDIR(there.st_mode):
-                raise Refused(f"{spot.shown} is there, and is not a directory")
+                raise PathRefused(f"{spot.shown} is there, and is not a directory")
             return there is None
 
 
@@ -141,10 +141,10 @@ class _Walk:
     """One path being walked."""
 
     def __init__(
-        self, roots: Mapping[Path, Path], path: str, *, reserved: Reserved, make_parents: bool
+        self, roots: Mapping[Path, Path], path: str, *, reserved: ReservedFiles, make_parents: bool
     ) -> None:
         if not path or "\0" in path or len(path) > limits.file_path_chars_max:
-            raise Refused("that is not a path")
+            raise PathRefused("that is not a path")
         self._reserved = reserved
         self._held = reserved.now()
         self._roots = roots
@@ -174,9 +174,9 @@ class _Walk:
             for base in (root.parts, real.parts):
                 if parts[: len(base)] == base:
                     return root, parts[len(base) :]
-        raise Refused(f"{path[:200]!r} is outside of {', '.join(map(str, self._roots))}")
+        raise PathRefused(f"{path[:200]!r} is outside of {', '.join(map(str, self._roots))}")
 
-    def to_end(self) -> Spot:
+    def to_end(self) -> RootedPath:
         while self._left:
             name = self._left.popleft()
             if name == "..":
@@ -184,14 +184,14 @@ class _Walk:
             elif (target := self._link(name)) is not None:
                 self._follow(target)
             elif not self._left:
-                return Spot(self._trail[-1][0], name, self._shown(name), self._held)
+                return RootedPath(self._trail[-1][0], name, self._shown(name), self._held)
             else:
                 self._step_into(name)
-        return Spot(self._trail[-1][0], ".", self._shown(""), self._held)
+        return RootedPath(self._trail[-1][0], ".", self._shown(""), self._held)
 
     def _step_back(self) -> None:
         if len(self._trail) == 1:
-            raise Refused(f"the path leads out of {next(iter(self._roots))}")
+            raise PathRefused(f"the path leads out of {next(iter(self._roots))}")
         os.close(self._trail.pop()[0])
 
     def _link(self, name: str) -> str | None:
@@ -205,7 +205,7 @@ class _Walk:
     def _follow(self, target: str) -> None:
         self._links += 1
         if self._links > limits.file_links_max:
-            raise Refused("the path has too many symbolic links")
+            raise PathRefused("the path has too many symbolic links")
         if target.startswith("/"):
             self._start(target)
         else:
@@ -235,8 +235,10 @@ class _Walk:
             os.close(self._trail.pop()[0])
 
 
-def reserved(shown: str) -> Refused:
-    return Refused(f"{shown} is the server's own: it reads or runs that, so no tool can reach it")
+def reserved(shown: str) -> PathRefused:
+    return PathRefused(
+        f"{shown} is the server's own: it reads or runs that, so no tool can reach it"
+    )
 
 
 def _open_plain(path: Path) -> int:
@@ -250,13 +252,13 @@ def _open_plain(path: Path) -> int:
         return os.open(".", _DIRECTORY, dir_fd=opened)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise Refused(f"{path} is not the directory any more that it was") from error
+            raise PathRefused(f"{path} is not the directory any more that it was") from error
         raise
     finally:
         os.close(opened)
 
 
-def read_in(directory: int, name: str, held: Held) -> bytes:
+def read_in(directory: int, name: str, held: ReservedState) -> bytes:
     """The bytes of a regular file in an open directory. Raises Refused, or OSError."""
     opened = os.open(name, _READING, dir_fd=directory)
     try:
@@ -264,9 +266,9 @@ def read_in(directory: int, name: str, held: Held) -> bytes:
         if held.has_file(there):
             raise reserved(name)
         if not stat.S_ISREG(there.st_mode):
-            raise Refused(f"{name!r} is not a regular file")
+            raise PathRefused(f"{name!r} is not a regular file")
         if there.st_size > limits.file_bytes_max:
-            raise Refused(
+            raise PathRefused(
                 f"{name!r} has {there.st_size} bytes, and at most {limits.file_bytes_max} are read"
             )
         with open(opened, "rb", closefd=False) as file:
@@ -280,9 +282,9 @@ def open_directory(directory: int, name: str) -> int:
     return os.open(name, _DIRECTORY, dir_fd=directory)
 
 
-def _replace(spot: Spot, data: bytes, *, mode: int) -> None:
+def _replace(spot: RootedPath, data: bytes, *, mode: int) -> None:
     if spot.name == ".":
-        raise Refused("that is a directory")
+        raise PathRefused("that is a directory")
     fresh = f".holdfast-{secrets.token_hex(8)}"
     opened = os.open(fresh, _NEW_FILE, mode, dir_fd=spot.directory)
     try:

@@ -54,7 +54,7 @@ class Remote(Value):
 Transport: TypeAlias = Stdio | Remote
 
 
-class Server(Value):
+class McpServer(Value):
     """One MCP server."""
 
     transport: Transport

@@ -29,7 +29,7 @@ def backoff_s(failures: int) -> float:
     return min(limits.mcp_backoff_s_max, 0.5 * 2.0 ** min(failures - 2, 16))
 
 
-class Link:
+class McpConnection:
     """The way to one server."""
 
     def __init__(
@@ -176,7 +176,7 @@ class Link:
 class _Holding:
     """One life of a server: who uses it, and when it has to end."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: McpConnection) -> None:
         self._link = link
         self._users = 0
         self._is_retired = False

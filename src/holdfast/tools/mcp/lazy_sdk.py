@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.tools.mcp.config import Server, Stdio
+from holdfast.tools.mcp.config import McpServer, Stdio
 from holdfast.tools.mcp.peer import Connect, OnChanged, Peer
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.threads import in_thread
 
-_Connect: TypeAlias = Callable[[Server, OnChanged, Sandbox], AbstractAsyncContextManager[Peer]]
+_Connect: TypeAlias = Callable[[McpServer, OnChanged, Sandbox], AbstractAsyncContextManager[Peer]]
 
 INSTALL = "MCP servers need an extra that is not installed: pip install 'holdfast[mcp]'"
 
@@ -26,7 +26,7 @@ def is_installed() -> bool:
     return find_spec("mcp") is not None
 
 
-def connecting_to(server: Server, sandbox: Sandbox) -> Connect:
+def connecting_to(server: McpServer, sandbox: Sandbox) -> Connect:
     """How to connect to a server; nothing is loaded or started yet. Links on the way to its directories are followed
     now: when it is started they may be a command's."""
     if isinstance(server.transport, Stdio):

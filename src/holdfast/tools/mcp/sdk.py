@@ -35,7 +35,7 @@ from holdfast.core.items import Audio, File, Image, Inline, Part, Parts, Text
 from holdfast.environment import MCP_SERVER
 from holdfast.observe.events import trace_headers
 from holdfast.tools.files.reserved_files import data_named_by
-from holdfast.tools.mcp.config import Remote, Server, Stdio
+from holdfast.tools.mcp.config import McpServer, Remote, Stdio
 from holdfast.tools.mcp.peer import (
     CallFailed,
     Offered,
@@ -86,7 +86,9 @@ _Streams: TypeAlias = tuple[_Incoming, _Outgoing]
 
 
 @asynccontextmanager
-async def connect(server: Server, on_changed: OnChanged, sandbox: Sandbox) -> AsyncIterator[Peer]:
+async def connect(
+    server: McpServer, on_changed: OnChanged, sandbox: Sandbox
+) -> AsyncIterator[Peer]:
     """A server, started if it is ours to start; stopped, with all that belongs to it, on leaving."""
     errors = _Stderr()
     opened = (
@@ -157,7 +159,7 @@ class _SdkPeer:
 
     session: ClientSession
 
-    def __init__(self, server: Server, errors: _Stderr, on_changed: OnChanged) -> None:
+    def __init__(self, server: McpServer, errors: _Stderr, on_changed: OnChanged) -> None:
         self._server = server
         self._errors = errors
         self._on_changed = on_changed

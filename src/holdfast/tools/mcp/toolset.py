@@ -12,8 +12,8 @@ import asyncio
 import logging
 
 from holdfast.tools.execution import failure
-from holdfast.tools.mcp.config import Server
-from holdfast.tools.mcp.connection import Link
+from holdfast.tools.mcp.config import McpServer
+from holdfast.tools.mcp.connection import McpConnection
 from holdfast.tools.mcp.lazy_sdk import INSTALL, connecting_to, is_installed
 from holdfast.tools.mcp.peer import CallFailed, Connect, Offered, ServerLost, Unavailable
 from holdfast.tools.names import valid_names
@@ -30,14 +30,14 @@ class McpToolset:
     foreign = True
 
     def __init__(
-        self, server: Server, *, connect: Connect | None = None, sandbox: Sandbox | None = None
+        self, server: McpServer, *, connect: Connect | None = None, sandbox: Sandbox | None = None
     ) -> None:
         """`connect`: another way to reach it than the SDK's."""
         if connect is None and not is_installed():
             raise InvalidTool(INSTALL)
         self.server = server
         self.named = tuple(valid_names(server.only or (), prefix=server.name))
-        self._link = Link(
+        self._link = McpConnection(
             server.shown,
             connect or connecting_to(server, sandbox or Sandbox()),
             idle_s=server.idle_s,
@@ -84,7 +84,7 @@ class McpToolset:
         return f"<McpToolset {self.server.shown}>"
 
 
-def made_of(offered: tuple[Offered, ...], server: Server, link: Link) -> list[Tool]:
+def made_of(offered: tuple[Offered, ...], server: McpServer, link: McpConnection) -> list[Tool]:
     """Tools of what a server offers. One that no model could be offered is left out, and logged."""
     named = {each.name: each for each in reversed(offered)}
     made: list[Tool] = []
@@ -98,7 +98,7 @@ def made_of(offered: tuple[Offered, ...], server: Server, link: Link) -> list[To
     return made
 
 
-def spec_of(name: str, offered: Offered, server: Server) -> ToolSpec:
+def spec_of(name: str, offered: Offered, server: McpServer) -> ToolSpec:
     return ToolSpec(
         name=name,
         description=offered.description,
@@ -113,7 +113,9 @@ def spec_of(name: str, offered: Offered, server: Server) -> ToolSpec:
 class McpTool:
     """One tool of a server."""
 
-    def __init__(self, spec: ToolSpec, own_name: str, server: Server, link: Link) -> None:
+    def __init__(
+        self, spec: ToolSpec, own_name: str, server: McpServer, link: McpConnection
+    ) -> None:
         self.spec = spec
         self._own_name = own_name
         self._server = server

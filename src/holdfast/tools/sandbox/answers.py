@@ -7,7 +7,7 @@ import fcntl
 import os
 import struct
 
-from holdfast.tools.sandbox.grants import Grants, Order, is_in
+from holdfast.tools.sandbox.grants import Order, SandboxGrants, is_in
 from holdfast.tools.sandbox.processes import descendants, group_of
 from holdfast.tools.sandbox.seccomp import NUMBER, SIGNALS
 from holdfast.tools.sandbox.system import call
@@ -18,7 +18,7 @@ class Answers:
 
     RECEIVE, SEND, STILL = 0xC0502100, 0xC0182101, 0x40082102
 
-    def __init__(self, listener: int, order: Order, grants: Grants) -> None:
+    def __init__(self, listener: int, order: Order, grants: SandboxGrants) -> None:
         self.listener = listener
         self._writable = [order.scratch, *grants.write]
         self._names = {number: name for name, number in NUMBER.items()}

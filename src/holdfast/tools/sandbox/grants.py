@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from holdfast.tools.sandbox.system import Refused
+from holdfast.tools.sandbox.system import SystemCallRefused
 
 PROGRAMS = """
     /usr /bin /sbin /lib /lib32 /lib64 /libx32 /nix/store /sys/devices/system/cpu
@@ -56,7 +56,7 @@ class Order:
                 continue
             name, known = word[2:].replace("-", "_"), self.__dict__
             if not word.startswith("--") or name not in known:
-                raise Refused(f"no such option: {word}")
+                raise SystemCallRefused(f"no such option: {word}")
             value, old = next(words), known[name]
             if isinstance(old, list):
                 old.append(value)
@@ -65,7 +65,7 @@ class Order:
         self.argv = list(words)
 
 
-class Grants:
+class SandboxGrants:
     """Which paths a command may use: all of them real, none of them a link."""
 
     def __init__(self, order: Order) -> None:
@@ -86,7 +86,7 @@ class Grants:
         """Directories that were granted entry by entry; outer ones first."""
         for path in (*order.write, *order.read):
             if os.path.realpath(path) != path:
-                raise Refused(
+                raise SystemCallRefused(
                     f"{path} leads elsewhere than when the agent file was read: there is a link on the way by now; "
                     "put the directory back, or have the file read again"
                 )
@@ -108,7 +108,7 @@ class Grants:
             self.frozen.append(path)
             entries = entries_of(path)
             if len(entries) > ENTRIES_MAX:
-                raise Refused(
+                raise SystemCallRefused(
                     f"{path} holds what the server uses, and more than {ENTRIES_MAX} entries beside it; "
                     "give the command a directory of its own"
                 )
@@ -172,7 +172,7 @@ def _names_below(
         entries = entries_of(left.pop())
         seen += len(entries)
         if seen > SEARCHED_MAX:
-            raise Refused(
+            raise SystemCallRefused(
                 f"a file that the server uses has several names, and there are more than {SEARCHED_MAX} files to look "
                 "for them in; give the command a directory of its own"
             )

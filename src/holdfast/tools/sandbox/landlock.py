@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import struct
 
-from holdfast.tools.sandbox.grants import Grants, Order
-from holdfast.tools.sandbox.system import Refused, call
+from holdfast.tools.sandbox.grants import Order, SandboxGrants
+from holdfast.tools.sandbox.system import SystemCallRefused, call
 
 KERNEL_FACTS = """
     /proc/cpuinfo /proc/filesystems /proc/loadavg /proc/meminfo /proc/stat /proc/sys /proc/uptime /proc/version
@@ -37,11 +37,11 @@ def landlock_abi() -> int:
         return 0
 
 
-def confine_files(order: Order, grants: Grants) -> None:
+def confine_files(order: Order, grants: SandboxGrants) -> None:
     """Refuse this process, and all that it starts, whatever is not granted. For good."""
     abi = order.abi
     if not abi:
-        raise Refused("this kernel has no Landlock")
+        raise SystemCallRefused("this kernel has no Landlock")
     handled = RIGHTS.get(abi, (1 << 16) - 1)
     attributes = struct.pack(
         "<QQQ",

@@ -30,7 +30,7 @@ import struct
 import time
 
 from holdfast.tools.sandbox.answers import Answers
-from holdfast.tools.sandbox.grants import PROGRAMS, Grants, Order
+from holdfast.tools.sandbox.grants import PROGRAMS, Order, SandboxGrants
 from holdfast.tools.sandbox.landlock import confine_files, landlock_abi
 from holdfast.tools.sandbox.machine import Machine
 from holdfast.tools.sandbox.processes import (
@@ -42,7 +42,7 @@ from holdfast.tools.sandbox.processes import (
     threads_of,
 )
 from holdfast.tools.sandbox.seccomp import filter_program, install_filter
-from holdfast.tools.sandbox.system import Refused, call, libc, tell
+from holdfast.tools.sandbox.system import SystemCallRefused, call, libc, tell
 
 REFUSED = 126
 """The exit code if the sandbox cannot be made: then the command was not started."""
@@ -55,7 +55,7 @@ ANSWERS_MAX = 500
 server, and must not be kept busy by a command that asks without end."""
 
 
-class Watch:
+class CommandWatch:
     """The launcher's part while the command runs."""
 
     def __init__(
@@ -197,7 +197,7 @@ def bound(order: Order) -> None:
         resource.setrlimit(kind, (most, most))
 
 
-def bubblewrap(order: Order, grants: Grants) -> list[str]:
+def bubblewrap(order: Order, grants: SandboxGrants) -> list[str]:
     """The same command, in namespaces in which there is nothing but what is granted."""
     words = [
         order.bwrap,
@@ -228,7 +228,7 @@ def bubblewrap(order: Order, grants: Grants) -> list[str]:
 
 
 def become(
-    order: Order, grants: Grants, environment: dict[bytes, bytes], launcher: _socket.socket
+    order: Order, grants: SandboxGrants, environment: dict[bytes, bytes], launcher: _socket.socket
 ) -> None:
     """In the child: give up everything, and become the command."""
     argv = order.argv
@@ -251,7 +251,7 @@ def become(
         if not launcher.recv(1):  # until it has it
             os._exit(REFUSED)
         os.close(listener)
-    except (OSError, Refused, KeyError) as error:
+    except (OSError, SystemCallRefused, KeyError) as error:
         tell(f"the sandbox cannot be made: {error}")
         os._exit(REFUSED)
     try:
@@ -271,7 +271,7 @@ def replace_devices() -> None:
         os.close(reading)
         os.close(writing)
     if any(stat.S_ISCHR(os.fstat(each).st_mode) for each in (1, 2)):
-        raise Refused("what a command prints has to go to a pipe or a file")
+        raise SystemCallRefused("what a command prints has to go to a pipe or a file")
 
 
 def catch_signals() -> int:
@@ -299,7 +299,7 @@ def launch(order: Order) -> int:
     order.abi = min(order.abi, landlock_abi())
     libc.prctl(SET_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
     if order.parent and os.getppid() != order.parent:
-        raise Refused("the server has gone")
+        raise SystemCallRefused("the server has gone")
     libc.prctl(SUBREAPER, 1, 0, 0, 0)
     os.mkdir(order.scratch, mode=0o700)
     for each in ("home", "shm"):
@@ -312,7 +312,7 @@ def launch(order: Order) -> int:
     order.write += [each for each in (order.home,) if each]
     if not order.bwrap:
         order.write.append(order.scratch)
-    grants = Grants(order)
+    grants = SandboxGrants(order)
     machine = Machine(
         [order.scratch, *order.write],
         memory_left=order.memory_left,
@@ -337,7 +337,7 @@ def launch(order: Order) -> int:
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
-    return Watch(child, order, answers, machine, woken).to_end()
+    return CommandWatch(child, order, answers, machine, woken).to_end()
 
 
 def clear(folder: str) -> None:
@@ -374,7 +374,7 @@ def main(arguments: list[str]) -> None:
         order = Order(arguments)
         status = launch(order)
         clear(order.scratch)
-    except (OSError, Refused, KeyError) as error:
+    except (OSError, SystemCallRefused, KeyError) as error:
         tell(f"the sandbox cannot be made: {error}")
         os._exit(REFUSED)
     if os.WIFSIGNALED(status):

@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.tools.files.reserved_files import Reserved
+from holdfast.tools.files.reserved_files import ReservedFiles
 from holdfast.tools.sandbox.backend import WAY_OUT, Backend, find_backend, launcher
 from holdfast.tools.threads import in_thread
 
@@ -45,7 +45,7 @@ class Sandbox:
         self._backend: Backend | None = None
         self._tenants: set[str] = set()
         self._warned = False
-        self.reserved: Callable[[], Reserved] = Reserved
+        self.reserved: Callable[[], ReservedFiles] = ReservedFiles
         """What the server reads, reloads or runs now, besides what belongs to every process."""
 
     def require(self) -> None:
@@ -72,13 +72,15 @@ class Sandbox:
         own: frozenset[str] = frozenset(),
         network: bool = False,
         home: str = "",
-    ) -> Cell:
+    ) -> ConfinedCommand:
         """What one kind of command is given: where it may write, and what else it may read or reach. `own` is what its
         words name and do not run: reserved for the sake of this command, which may change it itself.
 
         No path may be a link, or lie behind one: it was followed when the agent file was read. What it leads to when
         a command starts may be what another command has made of it, so that is refused."""
-        return Cell(self, tuple(map(str, roots)), tuple(map(str, read_roots)), own, network, home)
+        return ConfinedCommand(
+            self, tuple(map(str, roots)), tuple(map(str, read_roots)), own, network, home
+        )
 
     async def chosen(self, tenant: str) -> Backend:
         """How to run a command for a tenant now. Raises NotConfined."""
@@ -101,7 +103,7 @@ class Sandbox:
         return f"<Sandbox {self.mode} {self._backend.kind if self._backend else 'not looked for'}>"
 
 
-class Cell:
+class ConfinedCommand:
     """What one kind of command is given."""
 
     def __init__(
@@ -198,7 +200,7 @@ def cache_home(words: Sequence[str], environment: Mapping[str, str]) -> str:
 _PROJECT = ("package.json", "pyproject.toml", "node_modules")
 
 
-class Named(Value):
+class NamedPaths(Value):
     """The paths among the words of a command that the operator has written."""
 
     files: tuple[str, ...]
@@ -217,7 +219,7 @@ class Named(Value):
         return tuple(dict.fromkeys(map(os.path.realpath, found)))
 
 
-def named_paths(directory: Path, *texts: str) -> Named:
+def named_paths(directory: Path, *texts: str) -> NamedPaths:
     """The files and folders that are named in these words and commands, relative to a directory or absolute."""
     files, folders = [], []
     for word in dict.fromkeys(word for text in texts for word in (text, *_words(text))):
@@ -229,7 +231,7 @@ def named_paths(directory: Path, *texts: str) -> Named:
                 folders.append(path)
         except ValueError:  # a NUL
             continue
-    return Named(files=tuple(files), folders=tuple(folders))
+    return NamedPaths(files=tuple(files), folders=tuple(folders))
 
 
 def _words(command: str) -> list[str]:

@@ -9,7 +9,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
 
 
-class Refused(Exception):
+class SystemCallRefused(Exception):
     """The sandbox cannot be made; the message says why."""
 
 

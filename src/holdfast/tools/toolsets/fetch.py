@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from holdfast import limits
 from holdfast.tools.built_in_tools import (
-    BuiltTool,
-    BuiltToolset,
+    BuiltInTool,
+    BuiltInToolset,
     number_in,
     parameters,
     text_in,
@@ -22,9 +22,9 @@ from holdfast.tools.built_in_tools import (
 from holdfast.tools.execution import failure
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
-from holdfast.tools.web.address_guard import WEB_PORTS, FetchFailed, Guard, host_of, shown
+from holdfast.tools.web.address_guard import WEB_PORTS, AddressGuard, FetchFailed, host_of, shown
 from holdfast.tools.web.page_text import page_text
-from holdfast.tools.web.web_client import Answer, Web
+from holdfast.tools.web.web_client import WebAnswer, WebClient
 
 TIMEOUT_S = 30.0
 
@@ -58,13 +58,13 @@ _TIMEOUT: Json = {
 }
 
 
-class FetchToolset(BuiltToolset):
+class FetchToolset(BuiltInToolset):
     """One tool, `fetch`."""
 
-    def __init__(self, guard: Guard | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, guard: AddressGuard | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         """Without a `guard` of its own: the open web, on the usual ports."""
-        self._web = Web(
-            guard or Guard(ports=WEB_PORTS),
+        self._web = WebClient(
+            guard or AddressGuard(ports=WEB_PORTS),
             bytes_max=limits.web_body_bytes_max,
             timeout_s=timeout_s,
             cuts=True,
@@ -78,7 +78,7 @@ class FetchToolset(BuiltToolset):
             idempotent=True,
             timeout_s=max(timeout_s, 300.0) + 5,
         )
-        super().__init__(BuiltTool(spec, self._fetch))
+        super().__init__(BuiltInTool(spec, self._fetch))
 
     async def _fetch(self, run: ToolRun) -> ToolOutput:
         urls = texts_in(run.arguments, "urls")
@@ -111,7 +111,7 @@ class FetchToolset(BuiltToolset):
         return is_text, words if is_text else f"{shown(url)} could not be read: {words}."
 
 
-def readable(answer: Answer, style: str = "markdown") -> tuple[bool, str]:
+def readable(answer: WebAnswer, style: str = "markdown") -> tuple[bool, str]:
     """An answer's text, and that it is one; or what else it is."""
     kind, _, options = answer.headers.get("content-type", "text/plain").partition(";")
     kind = kind.strip().lower()

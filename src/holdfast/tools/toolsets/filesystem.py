@@ -15,8 +15,8 @@ from typing import TypeAlias
 from holdfast import limits
 from holdfast.core.items import Parts, Text
 from holdfast.tools.built_in_tools import (
-    BuiltTool,
-    BuiltToolset,
+    BuiltInTool,
+    BuiltInToolset,
     number_in,
     parameters,
     text_in,
@@ -24,7 +24,7 @@ from holdfast.tools.built_in_tools import (
 )
 from holdfast.tools.execution import failure
 from holdfast.tools.files import file_operations as files
-from holdfast.tools.files.rooted_paths import Refused, Rooted
+from holdfast.tools.files.rooted_paths import PathRefused, RootedDirectories
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
 
@@ -60,14 +60,14 @@ _EDITS: Json = {
 _COUNT: Json = {"type": "integer", "minimum": 1}
 
 
-class FilesystemToolset(BuiltToolset):
+class FilesystemToolset(BuiltInToolset):
     """Reading, writing and searching files below `roots`; relative paths begin in the first."""
 
     def __init__(
         self, *roots: Path, skip_version_control: bool = True, read_only: bool = False
     ) -> None:
         """`read_only`: none of the tools that write is there."""
-        self._all = Rooted(*roots)
+        self._all = RootedDirectories(*roots)
         self._skip = skip_version_control
         self._writing = threading.Lock()
         places = ", ".join(map(str, self._all.roots))
@@ -77,7 +77,7 @@ class FilesystemToolset(BuiltToolset):
             instruction=f"Your file tools {'read' if read_only else 'reach'} what is below {places}, and nothing else.",
         )
 
-    def _readers(self) -> tuple[BuiltTool, ...]:
+    def _readers(self) -> tuple[BuiltInTool, ...]:
         page: dict[str, Json] = {"line": _COUNT, "lines": _COUNT}
         return (
             self._tool("read_file", "Read a file: its text, or some lines of it, or a picture.",
@@ -99,7 +99,7 @@ class FilesystemToolset(BuiltToolset):
                        ), self._search_content, changes=False),
         )  # fmt: skip
 
-    def _writers(self) -> tuple[BuiltTool, ...]:
+    def _writers(self) -> tuple[BuiltInTool, ...]:
         content: Json = {"type": "string"}
         return (
             self._tool("write_file", "Write a file, in place of what was there; makes directories as needed.",
@@ -119,7 +119,7 @@ class FilesystemToolset(BuiltToolset):
         *,
         changes: bool = True,
         again: bool = False,
-    ) -> BuiltTool:
+    ) -> BuiltInTool:
         spec = ToolSpec(
             name=name,
             description=description,
@@ -132,11 +132,11 @@ class FilesystemToolset(BuiltToolset):
         async def run(run: ToolRun) -> ToolOutput:
             return await _in_thread(work, run)
 
-        return BuiltTool(spec, run)
+        return BuiltInTool(spec, run)
 
     # ── what each of them does, in a thread ──
 
-    def _reach(self, run: ToolRun) -> Rooted:
+    def _reach(self, run: ToolRun) -> RootedDirectories:
         return self._all.keeping_off(run.reserved)
 
     def _read(self, run: ToolRun, stopped: threading.Event) -> Parts:
@@ -148,7 +148,7 @@ class FilesystemToolset(BuiltToolset):
         for path in texts_in(run.arguments, "paths"):
             try:
                 parts += (Text(text=f"── {path}\n"), files.read_part(self._reach(run), path))
-            except (Refused, OSError, ValueError) as error:
+            except (PathRefused, OSError, ValueError) as error:
                 parts += (Text(text=f"── {path}\n[{_why(error)}]"),)
         return parts
 
@@ -208,7 +208,7 @@ async def _in_thread(work: Work, run: ToolRun) -> ToolOutput:
     stopped = threading.Event()
     try:
         return ToolOutput(content=await in_thread(lambda: work(run, stopped), name="files"))
-    except (Refused, OSError, ValueError) as error:
+    except (PathRefused, OSError, ValueError) as error:
         return failure(f"{_why(error)}.")
     except asyncio.CancelledError:
         stopped.set()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.core.turns.events import MemoryAdded, MemoryDeleted
-from holdfast.tools.built_in_tools import BuiltTool, BuiltToolset, Do, parameters, text_in, told
+from holdfast.tools.built_in_tools import BuiltInTool, BuiltInToolset, Do, parameters, text_in, told
 from holdfast.tools.execution import failure
 from holdfast.tools.schema import suggest
 from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
@@ -23,7 +23,7 @@ You remember things across conversations with your memory tools. Look there firs
 something before. Remember what will still matter next time, a sentence each; do not remember secrets."""
 
 
-class MemoryToolset(BuiltToolset):
+class MemoryToolset(BuiltInToolset):
     """`add_memory`, `get_memories`, `search_memories`, `update_memory`, `delete_memory`."""
 
     def __init__(self) -> None:
@@ -61,7 +61,9 @@ class MemoryToolset(BuiltToolset):
         )
 
 
-def _tool(name: str, description: str, schema: str, do: Do, *, changes: bool = False) -> BuiltTool:
+def _tool(
+    name: str, description: str, schema: str, do: Do, *, changes: bool = False
+) -> BuiltInTool:
     spec = ToolSpec(
         name=name,
         description=description,
@@ -70,7 +72,7 @@ def _tool(name: str, description: str, schema: str, do: Do, *, changes: bool = F
         idempotent=True,  # a memory is named by its call: staged again, it is the same one
         memories=True,
     )
-    return BuiltTool(spec, do)
+    return BuiltInTool(spec, do)
 
 
 async def _add(run: ToolRun) -> ToolOutput:

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.tools.built_in_tools import BuiltTool, told
+from holdfast.tools.built_in_tools import BuiltInTool, told
 from holdfast.tools.execution import failure
 from holdfast.tools.names import valid_names
 from holdfast.tools.schema import InvalidTool
@@ -25,7 +25,7 @@ from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.toolsets.fetch import readable
 from holdfast.tools.toolsets.openapi_document import (
-    Operation,
+    ApiOperation,
     Reader,
     Unusable,
     operations,
@@ -34,12 +34,12 @@ from holdfast.tools.toolsets.openapi_document import (
     request_url,
     same_server,
 )
-from holdfast.tools.web.address_guard import FetchFailed, Guard, shown
-from holdfast.tools.web.web_client import Web
+from holdfast.tools.web.address_guard import AddressGuard, FetchFailed, shown
+from holdfast.tools.web.web_client import WebClient
 from holdfast.wire.headers import IDEMPOTENCY_KEY
 
 
-class Api(Value):
+class HttpApi(Value):
     """Which API, and how it is spoken to."""
 
     document: str
@@ -67,19 +67,21 @@ class OpenApiToolset:
 
     def __init__(
         self,
-        api: Api,
+        api: HttpApi,
         *,
-        guard: Guard | None = None,
+        guard: AddressGuard | None = None,
         reader: Reader | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`reader`: for documents that are not JSON."""
-        guard = guard or Guard(allow_private=api.allow_private)
+        guard = guard or AddressGuard(allow_private=api.allow_private)
         self._api = api
         self._reader = reader
         self._now_s = now_s
-        self._reading = Web(guard, bytes_max=limits.api_document_bytes_max, timeout_s=api.timeout_s)
-        self._web = Web(
+        self._reading = WebClient(
+            guard, bytes_max=limits.api_document_bytes_max, timeout_s=api.timeout_s
+        )
+        self._web = WebClient(
             guard,
             bytes_max=limits.web_body_bytes_max,
             timeout_s=api.timeout_s,
@@ -116,7 +118,7 @@ class OpenApiToolset:
         document = read(await self._document(), self._reader)
         at = self._api.document if self._api.is_remote else ""
         found = list(operations(document, at=self._api.base_url or at))[: limits.api_operations_max]
-        usable = [each for each in found if isinstance(each, Operation)]
+        usable = [each for each in found if isinstance(each, ApiOperation)]
         left_out = [str(each) for each in found if isinstance(each, Unusable)]
         if self._api.base_url:
             usable = [msgspec.structs.replace(each, base=self._api.base_url) for each in usable]
@@ -138,7 +140,7 @@ class OpenApiToolset:
             raise Unusable(f"it answers {answer.status}")
         return answer.body
 
-    def _tool(self, name: str, operation: Operation) -> BuiltTool:
+    def _tool(self, name: str, operation: ApiOperation) -> BuiltInTool:
         spec = ToolSpec(
             name=name,
             description=operation.description,
@@ -151,9 +153,9 @@ class OpenApiToolset:
         async def call(run: ToolRun) -> ToolOutput:
             return await self._call(operation, run)
 
-        return BuiltTool(spec, call)
+        return BuiltInTool(spec, call)
 
-    async def _call(self, operation: Operation, run: ToolRun) -> ToolOutput:
+    async def _call(self, operation: ApiOperation, run: ToolRun) -> ToolOutput:
         try:
             url = request_url(operation, run.arguments)
             answer = await self._web.ask(
@@ -176,7 +178,7 @@ class OpenApiToolset:
             return failure(f"It answers {answer.status}: {words}")
         return told(words)
 
-    def _headers(self, operation: Operation, run: ToolRun) -> dict[str, str]:
+    def _headers(self, operation: ApiOperation, run: ToolRun) -> dict[str, str]:
         ours = {"Accept": "application/json, text/*;q=0.9, */*;q=0.5", "User-Agent": "holdfast"}
         if operation.has_body and "body" in run.arguments:
             ours["Content-Type"] = "application/json"

@@ -37,7 +37,7 @@ class Unusable(Exception):
     """The document, or an operation, cannot be used; the message says why."""
 
 
-class Parameter(Value):
+class ApiParameter(Value):
     """Something that a request takes, and where in it."""
 
     argument: str
@@ -46,7 +46,7 @@ class Parameter(Value):
     place: Literal["path", "query", "header"]
 
 
-class Operation(Value):
+class ApiOperation(Value):
     """Something that the API does."""
 
     name: str
@@ -58,7 +58,7 @@ class Operation(Value):
     description: str
     schema: str
     """Of its arguments; `body` is the JSON that is sent."""
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[ApiParameter, ...] = ()
     has_body: bool = False
 
     @property
@@ -79,7 +79,7 @@ def read(data: bytes, otherwise: Reader | None = None) -> Object:
     return document
 
 
-def operations(document: Object, *, at: str = "") -> Iterator[Operation | Unusable]:
+def operations(document: Object, *, at: str = "") -> Iterator[ApiOperation | Unusable]:
     """What a document offers, in its order. `at`: where it was found; addresses in it are relative to that."""
     paths = document.get("paths")
     for path, item in (paths if isinstance(paths, dict) else {}).items():
@@ -98,7 +98,7 @@ def operations(document: Object, *, at: str = "") -> Iterator[Operation | Unusab
 
 def _operation(
     document: Object, path: str, item: Object, method: Method, found: Object, at: str
-) -> Operation:
+) -> ApiOperation:
     parameters, properties, required = _parameters(document, item, found)
     body = _body_schema(document, found)
     if body is not None:
@@ -115,7 +115,7 @@ def _operation(
         "required": list(required),
         "additionalProperties": False,
     }
-    return Operation(
+    return ApiOperation(
         name=_text(found.get("operationId")) or f"{method}{path}",
         method=method,
         path=path,
@@ -134,12 +134,12 @@ def _description(found: Object) -> str:
 
 def _parameters(
     document: Object, item: Object, found: Object
-) -> tuple[list[Parameter], Object, list[Json]]:
+) -> tuple[list[ApiParameter], Object, list[Json]]:
     declared: dict[tuple[str, str], Object] = {}
     for each in (*_list(item.get("parameters")), *_list(found.get("parameters"))):
         parameter = _resolved(document, each)
         declared[_text(parameter.get("name")), _text(parameter.get("in"))] = parameter
-    made: list[Parameter] = []
+    made: list[ApiParameter] = []
     properties: Object = {}
     required: list[Json] = []
     for (name, place), parameter in declared.items():
@@ -155,7 +155,7 @@ def _parameters(
             **({"description": said} if (said := _text(parameter.get("description"))) else {}),
         }
         required += [argument] if needed else []
-        made.append(Parameter(argument=argument, name=name, place=place))  # type: ignore[arg-type]
+        made.append(ApiParameter(argument=argument, name=name, place=place))  # type: ignore[arg-type]
     return made, properties, required
 
 
@@ -256,7 +256,7 @@ def _default_of(server: Object) -> Callable[[re.Match[str]], str]:
     return default
 
 
-def request_url(operation: Operation, arguments: Mapping[str, Json]) -> str:
+def request_url(operation: ApiOperation, arguments: Mapping[str, Json]) -> str:
     """The address of a call. Raises Unusable for a value that would change which path is meant."""
     path = operation.path
     query: list[tuple[str, str]] = []
@@ -286,7 +286,7 @@ def _leads_elsewhere(path: str) -> bool:
     return any(_DOTS.fullmatch(each) for each in re.split(r"[/\\]", path))
 
 
-def request_headers(operation: Operation, arguments: Mapping[str, Json]) -> dict[str, str]:
+def request_headers(operation: ApiOperation, arguments: Mapping[str, Json]) -> dict[str, str]:
     """The headers that a model chose."""
     return {
         each.name: plain(value)

@@ -37,7 +37,7 @@ _RESERVED = re.compile(
 """Variables that decide what code runs. An argument with such a name would hand that decision to a model."""
 
 
-class Script(Value):
+class ScriptCommand(Value):
     """One declared command."""
 
     cmd: str
@@ -65,7 +65,7 @@ class ScriptToolset:
 
     def __init__(
         self,
-        scripts: Mapping[str, Script],
+        scripts: Mapping[str, ScriptCommand],
         *,
         directory: Path,
         environment: Mapping[str, str] | None = None,
@@ -91,7 +91,7 @@ class ScriptTool:
     def __init__(
         self,
         name: str,
-        script: Script,
+        script: ScriptCommand,
         *,
         directory: Path,
         environment: Mapping[str, str],
@@ -131,7 +131,7 @@ class ScriptTool:
         return in_words(ended)
 
 
-def spec_of(name: str, script: Script) -> ToolSpec:
+def spec_of(name: str, script: ScriptCommand) -> ToolSpec:
     """What a declared command says about itself. Raises InvalidTool."""
     required = tuple(script.args) if script.required is None else script.required
     for argument in script.args:
@@ -174,7 +174,7 @@ def _argument_problem(name: str) -> str:
     return ""
 
 
-def working_directory(name: str, script: Script, base: Path) -> Path:
+def working_directory(name: str, script: ScriptCommand, base: Path) -> Path:
     """Where a command runs. A relative directory stays below `base`, through symbolic links too."""
     if not script.working_dir:
         return base.resolve()

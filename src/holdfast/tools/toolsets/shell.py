@@ -11,10 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast import limits
-from holdfast.tools.built_in_tools import BuiltTool, BuiltToolset, number_in, parameters, text_in
+from holdfast.tools.built_in_tools import (
+    BuiltInTool,
+    BuiltInToolset,
+    number_in,
+    parameters,
+    text_in,
+)
 from holdfast.tools.execution import failure
 from holdfast.tools.process import run_command
-from holdfast.tools.sandbox.sandbox import Cell, Sandbox
+from holdfast.tools.sandbox.sandbox import ConfinedCommand, Sandbox
 from holdfast.tools.tool import ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.toolsets.script import in_words, passed_on
 
@@ -27,7 +33,7 @@ Nobody can answer a prompt: use flags that make commands run without asking.
 Commands may write to the working directory and to $TMPDIR; other files, and the network, may be out of their reach."""
 
 
-class ShellToolset(BuiltToolset):
+class ShellToolset(BuiltInToolset):
     """One tool, `shell`, that begins in `directory`."""
 
     def __init__(
@@ -36,7 +42,7 @@ class ShellToolset(BuiltToolset):
         *,
         env: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
-        cell: Cell | None = None,
+        cell: ConfinedCommand | None = None,
     ) -> None:
         """`env` is for the commands alone; of `environment` (ours) they see a small, listed part. `cell` is what
         they may use of this machine: `directory`, unless it is given."""
@@ -66,7 +72,7 @@ class ShellToolset(BuiltToolset):
             # It keeps its own time, so that the model sees what had been printed; this is the backstop.
             timeout_s=TIMEOUT_S_MAX + 3 * limits.script_kill_grace_s + 1,
         )
-        super().__init__(BuiltTool(spec, self._run), instruction=INSTRUCTION)
+        super().__init__(BuiltInTool(spec, self._run), instruction=INSTRUCTION)
 
     async def _run(self, run: ToolRun) -> ToolOutput:
         try:

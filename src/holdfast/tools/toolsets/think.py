@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.tools.built_in_tools import BuiltTool, BuiltToolset, parameters, told
+from holdfast.tools.built_in_tools import BuiltInTool, BuiltInToolset, parameters, told
 from holdfast.tools.tool import ToolOutput, ToolRun, ToolSpec
 
 INSTRUCTION = """\
@@ -10,7 +10,7 @@ Before you act on something difficult, use your think tool: what is asked for, w
 whether what you are about to do follows the rules that you were given."""
 
 
-class ThinkToolset(BuiltToolset):
+class ThinkToolset(BuiltInToolset):
     """One tool, `think`."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class ThinkToolset(BuiltToolset):
             read_only=True,
             idempotent=True,
         )
-        super().__init__(BuiltTool(spec, self._think), instruction=INSTRUCTION)
+        super().__init__(BuiltInTool(spec, self._think), instruction=INSTRUCTION)
 
     async def _think(self, run: ToolRun) -> ToolOutput:
         return told("Go on.")

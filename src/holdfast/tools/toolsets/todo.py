@@ -15,8 +15,8 @@ import msgspec
 from holdfast.core.codec import Decoder, Value, encode
 from holdfast.core.turns.events import StateSet
 from holdfast.tools.built_in_tools import (
-    BuiltTool,
-    BuiltToolset,
+    BuiltInTool,
+    BuiltInToolset,
     parameters,
     text_in,
     texts_in,
@@ -50,7 +50,7 @@ Entries: TypeAlias = tuple[Entry, ...]
 _decode: Decoder[Entries] = Decoder(Entries)
 
 
-class Unfit(Exception):
+class UnfitEntry(Exception):
     """The list cannot be changed so; the message is for the model."""
 
 
@@ -58,9 +58,9 @@ def added(entries: Entries, descriptions: tuple[str, ...]) -> Entries:
     """The list with more to do. Raises Unfit."""
     words = tuple(each.strip() for each in descriptions)
     if not words or not all(words):
-        raise Unfit("Say what is to be done.")
+        raise UnfitEntry("Say what is to be done.")
     if len(entries) + len(words) > ENTRIES_MAX:
-        raise Unfit(f"The list would have more than {ENTRIES_MAX} entries; finish some first.")
+        raise UnfitEntry(f"The list would have more than {ENTRIES_MAX} entries; finish some first.")
     first = 1 + max((int(each.id) for each in entries), default=0)
     return entries + tuple(
         Entry(id=str(first + n), description=each[:WORDS_MAX]) for n, each in enumerate(words)
@@ -73,7 +73,7 @@ def updated(entries: Entries, changes: dict[str, Status]) -> Entries:
     unknown = [name for name in changes if name not in known]
     if unknown:
         there = ", ".join(each.id for each in entries) or "none"
-        raise Unfit(f"There is no entry {unknown[0]!r}; there are: {there}.")
+        raise UnfitEntry(f"There is no entry {unknown[0]!r}; there are: {there}.")
     return tuple(
         msgspec.structs.replace(each, status=changes.get(each.id, each.status)) for each in entries
     )
@@ -86,7 +86,7 @@ def in_words(entries: Entries) -> str:
     )
 
 
-class TodoToolset(BuiltToolset):
+class TodoToolset(BuiltInToolset):
     """`create_todo`, `create_todos`, `update_todos`, `list_todos`."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class TodoToolset(BuiltToolset):
 
 def _tool(
     name: str, description: str, schema: str, change: Callable[[ToolRun, Entries], Entries]
-) -> BuiltTool:
+) -> BuiltInTool:
     spec = ToolSpec(
         name=name,
         description=description,
@@ -139,12 +139,12 @@ def _tool(
         now = _decode.strict(run.state.get(STATE) or "[]")
         try:
             then = change(run, now)
-        except Unfit as error:
+        except UnfitEntry as error:
             return failure(str(error))
         staged = () if then == now else (StateSet(name=STATE, value=encode(then).decode()),)
         return told(in_words(then), *staged)
 
-    return BuiltTool(spec, run)
+    return BuiltInTool(spec, run)
 
 
 def _updates(run: ToolRun) -> dict[str, Status]:

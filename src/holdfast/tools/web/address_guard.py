@@ -74,7 +74,7 @@ class Domains(Value):
         return ""
 
 
-class Guard:
+class AddressGuard:
     """Decides where a request may go."""
 
     def __init__(

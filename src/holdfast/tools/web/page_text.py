@@ -28,12 +28,12 @@ _LONG_NUMBER = re.compile(r"&#[0-9]{10,};?")
 
 def page_text(html: str, *, marks: bool) -> str:
     """The readable text of a page; with `marks`, in the manner of Markdown."""
-    reader = Reader(marks=marks)
+    reader = PageParser(marks=marks)
     read_page(html, reader)
     return reader.text()
 
 
-def read_page(html: str, reader: Reader) -> None:
+def read_page(html: str, reader: PageParser) -> None:
     """Tell a reader what is on a page, from front to back. A tag or comment that is not closed ends the page.
 
     A page is somebody else's text, and this runs between the turns of others: every step begins where the last one
@@ -50,7 +50,7 @@ def read_page(html: str, reader: Reader) -> None:
     reader.data(_unescaped(html[at:]))
 
 
-def _read_markup(html: str, at: int, reader: Reader) -> int | None:
+def _read_markup(html: str, at: int, reader: PageParser) -> int | None:
     """Where the markup that begins here ends; None if it does not."""
     if html.startswith("<!--", at):
         return _after(html, "-->", at + 2)
@@ -65,7 +65,7 @@ def _read_markup(html: str, at: int, reader: Reader) -> int | None:
     return _read_start(html, name.end(), tag, reader)
 
 
-def _read_start(html: str, at: int, tag: str, reader: Reader) -> int | None:
+def _read_start(html: str, at: int, tag: str, reader: PageParser) -> int | None:
     """Where a tag whose attributes begin here ends, with all that is not text after it; None if it does not."""
     attributes: dict[str, str] = {}
     while True:
@@ -113,7 +113,7 @@ def _unescaped(text: str) -> str:
     return unescape(_LONG_NUMBER.sub("\N{REPLACEMENT CHARACTER}", text)) if "&" in text else text
 
 
-class Reader:
+class PageParser:
     """Collects the text of a page. Broken pages are read as far as they go."""
 
     def __init__(self, *, marks: bool) -> None:

@@ -19,7 +19,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.libraries import aiohttp, yarl
 from holdfast.observe.events import trace_headers
-from holdfast.tools.web.address_guard import FetchFailed, Guard, host_of
+from holdfast.tools.web.address_guard import AddressGuard, FetchFailed, host_of
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver, ResolveResult
@@ -28,7 +28,7 @@ _MOVED = (301, 302, 303, 307, 308)
 _FOLLOWED = ("GET", "HEAD")
 
 
-class Answer(Value):
+class WebAnswer(Value):
     """What a server said."""
 
     url: str
@@ -41,12 +41,12 @@ class Answer(Value):
     """There was more of it."""
 
 
-class Web:
+class WebClient:
     """Asks servers. Holds no connection between two requests."""
 
     def __init__(
         self,
-        guard: Guard,
+        guard: AddressGuard,
         *,
         bytes_max: int,
         timeout_s: float = limits.fetch_timeout_s,
@@ -71,7 +71,7 @@ class Web:
         credentials: Mapping[str, str] | None = None,
         body: bytes | None = None,
         timeout_s: float = 0.0,
-    ) -> Answer:
+    ) -> WebAnswer:
         """What is there, after redirects if this only reads. Raises FetchFailed.
 
         `credentials` are headers that the first server alone is sent.
@@ -90,7 +90,7 @@ class Web:
         headers: Mapping[str, str],
         credentials: Mapping[str, str],
         body: bytes | None,
-    ) -> Answer:
+    ) -> WebAnswer:
         at, authority = url, _authority(url)
         for _ in range(limits.fetch_redirects_max + 1):
             if _authority(at) == authority:
@@ -105,7 +105,7 @@ class Web:
 
     async def _ask_once(
         self, url: str, method: str, headers: Mapping[str, str], body: bytes | None
-    ) -> Answer:
+    ) -> WebAnswer:
         resolver = _Pinned(await self._guard.addresses(url))
         connector = aiohttp.TCPConnector(
             resolver=cast("AbstractResolver", resolver), use_dns_cache=False, force_close=True
@@ -131,10 +131,10 @@ class Web:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise FetchFailed(url, _why(error), transient=True) from error
 
-    async def _answer(self, url: str, response: aiohttp.ClientResponse) -> Answer:
+    async def _answer(self, url: str, response: aiohttp.ClientResponse) -> WebAnswer:
         headers = {name.lower(): value for name, value in response.headers.items()}
         if response.status in _MOVED:
-            return Answer(url=url, status=response.status, headers=headers, body=b"")
+            return WebAnswer(url=url, status=response.status, headers=headers, body=b"")
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise FetchFailed(url, "it sends compressed data, unasked", transient=False)
         body = bytearray()
@@ -145,7 +145,7 @@ class Web:
                 raise FetchFailed(url, why, transient=False)
             if len(body) > self._bytes_max:
                 break
-        return Answer(
+        return WebAnswer(
             url=url,
             status=response.status,
             headers=headers,
