@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from holdfast.agents.file.agent_file import Checked, check_agent_file
-from holdfast.agents.file.shape_checks import Problem
+from holdfast.agents.file.shape_checks import FileProblem
 from tests import markdown, repository
 
 PLACE = "fuzzed.yaml"
@@ -44,7 +44,7 @@ def _checked(data: bytes, *, trusted: bool) -> Checked:
     )
 
 
-def assert_has_a_place(problem: Problem, *, lines: int) -> None:
+def assert_has_a_place(problem: FileProblem, *, lines: int) -> None:
     assert problem.place == PLACE
     assert 1 <= problem.mark.line <= lines, problem
     assert problem.mark.column >= 1

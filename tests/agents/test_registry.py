@@ -23,10 +23,10 @@ from holdfast.agents.registry import (
 )
 from holdfast.agents.remote_files import Fetcher
 from holdfast.agents.sources import (
-    Directory,
     FileSource,
     InvalidSource,
     Origin,
+    SourceFolder,
     Supplies,
     UrlSource,
 )
@@ -571,7 +571,7 @@ def supplies() -> Supplies:
 
 async def test_a_directory_gains_and_loses_sources(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(SMALL.format(model="one"))
-    registry = await registry_of(Directory(tmp_path, supplies()))
+    registry = await registry_of(SourceFolder(tmp_path, supplies()))
     assert [each.id for each in registry.listing()] == ["root"]
     (tmp_path / "b.yaml").write_text(SMALL.format(model="two"))
     await registry.refresh()
@@ -585,7 +585,7 @@ async def test_a_directory_that_cannot_be_read_is_not_an_empty_one(tmp_path: Pat
     inner = tmp_path / "agents"
     inner.mkdir()
     (inner / "a.yaml").write_text(SMALL.format(model="one"))
-    registry = await registry_of(Directory(inner, supplies()))
+    registry = await registry_of(SourceFolder(inner, supplies()))
     inner.rename(tmp_path / "away")
     reports = await registry.refresh()
     assert {type(each) for each in reports} == {Broken}
@@ -597,7 +597,7 @@ async def test_a_file_in_a_directory_may_also_be_given_by_name(tmp_path: Path) -
     path = tmp_path / "a.yaml"
     path.write_text(SMALL.format(model="one"))
     registry = await registry_of(
-        FileSource(path, supplies(), name="shop"), Directory(tmp_path, supplies())
+        FileSource(path, supplies(), name="shop"), SourceFolder(tmp_path, supplies())
     )
     assert [each.source for each in registry.listing()] == ["shop"]
 
@@ -606,7 +606,7 @@ async def test_too_many_sources_are_told(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(limits, "sources_max", 2)
     for name in "ab":
         (tmp_path / f"{name}.yaml").write_text(SMALL.format(model="one"))
-    registry = Registry([Given("first"), Directory(tmp_path, supplies())])
+    registry = Registry([Given("first"), SourceFolder(tmp_path, supplies())])
     reports = await registry.refresh()
     assert any(isinstance(each, Broken) and "too many" in each.problems[0] for each in reports)
     assert [each.id for each in registry.listing()] == ["root"]

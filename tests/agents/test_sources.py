@@ -18,10 +18,10 @@ from holdfast.agents.file.agent_file import Checked
 from holdfast.agents.remote_files import Fetcher
 from holdfast.agents.sources import (
     DemoSource,
-    Directory,
     FileSource,
     InvalidSource,
     ModuleSource,
+    SourceFolder,
     Supplies,
     UrlSource,
     parse_source,
@@ -80,7 +80,7 @@ def test_what_a_reference_names(here: Path, text: str, kind: type, key: str, nam
     (here / "plain").write_bytes(SMALL)
     source = parse_source(text, supplies())
     assert isinstance(source, kind)
-    assert not isinstance(source, Directory)
+    assert not isinstance(source, SourceFolder)
     assert (source.key, source.name) == (key.format(here=here), name)
 
 
@@ -88,7 +88,7 @@ def test_a_directory_is_one_source_for_each_file(here: Path) -> None:
     for name in ("b.yaml", "a.yml", "README.md", ".hidden.yaml", "c.yaml~"):
         (here / name).write_bytes(SMALL)
     directory = parse_source(".", supplies())
-    assert isinstance(directory, Directory)
+    assert isinstance(directory, SourceFolder)
     first = directory.sources()
     assert [(each.name, each.key) for each in first] == [
         ("a", f"{here}/a.yml"),

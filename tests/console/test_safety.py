@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from playwright.async_api import Browser, expect
 
-from holdfast.agents.agent import Command
+from holdfast.agents.agent import PromptCommand
 from holdfast.core.items import plain_text
 from holdfast.ids import Tenant
 from holdfast.models.model import ModelFailed, Prompt
@@ -35,7 +35,7 @@ class Hostile(StubDirectory):
 
     def entries(self, tenant: Tenant | None = None) -> tuple[ModelEntry, ...]:
         bad = PAYLOADS[0]
-        command = Command(name=NAME, description=bad, instruction=bad)
+        command = PromptCommand(name=NAME, description=bad, instruction=bad)
         return tuple(
             ModelEntry(
                 id=each.id,

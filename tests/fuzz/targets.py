@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.agents.file import agent_file
-from holdfast.agents.file.document import Document, Mark, Node, Plain, read_document
+from holdfast.agents.file.document import Document, DocumentNode, Mark, Plain, read_document
 from holdfast.agents.file.schema import DESCRIPTIONS
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
@@ -295,15 +295,17 @@ def read_agent_file(data: bytes) -> None:
     file_rules.judge(data)
 
 
-def _node(value: Plain) -> Node:
+def _node(value: Plain) -> DocumentNode:
     """A document that was parsed already: values, all of them in one place."""
     match value:
         case dict():
-            return Node(mark=Mark(), value={name: _node(each) for name, each in value.items()})
+            return DocumentNode(
+                mark=Mark(), value={name: _node(each) for name, each in value.items()}
+            )
         case list():
-            return Node(mark=Mark(), value=[_node(each) for each in value])
+            return DocumentNode(mark=Mark(), value=[_node(each) for each in value])
         case _:
-            return Node(mark=Mark(), value=value)
+            return DocumentNode(mark=Mark(), value=value)
 
 
 def read_agent_values(data: bytes) -> None:

@@ -57,7 +57,7 @@ class ModelConfig(Value):
         return f"{self.provider}/{self.model}"
 
 
-class Command(Value):
+class PromptCommand(Value):
     """A prompt with a name. Clients offer it to people, and send what it says as a message."""
 
     name: str
@@ -80,7 +80,7 @@ class Agent:
         description: str = "",
         instruction: str = "",
         welcome_message: str = "",
-        commands: tuple[Command, ...] = (),
+        commands: tuple[PromptCommand, ...] = (),
         add_date: bool = False,
         toolsets: tuple[Toolset, ...] = (),
         origins: tuple[str, ...] = (),

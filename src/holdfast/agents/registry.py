@@ -27,10 +27,10 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from holdfast import limits
-from holdfast.agents.agent import Agent, Command, Source, Team
+from holdfast.agents.agent import Agent, PromptCommand, Source, Team
 from holdfast.agents.file.reserved_files import files_of_hooks
 from holdfast.agents.remote_files import shown_key
-from holdfast.agents.sources import Directory, InvalidSource, Origin, reserved_by
+from holdfast.agents.sources import InvalidSource, Origin, SourceFolder, reserved_by
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.identity import (
@@ -68,7 +68,7 @@ class Listed(Value):
     source_digest: str
     description: str = ""
     welcome_message: str = ""
-    commands: tuple[Command, ...] = ()
+    commands: tuple[PromptCommand, ...] = ()
     is_entry: bool = False
     """It answers if nobody of its source is named."""
 
@@ -430,7 +430,7 @@ class Registry:
 
     def _sources_of(self, origin: Origin) -> tuple[tuple[Source, ...], tuple[str, ...]]:
         """The sources that an origin has now, and what is wrong with it."""
-        if not isinstance(origin, Directory):
+        if not isinstance(origin, SourceFolder):
             return (origin,), ()
         try:
             return origin.sources(), ()

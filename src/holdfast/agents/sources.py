@@ -75,7 +75,7 @@ class Supplies(Value):
 # ── naming them ──────────────────────────────────────────────────────────────────────────────
 
 
-class Directory:
+class SourceFolder:
     """A directory of agent files: one source for each, found anew every time."""
 
     def __init__(self, path: Path, supplies: Supplies) -> None:
@@ -113,7 +113,7 @@ class Directory:
         return f"<Directory {self.key}>"
 
 
-Origin: TypeAlias = Source | Directory
+Origin: TypeAlias = Source | SourceFolder
 """What an operator names: one source, or a directory of them."""
 
 
@@ -127,7 +127,7 @@ def parse_source(text: str, supplies: Supplies) -> Origin:
             )
         return _source(reference, supplies, name=given)
     if os.path.isdir(text):
-        return Directory(_absolute(text), supplies)
+        return SourceFolder(_absolute(text), supplies)
     return _source(text, supplies, name="")
 
 
@@ -156,7 +156,7 @@ def reserved_by(origin: Origin) -> ReservedFiles:
         case FileSource():
             beside = os.path.join(os.path.dirname(origin.key), _SECRETS)
             return ReservedFiles(files=frozenset({origin.key, beside}))
-        case Directory():
+        case SourceFolder():
             return ReservedFiles(
                 files=frozenset({os.path.join(origin.key, _SECRETS)}),
                 names=frozenset(

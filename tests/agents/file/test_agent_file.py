@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import limits
-from holdfast.agents.agent import Command, ModelConfig, Team
+from holdfast.agents.agent import ModelConfig, PromptCommand, Team
 from holdfast.agents.file.agent_file import AgentFile, assemble, check_agent_file
 from holdfast.agents.file.shapes import NOT_RUN, TOOLSETS_NOT_RUN, AgentShape, FileShape, ModelShape
 from holdfast.core.items import Permissions, TurnLimits
@@ -216,8 +216,8 @@ async def test_commands_are_prompts_with_names() -> None:
     )
     for text in (short, listed):
         assert (await team_of(text)).agents["root"].commands == (
-            Command(name="fix", instruction="Fix it"),
-            Command(name="plan", description="Plans", instruction="Plan $1"),
+            PromptCommand(name="fix", instruction="Fix it"),
+            PromptCommand(name="plan", description="Plans", instruction="Plan $1"),
         )
 
 

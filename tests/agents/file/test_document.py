@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import limits
-from holdfast.agents.file.document import Document, Plain, Unreadable, meaning, read_document
+from holdfast.agents.file.document import (
+    Document,
+    Plain,
+    UnreadableDocument,
+    meaning,
+    read_document,
+)
 
 
 def read(text: str) -> Plain:
@@ -126,7 +132,7 @@ BAD = [
 )
 def test_what_is_not_read_is_told_with_its_line(text: str, line: int, words: str) -> None:
     began = time.process_time()
-    with pytest.raises(Unreadable) as raised:
+    with pytest.raises(UnreadableDocument) as raised:
         read(text)
     assert raised.value.mark.line == line
     assert words in raised.value.words
@@ -134,7 +140,7 @@ def test_what_is_not_read_is_told_with_its_line(text: str, line: int, words: str
 
 
 def test_text_in_another_encoding_is_told_with_its_line() -> None:
-    with pytest.raises(Unreadable) as raised:
+    with pytest.raises(UnreadableDocument) as raised:
         read_document("a: b\nc: größe".encode("latin-1"))
     assert (raised.value.mark.line, raised.value.words) == (2, "it is not UTF-8 text")
 
@@ -152,7 +158,7 @@ def test_every_value_has_a_line() -> None:
 
 def test_no_complaint_repeats_a_value() -> None:
     for text in ("a: 'sk-secret", "a: sk-secret: b", "a: [sk-secret", "a: sk-secret\n\x01"):
-        with pytest.raises(Unreadable) as raised:
+        with pytest.raises(UnreadableDocument) as raised:
             read(text)
         assert "sk-secret" not in raised.value.words
 
@@ -163,10 +169,10 @@ words = st.sampled_from(
 )  # fmt: skip
 
 
-def outcome(data: bytes) -> Document | Unreadable:
+def outcome(data: bytes) -> Document | UnreadableDocument:
     try:
         return read_document(data)
-    except Unreadable as error:
+    except UnreadableDocument as error:
         return error
 
 
@@ -248,6 +254,6 @@ def test_a_large_file_is_read_in_good_time() -> None:
     ],
 )
 def test_a_complaint_has_a_column_in_characters(data: bytes, place: tuple[int, int]) -> None:
-    with pytest.raises(Unreadable) as raised:
+    with pytest.raises(UnreadableDocument) as raised:
         read_document(data)
     assert (raised.value.mark.line, raised.value.mark.column) == place

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agents.file import versions
-from holdfast.agents.file.document import Document, Node, Where, read_document
+from holdfast.agents.file.document import Document, DocumentNode, Where, read_document
 from holdfast.agents.file.versions import CURRENT, STEPS, NotRead
 from tests.agents.file.test_agent_file import SMALL, in_agent, problems, read, warnings
 from tests.agents.file_rules import judge, real_files
@@ -89,18 +89,18 @@ def test_what_no_step_knows_of_is_never_touched(tree: dict[str, object], version
     assert found.value == {**tree, "version": version if version == CURRENT else str(CURRENT)}
 
 
-def _node(value: object) -> Node:
+def _node(value: object) -> DocumentNode:
     mark = read_document(b"a").root.mark
     if isinstance(value, dict):
-        return Node(mark=mark, value={name: _node(each) for name, each in value.items()})
+        return DocumentNode(mark=mark, value={name: _node(each) for name, each in value.items()})
     if isinstance(value, list):
-        return Node(mark=mark, value=[_node(each) for each in value])
+        return DocumentNode(mark=mark, value=[_node(each) for each in value])
     assert value is None or isinstance(value, bool | int | str)
-    return Node(mark=mark, value=value)
+    return DocumentNode(mark=mark, value=value)
 
 
-def _places(node: Node, where: Where) -> list[Where]:
-    below: list[tuple[str | int, Node]] = []
+def _places(node: DocumentNode, where: Where) -> list[Where]:
+    below: list[tuple[str | int, DocumentNode]] = []
     if isinstance(node.value, dict):
         below = [*node.value.items()]
     elif isinstance(node.value, list):

@@ -19,13 +19,13 @@ import jsonschema_rs
 import msgspec
 
 from holdfast import limits
-from holdfast.agents.agent import Agent, Command, ModelConfig, ModelFactory, Team, close_all
+from holdfast.agents.agent import Agent, ModelConfig, ModelFactory, PromptCommand, Team, close_all
 from holdfast.agents.file import versions
-from holdfast.agents.file.document import Plain, Unreadable, Where, read_document
+from holdfast.agents.file.document import Plain, UnreadableDocument, Where, read_document
 from holdfast.agents.file.hooks import FileHooks
 from holdfast.agents.file.models import UNTRUSTED, FileModels
 from holdfast.agents.file.reserved_files import files_of
-from holdfast.agents.file.shape_checks import Findings, Problem, Problems, suggest
+from holdfast.agents.file.shape_checks import FileProblem, Findings, Problems, suggest
 from holdfast.agents.file.shapes import (
     AgentShape,
     FileShape,
@@ -138,9 +138,9 @@ def check_agent_file(
     """
     try:
         document = read_document(data)
-    except Unreadable as error:
+    except UnreadableDocument as error:
         return Checked(
-            problems=(Problem(place=place, mark=error.mark, field="", words=error.words),)
+            problems=(FileProblem(place=place, mark=error.mark, field="", words=error.words),)
         )
     upgraded = versions.current(document)
     if isinstance(upgraded, versions.NotRead):
@@ -204,9 +204,9 @@ class _Made(Value):
 
 def _make_models(file: AgentFile, make_model: ModelFactory) -> _Made:
     models: dict[ModelConfig, Model] = {}
-    problems: list[Problem] = []
-    keyless: list[Problem] = []
-    warnings: list[Problem] = []
+    problems: list[FileProblem] = []
+    keyless: list[FileProblem] = []
+    warnings: list[FileProblem] = []
     for plan in file.agents:
         try:
             if plan.model not in models:
@@ -259,12 +259,12 @@ def _agent(plan: AgentPlan, model: Model) -> Agent:
     )
 
 
-def _commands(shape: AgentShape) -> tuple[Command, ...]:
+def _commands(shape: AgentShape) -> tuple[PromptCommand, ...]:
     parts = shape.commands if isinstance(shape.commands, tuple) else (shape.commands,)
     return tuple(
-        Command(name=name, instruction=said)
+        PromptCommand(name=name, instruction=said)
         if isinstance(said, str)
-        else Command(name=name, description=said.description, instruction=said.instruction)
+        else PromptCommand(name=name, description=said.description, instruction=said.instruction)
         for part in parts
         for name, said in part.items()
     )

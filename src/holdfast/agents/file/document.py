@@ -55,7 +55,7 @@ class Mark(Value):
     column: int = 1
 
 
-class Unreadable(Exception):
+class UnreadableDocument(Exception):
     """This is not a document that we read."""
 
     def __init__(self, mark: Mark, words: str) -> None:
@@ -64,11 +64,11 @@ class Unreadable(Exception):
         self.words = words
 
 
-class Node(Value):
+class DocumentNode(Value):
     """A value and its place. Aliases share their node; `weight` counts it every time."""
 
     mark: Mark
-    value: Scalar | list[Node] | dict[str, Node]
+    value: Scalar | list[DocumentNode] | dict[str, DocumentNode]
     weight: int = _NODE_WEIGHT
     depth: int = 0
     """Levels of lists and mappings in it."""
@@ -81,7 +81,7 @@ class Node(Value):
 class Document:
     """A document's values, and where each of them is."""
 
-    def __init__(self, root: Node) -> None:
+    def __init__(self, root: DocumentNode) -> None:
         self.root = root
         self._marks: dict[Where, Mark] = {}
         self._moved: dict[Where, Where] = {}
@@ -100,7 +100,7 @@ class Document:
                 return (*moved, *where[length:])
         return where
 
-    def _plain(self, node: Node, where: Where) -> Plain:
+    def _plain(self, node: DocumentNode, where: Where) -> Plain:
         # The depth of the tree is bounded, so this recursion is.
         self._marks[where] = node.key_mark or node.mark
         if node.written is not None:
@@ -117,24 +117,26 @@ class Document:
 def read_document(data: bytes) -> Document:
     """Read one YAML document. Raises Unreadable."""
     if len(data) > limits.agent_file_bytes_max:
-        raise Unreadable(
+        raise UnreadableDocument(
             Mark(), f"it has {len(data)} bytes, and at most {limits.agent_file_bytes_max} are read"
         )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Unreadable(_mark_after(data[: error.start]), "it is not UTF-8 text") from error
+        raise UnreadableDocument(
+            _mark_after(data[: error.start]), "it is not UTF-8 text"
+        ) from error
     try:
         return Document(_Builder().build(yaml.parse(text, Loader=yaml.CSafeLoader)))
     except yaml.MarkedYAMLError as error:
         words = ", ".join(filter(None, (error.context, error.problem)))
         mark = _mark(error.problem_mark or error.context_mark)
-        raise Unreadable(mark, f"this is not YAML: {words}") from error
+        raise UnreadableDocument(mark, f"this is not YAML: {words}") from error
     except yaml.YAMLError as error:  # a character that YAML does not allow
         at = getattr(error, "position", 0)
         before = text.encode()[: at if isinstance(at, int) else 0]
         words = "this is not YAML: a character that it does not allow"
-        raise Unreadable(_mark_after(before), words) from error
+        raise UnreadableDocument(_mark_after(before), words) from error
 
 
 class _Open:
@@ -143,15 +145,15 @@ class _Open:
     def __init__(self, event: yaml.NodeEvent, *, is_mapping: bool) -> None:
         self.mark = _mark(event.start_mark)
         self.anchor = event.anchor
-        self.entries: dict[str, Node] = {}
-        self.items: list[Node] = []
+        self.entries: dict[str, DocumentNode] = {}
+        self.items: list[DocumentNode] = []
         self.key: tuple[str, Mark] | None = None
-        self.merged: list[Node] = []
+        self.merged: list[DocumentNode] = []
         self.is_mapping = is_mapping
         self.weight = _NODE_WEIGHT
         self.depth = 1
 
-    def add(self, node: Node) -> None:
+    def add(self, node: DocumentNode) -> None:
         self.weight += node.weight
         self.depth = max(self.depth, node.depth + 1)
         if not self.is_mapping:
@@ -170,22 +172,22 @@ class _Open:
         known = self.entries.get(key)
         if known is not None or (key == _MERGE and self.merged):
             there = f" on line {known.key_mark.line}" if known and known.key_mark else ""
-            raise Unreadable(mark, f"the key {_short(key)!r} is already there{there}")
+            raise UnreadableDocument(mark, f"the key {_short(key)!r} is already there{there}")
         self.key = (key, mark)
 
-    def closed(self) -> Node:
+    def closed(self) -> DocumentNode:
         if not self.is_mapping:
             return self._node(self.items)
         entries = self.entries
         for node in self.merged:
             for source in node.value if isinstance(node.value, list) else [node]:
                 if not isinstance(source.value, dict):
-                    raise Unreadable(node.mark, "'<<' merges mappings, and this is none")
+                    raise UnreadableDocument(node.mark, "'<<' merges mappings, and this is none")
                 entries = {**source.value, **entries}
         return self._node(entries)
 
-    def _node(self, value: list[Node] | dict[str, Node]) -> Node:
-        return Node(mark=self.mark, value=value, weight=self.weight, depth=self.depth)
+    def _node(self, value: list[DocumentNode] | dict[str, DocumentNode]) -> DocumentNode:
+        return DocumentNode(mark=self.mark, value=value, weight=self.weight, depth=self.depth)
 
 
 class _Builder:
@@ -193,16 +195,16 @@ class _Builder:
 
     def __init__(self) -> None:
         self._open: list[_Open] = []
-        self._anchors: dict[str, Node | None] = {}
+        self._anchors: dict[str, DocumentNode | None] = {}
         """None: being read. An alias to it would be inside itself."""
-        self._root: Node | None = None
+        self._root: DocumentNode | None = None
         self._weight = 0
 
-    def build(self, events: Iterator[yaml.Event]) -> Node:
+    def build(self, events: Iterator[yaml.Event]) -> DocumentNode:
         for event in events:
             match event:
                 case yaml.DocumentStartEvent() if self._root is not None:
-                    raise Unreadable(
+                    raise UnreadableDocument(
                         _mark(event.start_mark), "there is a second document; write one per file"
                     )
                 case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
@@ -215,7 +217,7 @@ class _Builder:
                 case yaml.AliasEvent():
                     self._alias(event)
         if self._root is None:
-            raise Unreadable(Mark(), "there is nothing in it")
+            raise UnreadableDocument(Mark(), "there is nothing in it")
         return self._root
 
     def _enter(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
@@ -236,28 +238,34 @@ class _Builder:
         value = event.value if is_text else meaning(event.value)
         weight = _NODE_WEIGHT + len(event.value)
         self._add(
-            Node(mark=_mark(event.start_mark), value=value, weight=weight), event.anchor, event
+            DocumentNode(mark=_mark(event.start_mark), value=value, weight=weight),
+            event.anchor,
+            event,
         )
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         self._refuse_key(event)
         anchor = event.anchor or ""
         if anchor not in self._anchors:
-            raise Unreadable(_mark(event.start_mark), f"no anchor is called {_short(anchor)!r}")
+            raise UnreadableDocument(
+                _mark(event.start_mark), f"no anchor is called {_short(anchor)!r}"
+            )
         node = self._anchors[anchor]
         if node is None:
-            raise Unreadable(
+            raise UnreadableDocument(
                 _mark(event.start_mark), f"the alias {_short(anchor)!r} contains itself"
             )
         self._add(node, None, event)
 
-    def _add(self, node: Node, anchor: str | None, event: yaml.Event) -> None:
+    def _add(self, node: DocumentNode, anchor: str | None, event: yaml.Event) -> None:
         if anchor:
             self._anchors[anchor] = node
         # What is open counts with all it holds so far, so a bomb is met while it is being built.
         held = node.weight + sum(each.weight for each in self._open)
         if held > limits.agent_file_expanded_max:
-            raise Unreadable(_mark(event.start_mark), "its aliases unfold to more than we read")
+            raise UnreadableDocument(
+                _mark(event.start_mark), "its aliases unfold to more than we read"
+            )
         self._refuse_depth(
             len(self._open) + node.depth, event
         )  # an alias is as deep as what it names
@@ -271,11 +279,11 @@ class _Builder:
 
     def _refuse_key(self, event: yaml.Event) -> None:
         if self._wants_key():
-            raise Unreadable(_mark(event.start_mark), "a key has to be plain text")
+            raise UnreadableDocument(_mark(event.start_mark), "a key has to be plain text")
 
     def _refuse_depth(self, depth: int, event: yaml.Event) -> None:
         if depth > limits.agent_file_depth_max:
-            raise Unreadable(
+            raise UnreadableDocument(
                 _mark(event.start_mark),
                 f"it is nested more than {limits.agent_file_depth_max} levels deep",
             )
@@ -283,7 +291,7 @@ class _Builder:
     def _refuse_tag(self, event: yaml.NodeEvent) -> None:
         tag = getattr(event, "tag", None)
         if tag not in (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
-            raise Unreadable(
+            raise UnreadableDocument(
                 _mark(event.start_mark), f"the tag {_short(str(tag))!r} is not read; leave it out"
             )
 

@@ -36,7 +36,7 @@ _KINDS = {
 }
 
 
-class Problem(Value):
+class FileProblem(Value):
     """Something about a file, and where."""
 
     place: str
@@ -58,7 +58,7 @@ class Problem(Value):
         return printable(f"{self.field}: {self.words}" if self.field else self.words)
 
 
-Problems: TypeAlias = tuple[Problem, ...]
+Problems: TypeAlias = tuple[FileProblem, ...]
 
 
 class Findings:
@@ -67,8 +67,8 @@ class Findings:
     def __init__(self, place: str, document: Document) -> None:
         self._place = place
         self._document = document
-        self.problems: list[Problem] = []
-        self.warnings: list[Problem] = []
+        self.problems: list[FileProblem] = []
+        self.warnings: list[FileProblem] = []
 
     def wrong(self, where: Where, words: str) -> None:
         self.problems.append(self.problem(where, words))
@@ -80,9 +80,9 @@ class Findings:
     def warn(self, where: Where, words: str) -> None:
         self.warnings.append(self.problem(where, words))
 
-    def problem(self, where: Where, words: str) -> Problem:
+    def problem(self, where: Where, words: str) -> FileProblem:
         """What there is to say about this place; it is not collected."""
-        return Problem(
+        return FileProblem(
             place=self._place,
             mark=self._document.mark(where),
             field=_field(self._document.written(where)),

@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from holdfast import limits
-from holdfast.agents.file.document import Unreadable, Where, read_document
+from holdfast.agents.file.document import UnreadableDocument, Where, read_document
 from holdfast.agents.file.models import UNTRUSTED
 from holdfast.agents.file.shape_checks import Findings, suggest
 from holdfast.agents.file.shapes import (
@@ -475,7 +475,7 @@ def _from_yaml(data: bytes) -> Json:
     """An OpenAPI document in YAML, read with the same care as an agent file."""
     try:
         value: Json = read_document(data).value
-    except Unreadable as error:
+    except UnreadableDocument as error:
         raise Unusable(f"line {error.mark.line}: {error.words}") from error
     return value
 

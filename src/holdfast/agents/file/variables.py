@@ -12,7 +12,7 @@ from holdfast.core.codec import Value
 _VARIABLE = re.compile(r"\$\{(?:env\.)?([A-Za-z_]\w*)\}|^\$([A-Za-z_]\w*)$", re.ASCII)
 
 
-class Filled(Value):
+class FilledText(Value):
     """A text with its variables filled in: not to be shown."""
 
     text: str
@@ -22,18 +22,20 @@ class Filled(Value):
     """What came from the environment."""
 
 
-def filled(text: str, environment: Mapping[str, str]) -> Filled:
+def filled(text: str, environment: Mapping[str, str]) -> FilledText:
     """The text with the values of its variables; those that are not set are left as they stand, and told."""
     names = [found[1] or found[2] for found in _VARIABLE.finditer(text)]
     known = {name: environment[name] for name in names if environment.get(name)}
-    return Filled(
+    return FilledText(
         text=_VARIABLE.sub(lambda found: known.get(found[1] or found[2], found[0]), text),
         missing=tuple(name for name in dict.fromkeys(names) if name not in known),
         secrets=tuple(known.values()),
     )
 
 
-def filled_in(text: str, environment: Mapping[str, str], found: Findings, where: Where) -> Filled:
+def filled_in(
+    text: str, environment: Mapping[str, str], found: Findings, where: Where
+) -> FilledText:
     """The same; variables that are not set are told as mistakes of this place."""
     result = filled(text, environment)
     for name in result.missing:

@@ -15,10 +15,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.agents.file.document import Document, Node, Where
+from holdfast.agents.file.document import Document, DocumentNode, Where
 from holdfast.core.codec import Value
 
-Step: TypeAlias = Callable[[Node], Node]
+Step: TypeAlias = Callable[[DocumentNode], DocumentNode]
 
 CURRENT = 7
 """The version of docker-agent's format that the shapes were held against."""
@@ -51,12 +51,12 @@ def current(document: Document) -> Document | NotRead:
     return document if root is document.root else Document(root)
 
 
-def from_5_to_6(root: Node) -> Node:
+def from_5_to_6(root: DocumentNode) -> DocumentNode:
     """Only fields were added; `sandbox` of a shell is gone, and is told where it stands."""
     return root
 
 
-def from_6_to_7(root: Node) -> Node:
+def from_6_to_7(root: DocumentNode) -> DocumentNode:
     """An agent's sources of documents are toolsets of theirs: `rag: [docs]` → `toolsets: [{type: rag, ref: docs}]`."""
     agents = entries(root).get("agents")
     if agents is None:
@@ -74,7 +74,7 @@ STEPS: Mapping[int, Step] = {5: from_5_to_6, 6: from_6_to_7}
 """The version that a step begins from → the step."""
 
 
-def _with_rag_as_toolsets(agent: Node, where: Where) -> Node:
+def _with_rag_as_toolsets(agent: DocumentNode, where: Where) -> DocumentNode:
     sources = entries(agent).get("rag")
     toolsets = entries(agent).get("toolsets")
     if sources is None or not isinstance(sources.value, list):
@@ -85,7 +85,7 @@ def _with_rag_as_toolsets(agent: Node, where: Where) -> Node:
     if not isinstance(before, list):
         return agent  # told when it is read
     added = [
-        Node(
+        DocumentNode(
             mark=each.mark,
             value={"type": msgspec.structs.replace(each, value="rag"), "ref": each},
             written=(*where, "rag", n),
@@ -99,15 +99,15 @@ def _with_rag_as_toolsets(agent: Node, where: Where) -> Node:
     )
 
 
-def _numbered(root: Node, version: int) -> Node:
+def _numbered(root: DocumentNode, version: int) -> DocumentNode:
     said = entries(root)["version"]
     return _with(root, version=msgspec.structs.replace(said, value=str(version)))
 
 
-def _with(node: Node, **changed: Node) -> Node:
+def _with(node: DocumentNode, **changed: DocumentNode) -> DocumentNode:
     return msgspec.structs.replace(node, value={**entries(node), **changed})
 
 
-def entries(node: Node) -> Mapping[str, Node]:
+def entries(node: DocumentNode) -> Mapping[str, DocumentNode]:
     """What is in a mapping; nothing if it is none."""
     return node.value if isinstance(node.value, dict) else {}

@@ -17,15 +17,15 @@ from holdfast.agents import demo
 from holdfast.agents.agent import ModelConfig
 from holdfast.agents.file.agent_file import Checked
 from holdfast.agents.file.schema import agent_file_schema
-from holdfast.agents.file.shape_checks import Problem
+from holdfast.agents.file.shape_checks import FileProblem
 from holdfast.agents.registry import Broken, Listed, Registry
 from holdfast.agents.remote_files import Fetcher
 from holdfast.agents.sources import (
     DemoSource,
-    Directory,
     FileSource,
     InvalidSource,
     Origin,
+    SourceFolder,
     Supplies,
     UrlSource,
     parse_source,
@@ -57,8 +57,8 @@ class Report(msgspec.Struct):
 
     file: str
     agents: tuple[str, ...] = ()
-    problems: tuple[Problem, ...] = ()
-    warnings: tuple[Problem, ...] = ()
+    problems: tuple[FileProblem, ...] = ()
+    warnings: tuple[FileProblem, ...] = ()
     unreadable: tuple[str, ...] = ()
     """Why it could not even be read."""
     models: tuple[ModelConfig, ...] = ()
@@ -118,7 +118,7 @@ def _files(origin: Origin) -> Iterator[FileSource | UrlSource | Report]:
     match origin:
         case FileSource() | UrlSource():
             yield origin
-        case Directory():
+        case SourceFolder():
             try:
                 found = origin.sources()
             except SourceUnusable as error:
@@ -171,8 +171,8 @@ def _show(reports: list[Report]) -> None:
     output.say(f"{display.counted(read, 'file')} checked: {', '.join(told)}", err=True)
 
 
-def _in_order(report: Report) -> list[tuple[Weight, Problem]]:
-    found: list[tuple[Weight, Problem]] = [("error", each) for each in report.problems]
+def _in_order(report: Report) -> list[tuple[Weight, FileProblem]]:
+    found: list[tuple[Weight, FileProblem]] = [("error", each) for each in report.problems]
     found += [("warning", each) for each in report.warnings]
     return sorted(found, key=lambda each: (each[1].mark.line, each[1].mark.column))
 
@@ -187,7 +187,7 @@ def _plain(report: Report) -> dict[str, object]:
     }
 
 
-def _plain_problem(problem: Problem) -> dict[str, object]:
+def _plain_problem(problem: FileProblem) -> dict[str, object]:
     return {
         "line": problem.mark.line,
         "column": problem.mark.column,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from holdfast.agents.agent import Agent, Command, Team
+from holdfast.agents.agent import Agent, PromptCommand, Team
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.ports import Play
@@ -22,7 +22,7 @@ class ModelEntry(Value):
     source: str
     description: str = ""
     welcome_message: str = ""
-    commands: tuple[Command, ...] = ()
+    commands: tuple[PromptCommand, ...] = ()
     """Prompts for clients to offer."""
 
 
