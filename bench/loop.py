@@ -31,7 +31,7 @@ from holdfast.core.turns.journal import numbered
 from holdfast.core.turns.turn import Turn, advance, advance_all, begin
 from holdfast.ids import MessageId, Minter, SessionId, Tenant, TurnId
 from holdfast.loop.context import prompt_for, view_for
-from holdfast.loop.encoded_histories import Histories
+from holdfast.loop.encoded_histories import EncodedHistories
 from holdfast.loop.player import Player
 from holdfast.models.model import Dialect, Prompt
 from holdfast.models.providers.chat_body import Style, request_body
@@ -127,7 +127,7 @@ def team_on(model: Upstream) -> Team:
     return Team({"butler": agent}, entry="butler", digest="1")
 
 
-def player_on(model: Upstream, histories: Histories) -> Player:
+def player_on(model: Upstream, histories: EncodedHistories) -> Player:
     team = team_on(model)
 
     async def find_team(request: ev.TurnRequest) -> Team:
@@ -141,7 +141,7 @@ def player_on(model: Upstream, histories: Histories) -> Player:
 
 def play_all(chunks: list[bytes]) -> None:
     """Fifty whole turns, side by side."""
-    player = player_on(Upstream(chunks, waits=True), Histories(bytes_max=1 << 20))
+    player = player_on(Upstream(chunks, waits=True), EncodedHistories(bytes_max=1 << 20))
 
     async def run() -> None:
         turns = [Open(Snapshot(session_id=mint(SessionId))) for _ in range(STREAMS)]
@@ -237,7 +237,7 @@ def conversation(length: int) -> Snapshot:
 class Talk:
     """A conversation that goes on, turn by turn, and starts over when it has grown by half."""
 
-    def __init__(self, length: int, histories: Histories) -> None:
+    def __init__(self, length: int, histories: EncodedHistories) -> None:
         self._first = conversation(length)
         self._most = max(length + 10, round(length * 1.5))
         self._histories = histories
@@ -265,7 +265,7 @@ class Talk:
 
 
 async def side_by_side() -> dict[str, tuple[list[float], list[float]]]:
-    histories = Histories(bytes_max=64 << 20)
+    histories = EncodedHistories(bytes_max=64 << 20)
     talks = Talk(SHORT, histories), Talk(LONG, histories)
     style = Style(model="gpt-5")
     names = ("a turn of 20 tokens", "its prompt", "its bytes, put together to be sent")

@@ -17,13 +17,13 @@ from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import plain_text
 from holdfast.core.turns.journal import Record
 from holdfast.ids import SessionKey, Tenant, TurnId
-from holdfast.loop.encoded_histories import Histories
+from holdfast.loop.encoded_histories import EncodedHistories
 from holdfast.sessions.session_requests import Ask
 from holdfast.wire.openai.chat.answer import AnswerHead, ChatStream
 
 
 async def main(count: int) -> None:
-    player = player_on(Upstream(frames(count), waits=True), Histories(bytes_max=1 << 20))
+    player = player_on(Upstream(frames(count), waits=True), EncodedHistories(bytes_max=1 << 20))
     ask = Ask(
         tenant=Tenant("local"),
         name=SessionKey("counted"),

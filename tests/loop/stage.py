@@ -37,7 +37,7 @@ from holdfast.core.turns.effects import Finish, wanted
 from holdfast.core.turns.journal import Record, numbered
 from holdfast.core.turns.turn import Turn
 from holdfast.ids import MessageId, Tenant
-from holdfast.loop.encoded_histories import Histories
+from holdfast.loop.encoded_histories import EncodedHistories
 from holdfast.loop.player import Player
 from holdfast.models.model import Prompt
 from holdfast.testing import Gate, Script, ScriptedModel
@@ -285,7 +285,7 @@ class Stage:
         self,
         *agents: Agent,
         snapshot: Snapshot | None = None,
-        histories: Histories | None = None,
+        histories: EncodedHistories | None = None,
     ) -> None:
         self.team = Team({each.name: each for each in agents}, entry=agents[0].name, digest="d1")
         self.snapshot = snapshot or new_session()

@@ -26,7 +26,7 @@ from holdfast.core.items import (
 from holdfast.core.turns import events as ev
 from holdfast.ids import SessionId
 from holdfast.loop.compaction import INSTRUCTION, TOO_LONG, coverable
-from holdfast.loop.prompt_sizes import BYTES_PER_TOKEN, Gauge
+from holdfast.loop.prompt_sizes import BYTES_PER_TOKEN, PromptSizes
 from holdfast.loop.shortened_results import LAST_WHOLE, SHOWN_CHARS, STRIDE, shortened
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.models.windows import context_window
@@ -355,7 +355,7 @@ HERE = mint(SessionId)
 
 
 def test_what_a_provider_reports_makes_the_estimate_better() -> None:
-    gauge, somebody = Gauge(), butler(Model())
+    gauge, somebody = PromptSizes(), butler(Model())
     assert gauge.tokens(somebody, HERE, 8_000) == 2_000
     gauge.learn(somebody, HERE, 8_000, tokens=1_000)
     assert gauge.tokens(somebody, HERE, 8_000) == 1_000
@@ -367,7 +367,7 @@ def test_what_a_provider_reports_makes_the_estimate_better() -> None:
 
 
 def test_the_smallest_window_that_was_heard_of_counts() -> None:
-    gauge = Gauge()
+    gauge = PromptSizes()
     unknown, known = butler(Model(), window=None), butler(Model(), window=500)
     assert gauge.window(unknown, HERE) is None
     assert gauge.window(known, HERE) == 500
@@ -379,7 +379,7 @@ def test_the_smallest_window_that_was_heard_of_counts() -> None:
 
 def test_only_recent_sessions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "gauge_entries_max", 2)
-    gauge, somebody = Gauge(), butler(Model())
+    gauge, somebody = PromptSizes(), butler(Model())
     first, second, third = (mint(SessionId) for _ in range(3))
     for each in (first, second, first, third):
         gauge.learn(somebody, each, 8_000, tokens=1_000)

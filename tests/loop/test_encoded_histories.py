@@ -34,7 +34,13 @@ from holdfast.core.turns import events as ev
 from holdfast.errors import TurnFailed
 from holdfast.ids import MessageId, SessionId
 from holdfast.loop.context import prompt_for, view_for
-from holdfast.loop.encoded_histories import ENTRY_BYTES, PIECE_BYTES, PIECES_MAX, Histories, joined
+from holdfast.loop.encoded_histories import (
+    ENTRY_BYTES,
+    PIECE_BYTES,
+    PIECES_MAX,
+    EncodedHistories,
+    joined,
+)
 from holdfast.models.model import Prompt
 from holdfast.testing import says
 from holdfast.tools.tool import ToolOutput, ToolRun
@@ -96,7 +102,7 @@ class Counting(ChatDialect):
 
 async def asked_on(
     snapshot: Snapshot,
-    histories: Histories,
+    histories: EncodedHistories,
     *said_now: Item,
     dialect: ChatDialect | None = None,
     happened: Sequence[ev.Event] = (),
@@ -152,7 +158,7 @@ def test_a_prompt_is_what_encoding_everything_anew_would_give(
     """Whatever was kept or dropped, hidden or summed up, forked, or taken back under the same id."""
 
     async def check() -> None:
-        histories = Histories(bytes_max=bytes_max)
+        histories = EncodedHistories(bytes_max=bytes_max)
         session = new_session()
         earlier: list[Snapshot] = [session]
         for plan, remarks, move in moves:
@@ -164,7 +170,9 @@ def test_a_prompt_is_what_encoding_everything_anew_would_give(
             session = remarked(session, remarks)
             earlier.append(session)
             prompt, turn = await asked_on(session, histories)
-            fresh, _ = await asked_on(session, Histories(bytes_max=0), *turn.turn.request.input)
+            fresh, _ = await asked_on(
+                session, EncodedHistories(bytes_max=0), *turn.turn.request.input
+            )
             assert b",".join(prompt.messages) == b",".join(fresh.messages)
             assert merged(messages_of(prompt)) == merged(anew(turn))
             assert histories._bytes <= bytes_max
@@ -177,7 +185,7 @@ def test_a_prompt_is_what_encoding_everything_anew_would_give(
 @given(moves=st.lists(PLANS, min_size=2, max_size=5))
 def test_a_summary_made_inside_the_turn_stands_for_the_past_at_once(moves: list[Plan]) -> None:
     async def check() -> None:
-        histories = Histories(bytes_max=PLENTY)
+        histories = EncodedHistories(bytes_max=PLENTY)
         session = new_session()
         for plan in moves:
             session = session.with_commit(played(session, plan))
@@ -195,7 +203,7 @@ async def test_a_summary_stands_before_what_it_does_not_cover_wherever_it_was_ma
     made = ev.Compacted(summary=summary("They counted.", covers_to=2))
     turn = after(turn_on(session, user("three")), made, asked(), answered(said()))
     session = ending(session, turn)
-    prompt, _ = await asked_on(session, Histories(bytes_max=PLENTY))
+    prompt, _ = await asked_on(session, EncodedHistories(bytes_max=PLENTY))
     asked_first = [words(each) for each in messages_of(prompt)][:2]
     assert asked_first == ["[Summary of the conversation so far: They counted.]", "two"]
 
@@ -204,7 +212,7 @@ async def test_a_waiting_call_that_was_hidden_takes_its_result_along() -> None:
     """The result is part of the open turn, its call is not seen any more: no provider would take it."""
     session = waiting_for(new_session(), tell := call("tell", waits_for="client"))
     hidden = noted(session, Visibility(to_model=False), tell.id)
-    prompt, turn = await asked_on(hidden, Histories(bytes_max=PLENTY))
+    prompt, turn = await asked_on(hidden, EncodedHistories(bytes_max=PLENTY))
     assert [words(each) for each in messages_of(prompt)] == ["Hello", "One moment.", "Well?"]
     assert merged(messages_of(prompt)) == merged(anew(turn))
 
@@ -212,14 +220,14 @@ async def test_a_waiting_call_that_was_hidden_takes_its_result_along() -> None:
 async def test_a_waiting_call_that_the_turn_sums_up_comes_along_with_its_result() -> None:
     session = waiting_for(new_session(), call("tell", waits_for="client"))
     made = ev.Compacted(summary=summary(covers_to=len(session.items)))
-    prompt, _ = await asked_on(session, Histories(bytes_max=PLENTY), happened=[made])
+    prompt, _ = await asked_on(session, EncodedHistories(bytes_max=PLENTY), happened=[made])
     roles = [each.role for each in messages_of(prompt)]
     assert roles == ["user", "assistant", "tool", "user"]
 
 
 async def test_a_step_whose_calls_wait_is_never_cut_in_two() -> None:
     """A picture that came with one result may not stand between it and the next."""
-    histories = Histories(bytes_max=PLENTY)
+    histories = EncodedHistories(bytes_max=PLENTY)
     look, tell = call("look"), call("tell", waits_for="client")
     picture = Image(source=Inline(media_type="image/png", data=b"PNG"))
     shown = ev.ToolFinished(
@@ -246,7 +254,7 @@ async def test_a_step_whose_calls_wait_is_never_cut_in_two() -> None:
 
 async def test_the_model_is_told_of_an_interruption() -> None:
     turn = after(turn_on(new_session()), asked(), interrupted("cancelled"))
-    prompt, _ = await asked_on(ending(new_session(), turn), Histories(bytes_max=PLENTY))
+    prompt, _ = await asked_on(ending(new_session(), turn), EncodedHistories(bytes_max=PLENTY))
     assert "the user stopped it" in words(messages_of(prompt)[1])
 
 
@@ -254,7 +262,7 @@ async def test_the_model_is_told_of_an_interruption() -> None:
 
 
 async def test_the_next_turn_encodes_what_is_new_and_nothing_else() -> None:
-    histories, dialect = Histories(bytes_max=PLENTY), Counting()
+    histories, dialect = EncodedHistories(bytes_max=PLENTY), Counting()
     session = new_session()
     prompt, turn = await asked_on(session, histories)
     for n in range(3 * PIECES_MAX):
@@ -267,7 +275,7 @@ async def test_the_next_turn_encodes_what_is_new_and_nothing_else() -> None:
 
 async def test_a_chain_of_turns_that_wait_for_the_client_costs_what_is_new_as_well() -> None:
     """Each begins with results and ends with calls: there is no turn's end to cut at."""
-    histories, dialect = Histories(bytes_max=PLENTY), Counting()
+    histories, dialect = EncodedHistories(bytes_max=PLENTY), Counting()
     session = new_session()
     prompt, turn = await asked_on(session, histories)
     for _ in range(100):
@@ -279,7 +287,7 @@ async def test_a_chain_of_turns_that_wait_for_the_client_costs_what_is_new_as_we
 
 
 async def test_only_what_a_model_can_see_makes_the_past_anew() -> None:
-    histories, dialect = Histories(bytes_max=PLENTY), Counting()
+    histories, dialect = EncodedHistories(bytes_max=PLENTY), Counting()
     session = new_session()
     for n in range(20):
         session = with_turn(session, user(str(n)))
@@ -304,7 +312,7 @@ async def test_only_what_a_model_can_see_makes_the_past_anew() -> None:
 async def test_sessions_that_were_not_used_for_long_are_dropped_first() -> None:
     dialect = Counting()
     sessions = [with_turn(new_session(), user(f"I am {n}")) for n in range(4)]
-    histories = Histories(bytes_max=3 * (ENTRY_BYTES + PIECE_BYTES + 200))
+    histories = EncodedHistories(bytes_max=3 * (ENTRY_BYTES + PIECE_BYTES + 200))
     for session in sessions[:3]:
         await asked_on(session, histories, dialect=dialect)
     await asked_on(sessions[0], histories, dialect=dialect)
@@ -319,7 +327,7 @@ async def test_sessions_that_were_not_used_for_long_are_dropped_first() -> None:
 
 async def test_a_past_that_is_larger_than_all_the_room_drops_nobody() -> None:
     dialect = Counting()
-    histories = Histories(bytes_max=2 * ENTRY_BYTES + 500)
+    histories = EncodedHistories(bytes_max=2 * ENTRY_BYTES + 500)
     small = with_turn(new_session(), user("Hi"))
     large = with_turn(new_session(), user("x" * 10_000))
     await asked_on(small, histories, dialect=dialect)
@@ -331,14 +339,14 @@ async def test_a_past_that_is_larger_than_all_the_room_drops_nobody() -> None:
 
 async def test_sessions_without_a_past_leave_nothing_behind() -> None:
     """Requests that name no conversation have a session each."""
-    histories = Histories(bytes_max=PLENTY)
+    histories = EncodedHistories(bytes_max=PLENTY)
     for _ in range(10):
         await asked_on(new_session(), histories)
     assert repr(histories) == "<Histories 0 sessions, 0 bytes>"
 
 
 async def test_another_history_under_the_same_id_is_another_history() -> None:
-    histories = Histories(bytes_max=PLENTY)
+    histories = EncodedHistories(bytes_max=PLENTY)
     base = with_turn(new_session(), user("one"))
     for text in ("two", "two, but different"):
         session = with_turn(with_turn(base, user(text)), user("three"))
@@ -357,7 +365,7 @@ async def photograph(run: ToolRun) -> ToolOutput:
 
 
 async def test_a_picture_in_the_store_reaches_the_model_and_is_not_kept_twice() -> None:
-    histories = Histories(bytes_max=PLENTY)
+    histories = EncodedHistories(bytes_max=PLENTY)
     camera = Deed("shoot", do=photograph)
     butler = agent(
         "butler", says(calls=[("shoot", "{}")]), "I see.", "Still there.", tools=[camera]
@@ -397,7 +405,7 @@ async def test_the_date_is_that_of_the_turns_beginning() -> None:
 
 async def test_a_bounded_past_is_whole_turns_and_moves_in_strides() -> None:
     """Turns of two items each, seen up to eight items: between four and eight of them, and the newest."""
-    snapshot, histories = new_session(), Histories(bytes_max=PLENTY)
+    snapshot, histories = new_session(), EncodedHistories(bytes_max=PLENTY)
     seen: list[tuple[str, ...]] = []
     for n in range(12):
         snapshot = with_turn(snapshot, user(f"q{n}"), answer=f"a{n}")
@@ -406,7 +414,7 @@ async def test_a_bounded_past_is_whole_turns_and_moves_in_strides() -> None:
         seen.append(
             tuple(words(each) for each in msgspec.json.decode(data, type=list[ChatMessage]))
         )
-        fresh = Histories(bytes_max=PLENTY).past(snapshot, ChatDialect(), items_max=8)
+        fresh = EncodedHistories(bytes_max=PLENTY).past(snapshot, ChatDialect(), items_max=8)
         assert joined(past.pieces) == joined(fresh.pieces), "kept or not, it is the same bytes"
     assert all(each[-1] == f"a{n}" for n, each in enumerate(seen))
     assert all(min(4, 2 * n + 2) <= len(each) <= 8 for n, each in enumerate(seen))
@@ -436,7 +444,7 @@ async def bounded_prompt(snapshot: Snapshot, items_max: int) -> Prompt:
     results = [result(each) for each in snapshot.waiting]
     turn = OpenInMemory(turn_on(snapshot, *results, user("Well?")), snapshot)
     await turn.record(ev.StepStarted())
-    view = view_for(butler, (), turn, Histories(bytes_max=PLENTY))
+    view = view_for(butler, (), turn, EncodedHistories(bytes_max=PLENTY))
     return await prompt_for(butler, (), turn, view)
 
 

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from holdfast.agents.agent import Agent
-from holdfast.loop.turn_tools import Toolbox
+from holdfast.loop.turn_tools import TurnTools
 from holdfast.tools.mcp.config import McpServer, Stdio
 from holdfast.tools.mcp.peer import OnChanged, Peer, Unavailable
 from holdfast.tools.mcp.toolset import McpToolset
@@ -29,7 +29,7 @@ async def offered(*toolsets: Toolset, by: Agent) -> dict[str, Tool]:
     """What an agent with these toolsets is offered in its next turn."""
     by.toolsets = toolsets
     turn = Stage(agent("stand-in")).open("Go")
-    return {each.spec.name: each for each in await Toolbox(turn).offered(by)}
+    return {each.spec.name: each for each in await TurnTools(turn).offered(by)}
 
 
 async def test_a_name_stays_with_the_server_that_had_it_first(

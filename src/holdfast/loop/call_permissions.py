@@ -20,7 +20,7 @@ from holdfast.core.turns import events as ev
 from holdfast.ids import CallId
 from holdfast.loop import team_tools
 from holdfast.loop.hooks import Reviewed, TurnHooks
-from holdfast.loop.turn_tools import Toolbox
+from holdfast.loop.turn_tools import TurnTools
 from holdfast.tools.execution import InvalidArguments, parse_arguments
 from holdfast.tools.permissions import NarrowedPermissions, Permission, permission_for
 from holdfast.tools.tool import Tool
@@ -35,11 +35,11 @@ CHANGED = (
 )
 
 
-class Leave:
+class CallPermissions:
     """Gives calls of one turn leave to run, or does not."""
 
     def __init__(
-        self, turn: OpenTurn, toolbox: Toolbox, hooks: TurnHooks, room: asyncio.Semaphore
+        self, turn: OpenTurn, toolbox: TurnTools, hooks: TurnHooks, room: asyncio.Semaphore
     ) -> None:
         """`room`: for hooks, beside the calls that run."""
         self._turn = turn

@@ -29,9 +29,9 @@ from holdfast.core.turns.closure import UNKNOWN
 from holdfast.core.turns.unfinished_turns import keys_of_calls
 from holdfast.ids import CallId, MessageId, NoteId
 from holdfast.loop import spans, team_tools
-from holdfast.loop.call_permissions import Leave
+from holdfast.loop.call_permissions import CallPermissions
 from holdfast.loop.hooks import TurnHooks
-from holdfast.loop.turn_tools import Toolbox
+from holdfast.loop.turn_tools import TurnTools
 from holdfast.tools.deferred_tools import ADD
 from holdfast.tools.execution import InvalidArguments, execute, parse_arguments
 from holdfast.tools.tool import Json, Tool, ToolRun
@@ -45,8 +45,8 @@ class Calls:
         self._team = team
         self._hooks = hooks
         self._room = asyncio.Semaphore(limits.calls_side_by_side_max)
-        self._toolbox = Toolbox(turn)
-        self._leave = Leave(turn, self._toolbox, hooks, self._room)
+        self._toolbox = TurnTools(turn)
+        self._leave = CallPermissions(turn, self._toolbox, hooks, self._room)
         self._setting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Whoever sets a piece of state has seen what the call before it made of it."""
 
@@ -169,7 +169,7 @@ class Calls:
             await self._answer(call, "error", words)
             return
         asked = team_tools.parse_transfer(call.arguments, agent, self._team)
-        if isinstance(asked, team_tools.Unfit):
+        if isinstance(asked, team_tools.UnfitCall):
             await self._answer(call, "error", asked.why)
             return
         task = UserMessage(
@@ -185,7 +185,7 @@ class Calls:
             await self._answer(call, "error", words)
             return
         to = team_tools.parse_handoff(call.arguments, agent, self._team)
-        if isinstance(to, team_tools.Unfit):
+        if isinstance(to, team_tools.UnfitCall):
             await self._answer(call, "error", to.why)
             return
         speaker = self._turn.turn.agent or self._team.entry

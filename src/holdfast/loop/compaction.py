@@ -34,8 +34,8 @@ from holdfast.core.turns.deltas import FinishDelta, TextDelta, UsageDelta
 from holdfast.errors import without_frames
 from holdfast.ids import ItemId, MessageId, Minter, NoteId, SessionId
 from holdfast.loop.context import View, summed_up, view_for
-from holdfast.loop.encoded_histories import Histories
-from holdfast.loop.prompt_sizes import Gauge
+from holdfast.loop.encoded_histories import EncodedHistories
+from holdfast.loop.prompt_sizes import PromptSizes
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.tools.execution import clean
 
@@ -46,10 +46,10 @@ PORTION_SHARE = 0.5
 """Of a window: how much is read at once by who sums up. The rest is for the summary so far, and the next one."""
 
 
-class Compaction:
+class PromptCompaction:
     """Decides what the models of one turn are shown, and sums the past up when it has to."""
 
-    def __init__(self, turn: OpenTurn, histories: Histories, gauge: Gauge) -> None:
+    def __init__(self, turn: OpenTurn, histories: EncodedHistories, gauge: PromptSizes) -> None:
         self._turn = turn
         self._histories = histories
         self._gauge = gauge
@@ -158,7 +158,7 @@ def _weight(item: StoredItem, hidden: frozenset[ItemId]) -> int:
 # ── in which words ───────────────────────────────────────────────────────────────────────────
 
 
-class Made(Value):
+class MadeSummary(Value):
     """A summary, and what writing it took."""
 
     text: str
@@ -185,7 +185,7 @@ async def summarize(
     portion_bytes: int,
     mint: Minter,
     key: str,
-) -> Made:
+) -> MadeSummary:
     """A summary of what the agent's model sees up to a position, in that model's words.
 
     A past that is too long to be read at once is read in portions, each with the summary of those before.
@@ -207,10 +207,10 @@ async def summarize(
         )
         made = await _written(agent, prompt)
         text, usage = made.text, usage + made.usage
-    return Made(text=text, usage=usage)
+    return MadeSummary(text=text, usage=usage)
 
 
-async def _written(agent: Agent, prompt: Prompt) -> Made:
+async def _written(agent: Agent, prompt: Prompt) -> MadeSummary:
     words: list[str] = []
     usage, finished = ev.Usage(), False
     async with aclosing(agent.model.stream(prompt)) as deltas:
@@ -230,4 +230,4 @@ async def _written(agent: Agent, prompt: Prompt) -> Made:
         raise ModelFailed("the model wrote no summary", reason="upstream_broke_off")
     if len(text) > limits.summary_chars_max:
         text = ends(text, limits.summary_chars_max)
-    return Made(text=text, usage=usage)
+    return MadeSummary(text=text, usage=usage)

@@ -17,7 +17,7 @@ from holdfast.core.ports import OpenTurn
 from holdfast.core.turns.events import ToolDefinition
 from holdfast.core.turns.turn import Turn
 from holdfast.errors import TurnFailed
-from holdfast.loop.encoded_histories import Histories, Past, Piece, piece_of
+from holdfast.loop.encoded_histories import EncodedHistories, EncodedPast, EncodedPiece, piece_of
 from holdfast.loop.parameters import parameters_for
 from holdfast.loop.shortened_results import shortened
 from holdfast.models.model import Dialect, Prompt
@@ -31,7 +31,7 @@ class View(Value):
     """What a branch's agent sees of its past and of the turn so far; blobs are named, not yet there."""
 
     system: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[EncodedPiece, ...]
     tools: tuple[ToolDefinition, ...] = ()
     here_bytes: int = 0
     """How much of it is this turn's own."""
@@ -48,7 +48,7 @@ def view_for(
     agent: Agent,
     path: Path,
     turn: OpenTurn,
-    histories: Histories,
+    histories: EncodedHistories,
     *,
     tools: tuple[ToolDefinition, ...] = (),
     here_bytes_max: int | None = None,
@@ -59,7 +59,7 @@ def view_for(
     """
     now, dialect = turn.turn, agent.model.dialect
     if path:
-        past = Past(pieces=(), open_step=())
+        past = EncodedPast(pieces=(), open_step=())
     else:
         snapshot = summed_up(turn.snapshot, now)
         past = histories.past(snapshot, dialect, items_max=agent.history_items_max)
@@ -111,7 +111,7 @@ def summed_up(snapshot: Snapshot, turn: Turn) -> Snapshot:
 
 
 async def _with_blobs(
-    pieces: tuple[Piece, ...], turn: OpenTurn, dialect: Dialect
+    pieces: tuple[EncodedPiece, ...], turn: OpenTurn, dialect: Dialect
 ) -> tuple[bytes, ...]:
     """The pieces with the bytes of their blobs in place: read when they are needed, kept by nobody."""
     named = frozenset[str]().union(*(each.blobs for each in pieces))

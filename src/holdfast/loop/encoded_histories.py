@@ -40,17 +40,17 @@ PIECE_BYTES = 256
 """What a piece costs besides its bytes."""
 
 
-class Piece(Value):
+class EncodedPiece(Value):
     """Some messages in a model's dialect, and the digests of the blobs that they name."""
 
     data: bytes
     blobs: frozenset[str] = frozenset()
 
 
-class Past(Value):
+class EncodedPast(Value):
     """What a model has seen before this turn."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[EncodedPiece, ...]
     open_step: Items
     """What is not settled: the step whose calls were waiting. It is encoded with the turn that answers them."""
 
@@ -71,7 +71,7 @@ class _Kept(Value):
     version: int
     link: bytes
     length: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[EncodedPiece, ...]
 
     @property
     def size_bytes(self) -> int:
@@ -82,7 +82,7 @@ _Name: TypeAlias = tuple[SessionId, str]
 """Whose past it is, in which dialect."""
 
 
-class Histories:
+class EncodedHistories:
     """Encoded pasts, the most recently used ones, bounded by bytes."""
 
     def __init__(self, *, bytes_max: int) -> None:
@@ -90,7 +90,9 @@ class Histories:
         self._bytes = 0
         self._kept: OrderedDict[_Name, _Kept] = OrderedDict()
 
-    def past(self, snapshot: Snapshot, dialect: Dialect, *, items_max: int | None = None) -> Past:
+    def past(
+        self, snapshot: Snapshot, dialect: Dialect, *, items_max: int | None = None
+    ) -> EncodedPast:
         """The session's past as its agent's model sees it. Costs what came since the last time.
 
         `items_max`: about how much of it; see `seen_after`.
@@ -105,7 +107,7 @@ class Histories:
         *settled, open_step = _parts_since(known, snapshot)
         now = _extended(known, settled, snapshot, dialect)
         self._keep(name, now)
-        return Past(pieces=now.pieces, open_step=tuple(open_step))
+        return EncodedPast(pieces=now.pieces, open_step=tuple(open_step))
 
     def _keep(self, name: _Name, now: _Kept) -> None:
         size = now.size_bytes
@@ -175,10 +177,10 @@ def _extended(
     )
 
 
-def piece_of(data: bytes, dialect: Dialect) -> Piece:
-    return Piece(data=data, blobs=dialect.blobs_in(data))
+def piece_of(data: bytes, dialect: Dialect) -> EncodedPiece:
+    return EncodedPiece(data=data, blobs=dialect.blobs_in(data))
 
 
-def joined(pieces: tuple[Piece, ...]) -> Piece:
+def joined(pieces: tuple[EncodedPiece, ...]) -> EncodedPiece:
     blobs = frozenset[str]().union(*(each.blobs for each in pieces))
-    return Piece(data=b",".join(each.data for each in pieces), blobs=blobs)
+    return EncodedPiece(data=b",".join(each.data for each in pieces), blobs=blobs)

@@ -37,11 +37,11 @@ from holdfast.core.turns.effects import (
 from holdfast.errors import InvalidValue, TurnFailed
 from holdfast.loop import spans
 from holdfast.loop.calls import Calls
-from holdfast.loop.compaction import Compaction
+from holdfast.loop.compaction import PromptCompaction
 from holdfast.loop.context import prompt_for
-from holdfast.loop.encoded_histories import Histories
+from holdfast.loop.encoded_histories import EncodedHistories
 from holdfast.loop.hooks import TurnHooks
-from holdfast.loop.prompt_sizes import Gauge
+from holdfast.loop.prompt_sizes import PromptSizes
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.tools.hooks import HookEvent
 
@@ -62,21 +62,21 @@ def _weight(event: ev.Event) -> int:
 class Player:
     """Plays turns with the agents of a team. It is a `Play`: hand it to the sessions."""
 
-    def __init__(self, find_team: FindTeam, *, histories: Histories | None = None) -> None:
+    def __init__(self, find_team: FindTeam, *, histories: EncodedHistories | None = None) -> None:
         self._find_team = find_team
-        self._histories = histories or Histories(bytes_max=limits.history_cache_bytes)
-        self._gauge = Gauge()
+        self._histories = histories or EncodedHistories(bytes_max=limits.history_cache_bytes)
+        self._gauge = PromptSizes()
 
     async def __call__(self, turn: OpenTurn) -> None:
         team = await self._find_team(turn.turn.request)
         with spans.invoking(turn, team):
-            await _Playing(turn, team, Compaction(turn, self._histories, self._gauge)).run()
+            await _Playing(turn, team, PromptCompaction(turn, self._histories, self._gauge)).run()
 
 
 class _Playing:
     """One turn being played."""
 
-    def __init__(self, turn: OpenTurn, team: Team, compaction: Compaction) -> None:
+    def __init__(self, turn: OpenTurn, team: Team, compaction: PromptCompaction) -> None:
         self._turn = turn
         self._team = team
         self._compaction = compaction

@@ -31,7 +31,7 @@ class _Known:
     """A prompt of this size was too large."""
 
 
-class Gauge:
+class PromptSizes:
     """What is known about the prompts of recent sessions. Forgetting it costs precision only."""
 
     def __init__(self) -> None:

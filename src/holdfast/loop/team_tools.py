@@ -31,7 +31,7 @@ class Task(Value):
     task: str
 
 
-class Unfit(Value):
+class UnfitCall(Value):
     """What is wrong with a call, in words for the model."""
 
     why: str
@@ -78,34 +78,36 @@ def definitions(agent: Agent, team: Team, *, depth: int) -> tuple[ToolDefinition
     return tuple(offered)
 
 
-def parse_transfer(arguments: str, agent: Agent, team: Team) -> Task | Unfit:
+def parse_transfer(arguments: str, agent: Agent, team: Team) -> Task | UnfitCall:
     """The task that is given, and to whom."""
     try:
         asked = msgspec.json.decode(arguments, type=TransferArguments)
     except msgspec.DecodeError as error:
-        return Unfit(why=f"The arguments do not fit: {error}.")
+        return UnfitCall(why=f"The arguments do not fit: {error}.")
     if not asked.task.strip():
-        return Unfit(why="The task is empty; say what is to be done.")
+        return UnfitCall(why="The task is empty; say what is to be done.")
     expected = f"\n\nExpected output: {asked.expected_output}" if asked.expected_output else ""
     return _stranger(asked.agent, agent.sub_agents, team) or Task(
         agent=asked.agent, task=asked.task + expected
     )
 
 
-def parse_handoff(arguments: str, agent: Agent, team: Team) -> str | Unfit:
+def parse_handoff(arguments: str, agent: Agent, team: Team) -> str | UnfitCall:
     """Who is to take over."""
     try:
         asked = msgspec.json.decode(arguments, type=HandoffArguments)
     except msgspec.DecodeError as error:
-        return Unfit(why=f"The arguments do not fit: {error}.")
+        return UnfitCall(why=f"The arguments do not fit: {error}.")
     return _stranger(asked.agent, agent.handoffs, team) or asked.agent
 
 
-def _stranger(name: str, known: tuple[str, ...], team: Team) -> Unfit | None:
+def _stranger(name: str, known: tuple[str, ...], team: Team) -> UnfitCall | None:
     there = [each for each in known if each in team.agents]
     if name in there:
         return None
-    return Unfit(why=f"There is no colleague {name!r}. There are: {', '.join(there) or 'none'}.")
+    return UnfitCall(
+        why=f"There is no colleague {name!r}. There are: {', '.join(there) or 'none'}."
+    )
 
 
 def _introduced(names: tuple[str, ...], team: Team) -> str:

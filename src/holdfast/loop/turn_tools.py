@@ -19,7 +19,7 @@ class _Kept(Value):
     origin: str
 
 
-class Toolbox:
+class TurnTools:
     """The tools of one turn."""
 
     def __init__(self, turn: OpenTurn) -> None:

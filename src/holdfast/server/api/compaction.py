@@ -12,7 +12,7 @@ from holdfast.core.turns.events import TurnRequest
 from holdfast.core.turns.unfinished_turns import may_pass
 from holdfast.errors import TurnFailed
 from holdfast.ids import Tenant, TurnId
-from holdfast.loop.compaction import Made, coverable, summarize
+from holdfast.loop.compaction import MadeSummary, coverable, summarize
 from holdfast.models.model import ModelFailed
 from holdfast.server.agents.directory import Directory
 from holdfast.server.problems import CAUSES, REFUSED_BY_UPSTREAM
@@ -56,7 +56,7 @@ class Compacting:
             usage=UsageObject.of(made.usage),
         )
 
-    async def write(self, ask: Ask, snapshot: Snapshot, covers_to: int) -> Made:
+    async def write(self, ask: Ask, snapshot: Snapshot, covers_to: int) -> MadeSummary:
         """A summary up to a position, by whoever would answer this request. Nothing is stored.
 
         Raises Refused and AgentUnavailable.
