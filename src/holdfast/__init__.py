@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.ids import Tenant as Tenant
     from holdfast.ids import Version as Version
     from holdfast.sessions.manual_turns import LOCAL as LOCAL
-    from holdfast.sessions.manual_turns import Hand as Hand
+    from holdfast.sessions.manual_turns import ManualTurn as ManualTurn
     from holdfast.sessions.manual_turns import nobody_plays as nobody_plays
     from holdfast.sessions.manual_turns import played as played
     from holdfast.sessions.session_requests import Ask as Ask
@@ -47,7 +47,7 @@ HOMES = {
     "Attempt": "holdfast.store.outcomes",
     "Client": "holdfast.client.sync",
     "Ending": "holdfast.sessions.session_requests",
-    "Hand": "holdfast.sessions.manual_turns",
+    "ManualTurn": "holdfast.sessions.manual_turns",
     "HoldfastError": "holdfast.errors",
     "IdempotencyKey": "holdfast.ids",
     "Incoming": "holdfast.core.history.reconciliation",

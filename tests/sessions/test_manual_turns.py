@@ -14,7 +14,7 @@ from holdfast.core.items import Interruption, Summary, ToolResult, plain_text, t
 from holdfast.core.ports import OpenTurn, Play
 from holdfast.errors import IllegalEvent, TurnFailed
 from holdfast.ids import NoteId, SessionKey, Tenant, mint
-from holdfast.sessions.manual_turns import Hand, nobody_plays, played
+from holdfast.sessions.manual_turns import ManualTurn, nobody_plays, played
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.turns.watch import Watch
@@ -230,7 +230,7 @@ async def test_a_summary_stands_in_place_of_what_it_covers(sessions: Sessions) -
     )
     seen: list[tuple[str, str]] = []
 
-    async def look(turn: Hand) -> None:
+    async def look(turn: ManualTurn) -> None:
         seen.extend(turn.messages)
         await turn.say("Cold.")
 
@@ -253,7 +253,7 @@ async def steer(sessions: Sessions, text: str, play: Play) -> Watch:
 
 
 async def answer_aye(turn: OpenTurn) -> None:
-    await Hand(turn).say("Aye.")
+    await ManualTurn(turn).say("Aye.")
 
 
 async def test_words_that_are_steered_into_a_block_begin_the_next_turn(sessions: Sessions) -> None:

@@ -50,7 +50,7 @@ async def nobody_plays(turn: OpenTurn) -> None:
     raise TurnFailed("model_error", "nobody is here to play this turn")
 
 
-class Hand:
+class ManualTurn:
     """An open turn in the hands of its caller."""
 
     def __init__(self, turn: OpenTurn) -> None:
@@ -144,7 +144,7 @@ def _message(item: Item, calls: dict[CallId, ToolCall]) -> tuple[str, str] | Non
 @asynccontextmanager
 async def played(
     sessions: Sessions, name: str | SessionId, prompt: str, *, tenant: Tenant = LOCAL
-) -> AsyncIterator[Hand]:
+) -> AsyncIterator[ManualTurn]:
     """A turn of the session with this key, or this id, played by the block. Whoever steers it waits for its end.
 
     Raises TurnFailed if the turn ended in another way than by completing.
@@ -161,7 +161,7 @@ async def played(
         turn = await _opened(stage, watch)
         try:
             async with stage.guarded():
-                yield Hand(turn)
+                yield ManualTurn(turn)
         except BaseException as error:
             stage.fail(error)
             await watch.ended()

@@ -33,7 +33,7 @@ from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.cache import SnapshotCache
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.session_requests import NO_ATTEMPT, Admission, Ask, Choose, as_asked, base_of
-from holdfast.sessions.stateless_turns import Loose, Stateless
+from holdfast.sessions.stateless_turns import LooseConversation, StatelessTurns
 from holdfast.sessions.turns.lease import Lease
 from holdfast.sessions.turns.owner import Owner
 from holdfast.sessions.turns.recovery import Recovery
@@ -128,7 +128,7 @@ class Sessions:
             store, cache, self._owner, self._recovery, queue, self._ambient
         )
         self._cache = cache
-        self._stateless = Stateless(store, self.lease, self._ambient, choose, self.tally)
+        self._stateless = StatelessTurns(store, self.lease, self._ambient, choose, self.tally)
 
     async def submit(self, ask: Ask, *, play: Play | None = None) -> Watch:
         """Admit a request: its turn begins, or it joins or repeats the one that it is.
@@ -161,7 +161,7 @@ class Sessions:
         return await self.submit(ask, play=play)
 
     def submit_stateless(
-        self, ask: Ask, *, play: Play | None = None, loose: Loose | None = None
+        self, ask: Ask, *, play: Play | None = None, loose: LooseConversation | None = None
     ) -> Watch:
         """Play a request that names no conversation, or goes on with a `loose` one. Nothing is stored.
 

@@ -37,7 +37,7 @@ from holdfast.store.rows import GrantRow, MemoryRow, TurnRow
 from holdfast.store.store import Store
 
 
-class Loose(Struct, frozen=True):
+class LooseConversation(Struct, frozen=True):
     """A conversation that no store holds: whoever talks does, and hands it in with what comes next."""
 
     snapshot: Snapshot
@@ -45,10 +45,10 @@ class Loose(Struct, frozen=True):
     """What its tools have set aside, by digest. Later turns add to it."""
 
 
-class Nowhere(Store):
+class NullStore(Store):
     """A store for one turn that is not stored: every write succeeds, and is gone with the turn."""
 
-    def __init__(self, store: Store, ambient: Ambient, loose: Loose) -> None:
+    def __init__(self, store: Store, ambient: Ambient, loose: LooseConversation) -> None:
         self._store = store
         self._ambient = ambient
         self._loose = loose
@@ -122,7 +122,7 @@ class Nowhere(Store):
         return await self._store.grants(tenant, where, after=after, limit=limit)
 
 
-class Stateless:
+class StatelessTurns:
     """Plays requests that name no conversation."""
 
     def __init__(
@@ -135,11 +135,11 @@ class Stateless:
         self._tally = tally
         self._playing: dict[asyncio.Task[None], LiveTurn] = {}
 
-    def submit(self, ask: Ask, play: Play, loose: Loose | None = None) -> Watch:
+    def submit(self, ask: Ask, play: Play, loose: LooseConversation | None = None) -> Watch:
         """Begin at once, from an empty conversation or from this one. Raises what `request_of` raises."""
         session_id = self._ambient.mint(SessionId)
         if loose is None:
-            loose = Loose(Snapshot(session_id=session_id))
+            loose = LooseConversation(Snapshot(session_id=session_id))
         # A name of its own for every turn: two of them may go on from one point, in two directions.
         snapshot = msgspec.structs.replace(loose.snapshot, session_id=session_id)
         request, new = request_of(ask, snapshot, self._ambient, self._choose)
@@ -155,7 +155,7 @@ class Stateless:
         feed = Feed(events_max=limits.feed_events_max)
         feed.publish(Record(n=0, at_ms=self._ambient.now_ms(), event=began))
         live = LiveTurn(
-            Nowhere(self._store, self._ambient, loose),
+            NullStore(self._store, self._ambient, loose),
             fence,
             snapshot,
             begin(began),

@@ -34,7 +34,7 @@ from holdfast.server.turns.attempts import attempt_of
 from holdfast.server.turns.ignored_parameters import Met, heeding
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.sessions.stateless_turns import Loose
+from holdfast.sessions.stateless_turns import LooseConversation
 from holdfast.sessions.turns.watch import Watch
 from holdfast.wire.headers import (
     CONVERSATION_ID,
@@ -112,7 +112,7 @@ class Responses:
         await self.answer(call, read_responses_request(call.body, seal=seal))
 
     async def answer(
-        self, call: Call, asked: ResponsesAsk, loose: Loose | None = None
+        self, call: Call, asked: ResponsesAsk, loose: LooseConversation | None = None
     ) -> Answered | None:
         """The same, for a request that was read already, and that goes on with a `loose` conversation if there
         is one. None if it came to no answer, which its client was told, or nobody waits for it here."""
@@ -129,7 +129,7 @@ class Responses:
         messages = await self._messages(call, asked, naming, loose)
         ask = self._ask(call, asked, naming, messages)
         if not asked.store and loose is None:
-            loose = Loose(Snapshot(session_id=self._sessions.mint(SessionId)))
+            loose = LooseConversation(Snapshot(session_id=self._sessions.mint(SessionId)))
         with exchange.while_present():
             watch = await self._submit(ask, asked, loose)
         if asked.store:
@@ -188,7 +188,11 @@ class Responses:
         )
 
     async def _messages(
-        self, call: Call, asked: ResponsesAsk, naming: ConversationHeaders, loose: Loose | None
+        self,
+        call: Call,
+        asked: ResponsesAsk,
+        naming: ConversationHeaders,
+        loose: LooseConversation | None,
     ) -> tuple[Incoming, ...]:
         """The input, with the items that it refers to in place."""
         references = References(
@@ -200,7 +204,7 @@ class Responses:
         )
         return await references.resolved(asked.input)
 
-    async def _loosened(self, tenant: Tenant, previous: ResponseId) -> Loose:
+    async def _loosened(self, tenant: Tenant, previous: ResponseId) -> LooseConversation:
         """The conversation that ends with a Response, to go on with it and store nothing."""
         kept = await self._turns.look(tenant, previous)
         if kept is None or kept.row.seq is None:
@@ -208,7 +212,7 @@ class Responses:
         snapshot = await self._sessions.snapshot(tenant, kept.row.session_id, kept.row.seq)
         if snapshot is None:
             raise unknown_previous(previous)
-        return Loose(snapshot.forked(self._sessions.mint(SessionId)))
+        return LooseConversation(snapshot.forked(self._sessions.mint(SessionId)))
 
     def _ask(
         self,
@@ -244,7 +248,9 @@ class Responses:
             note=note_of(asked.echo) if asked.store else None,
         )
 
-    async def _submit(self, ask: Ask, asked: ResponsesAsk, loose: Loose | None) -> Watch:
+    async def _submit(
+        self, ask: Ask, asked: ResponsesAsk, loose: LooseConversation | None
+    ) -> Watch:
         try:
             if not asked.store:
                 return self._sessions.submit_stateless(ask, loose=loose)
@@ -296,7 +302,7 @@ class Answered(Struct, frozen=True):
     """A request that came to its answer."""
 
     response_id: ResponseId
-    loose: Loose | None
+    loose: LooseConversation | None
     """The conversation after it, if no store holds that."""
 
 
@@ -423,9 +429,9 @@ def _with_echo(asked: ResponsesAsk, naming: ConversationHeaders) -> ResponsesAsk
     return msgspec.structs.replace(asked, echo=echo)
 
 
-def _grown(watch: Watch, before: Loose | None) -> Loose | None:
+def _grown(watch: Watch, before: LooseConversation | None) -> LooseConversation | None:
     """A loose conversation after the turn that went on with it; None if it is stored."""
     live = watch.live
     if before is None or live is None or live.after is None:
         return None
-    return Loose(live.after, before.blobs)
+    return LooseConversation(live.after, before.blobs)

@@ -25,7 +25,7 @@ from holdfast.server.http.exchange import Exchange
 from holdfast.server.http.routing import Call, Route
 from holdfast.server.http.websocket import WebSocket
 from holdfast.server.openai.responses import Responses
-from holdfast.sessions.stateless_turns import Loose
+from holdfast.sessions.stateless_turns import LooseConversation
 from holdfast.wire.openai.responses.items import InputPiece
 from holdfast.wire.openai.responses.request import ResponsesAsk, read_responses_request
 from holdfast.wire.openai.responses.socket import read_message
@@ -100,7 +100,7 @@ class Talk:
 
     def __init__(self, responses: Responses) -> None:
         self._responses = responses
-        self._held: dict[ResponseId, Loose | _Prepared] = {}
+        self._held: dict[ResponseId, LooseConversation | _Prepared] = {}
         """What can be gone on from here only, the oldest first."""
 
     async def answer(self, call: Call) -> None:
@@ -111,7 +111,7 @@ class Talk:
         asked = read_responses_request(call.body, needs_input=generates, seal=seal)
         asked = msgspec.structs.replace(asked, stream=True)
         # What is gone on from is forgotten, and remembered again once that went well.
-        taken: dict[ResponseId, Loose | _Prepared] = {}
+        taken: dict[ResponseId, LooseConversation | _Prepared] = {}
         asked, loose = self._resolved(asked, taken)
         if not generates:
             size = len(call.body) + sum(_size(each) for each in taken.values())
@@ -128,12 +128,12 @@ class Talk:
             self._hold({answered.response_id: answered.loose})
 
     def _resolved(
-        self, asked: ResponsesAsk, taken: dict[ResponseId, Loose | _Prepared]
-    ) -> tuple[ResponsesAsk, Loose | None]:
+        self, asked: ResponsesAsk, taken: dict[ResponseId, LooseConversation | _Prepared]
+    ) -> tuple[ResponsesAsk, LooseConversation | None]:
         """A request with what was prepared for it, and the loose conversation that it goes on with."""
         while asked.previous is not None and asked.previous in self._held:
             held = taken[asked.previous] = self._held.pop(asked.previous)
-            if isinstance(held, Loose):
+            if isinstance(held, LooseConversation):
                 if asked.store:
                     break  # what is stored goes on from what is
                 return asked, held
@@ -142,7 +142,7 @@ class Talk:
             )
         return asked, None
 
-    def _hold(self, news: dict[ResponseId, Loose | _Prepared]) -> None:
+    def _hold(self, news: dict[ResponseId, LooseConversation | _Prepared]) -> None:
         self._held |= news
         while len(self._held) > limits.socket_held_max or self._weight() > _BYTES_MAX:
             if len(self._held) == 1:
@@ -153,8 +153,8 @@ class Talk:
         return sum(map(_size, self._held.values()))
 
 
-def _size(held: Loose | _Prepared) -> int:
-    if isinstance(held, Loose):
+def _size(held: LooseConversation | _Prepared) -> int:
+    if isinstance(held, LooseConversation):
         return held.snapshot.size_bytes + sum(map(len, held.blobs.values()))
     return held.size_bytes
 

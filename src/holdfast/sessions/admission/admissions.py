@@ -39,10 +39,15 @@ from holdfast.sessions.admission.continuations import retried_by
 from holdfast.sessions.admission.keyed_retries import retried
 from holdfast.sessions.admission.lanes import Lane, LaneFull, LaneName, Lanes
 from holdfast.sessions.admission.recognition import Recognition
-from holdfast.sessions.admission.session_lookup import Resolver, Seen, named, request_after
-from holdfast.sessions.admission.steered_messages import Heard, Steering
+from holdfast.sessions.admission.session_lookup import (
+    ResolvedSession,
+    SessionLookup,
+    named,
+    request_after,
+)
+from holdfast.sessions.admission.steered_messages import HeardMessage, SteeredMessages
 from holdfast.sessions.admission.steered_requests import SteeredRequests
-from holdfast.sessions.admission.wait_budget import Patience, session_busy
+from holdfast.sessions.admission.wait_budget import WaitBudget, session_busy
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.cache import SnapshotCache
 from holdfast.sessions.session_requests import Admission, Ask, Choose, base_of
@@ -99,8 +104,8 @@ class Admissions:
         self._ambient = ambient
         self._choose = choose
         self._tally = tally
-        self._resolver = Resolver(store, cache, ambient)
-        self._steering = Steering(store, owner, self._resolver, ambient, choose)
+        self._resolver = SessionLookup(store, cache, ambient)
+        self._steering = SteeredMessages(store, owner, self._resolver, ambient, choose)
         self.steered = SteeredRequests()
         self._recognition = Recognition(store, self.steered, ambient)
         # Requests with one idempotency key are admitted one after the other, so that the second
@@ -149,15 +154,15 @@ class Admissions:
         except CannotContinue:
             return None  # another request has moved the session on meanwhile
 
-    def _patience(self, ask: Ask, seen: Seen | None) -> Patience:
+    def _patience(self, ask: Ask, seen: ResolvedSession | None) -> WaitBudget:
         """The patience of a request that comes now."""
         lane = None
         if self._lanes and ask.name is not None:
             lane = self._lanes.find(self._lane_name(ask))
-        return Patience(ask, self._ambient.now_ms(), lane, seen)
+        return WaitBudget(ask, self._ambient.now_ms(), lane, seen)
 
     async def _submit_claimed(
-        self, ask: Ask, key: IdempotencyKey, play: Play, patience: Patience
+        self, ask: Ask, key: IdempotencyKey, play: Play, patience: WaitBudget
     ) -> Watch:
         try:
             claim = await self._claims.enter((ask.tenant, key))
@@ -168,7 +173,9 @@ class Admissions:
         finally:
             self._claims.leave(claim)
 
-    async def _submit(self, ask: Ask, play: Play, patience: Patience, seen: Seen | None) -> Watch:
+    async def _submit(
+        self, ask: Ask, play: Play, patience: WaitBudget, seen: ResolvedSession | None
+    ) -> Watch:
         looks = self._may_be_known(ask, seen)
         if looks or ask.continues is not None or _may_queue(ask):
             known = await self._find_known(ask, patience, looks=looks)
@@ -177,7 +184,9 @@ class Admissions:
             ask, seen = known, None
         return await self._admit(ask, play, patience, seen)
 
-    async def _admit(self, ask: Ask, play: Play, patience: Patience, seen: Seen | None) -> Watch:
+    async def _admit(
+        self, ask: Ask, play: Play, patience: WaitBudget, seen: ResolvedSession | None
+    ) -> Watch:
         """Begin a turn, or wait until that is possible: then what was `seen` counts no more. Raises CannotContinue if
         there is nothing to continue."""
         if ask.on_busy == "steer":
@@ -198,7 +207,7 @@ class Admissions:
             self._lanes.leave(lane)
         return watch
 
-    def _may_be_known(self, ask: Ask, seen: Seen | None) -> bool:
+    def _may_be_known(self, ask: Ask, seen: ResolvedSession | None) -> bool:
         """Whether a request may have begun a turn before: with a key, as an SDK's retry, or because the head of its
         session is unfinished, as far as we remember. No other request looks, unless one before it does."""
         attempt = ask.attempt
@@ -208,7 +217,7 @@ class Admissions:
             return True
         return bool(self._arrivals) and self._arrivals.is_held(self._lane_name(ask))
 
-    async def _find_known(self, ask: Ask, patience: Patience, *, looks: bool) -> Watch | Ask:
+    async def _find_known(self, ask: Ask, patience: WaitBudget, *, looks: bool) -> Watch | Ask:
         """The turn that this request has begun before, if so, or the one that waits in the store for it. Else the request
         as it is to begin: it may go on with a turn that is unfinished."""
         known = await self._find_in_order(ask, patience, looks=looks)
@@ -220,7 +229,7 @@ class Admissions:
         return found or ask
 
     async def _find_in_order(
-        self, ask: Ask, patience: Patience, *, looks: bool
+        self, ask: Ask, patience: WaitBudget, *, looks: bool
     ) -> Watch | Ask | Joined | Replay | Mismatch | Gone | None:
         """What this request has begun before, if it `looks`, after the same was found out for the requests that came
         before it. If that is nothing, and its session is busy, it may wait in the store from here on."""
@@ -267,7 +276,7 @@ class Admissions:
         """Whether a background turn must be queued: there is no room for it here, or others are queued already."""
         return ask.queues and (self._owner.others_wait or not self._owner.has_room_for(ask.tenant))
 
-    async def _give_way(self, ask: Ask, seen: Seen, patience: Patience) -> Busy | None:
+    async def _give_way(self, ask: Ask, seen: ResolvedSession, patience: WaitBudget) -> Busy | None:
         """Let the turns begin first that have waited in the store since before the request came: the one that is open
         now, until none of them waits.
 
@@ -308,7 +317,7 @@ class Admissions:
         return None
 
     def _taken(
-        self, ask: Ask, seen: Seen, patience: Patience
+        self, ask: Ask, seen: ResolvedSession, patience: WaitBudget
     ) -> tuple[ev.TurnRequest, Fresh] | Overtaken:
         since = patience.since(seen.snapshot)
         return request_after(ask, seen.snapshot, self._ambient, self._choose, since=since)
@@ -319,7 +328,7 @@ class Admissions:
 
     # ── waiting for the session ──
 
-    async def _queue(self, ask: Ask, patience: Patience, *, behind: bool) -> Watch | None:
+    async def _queue(self, ask: Ask, patience: WaitBudget, *, behind: bool) -> Watch | None:
         """Let a request wait in the store if its session is busy, or if others wait for it; else None: it may begin.
 
         `behind`: a request of this node wants the session already, and is not to be overtaken.
@@ -397,7 +406,7 @@ class Admissions:
 
     # ── the lane ──
 
-    async def _enter_lane(self, ask: Ask, patience: Patience) -> Lane:
+    async def _enter_lane(self, ask: Ask, patience: WaitBudget) -> Lane:
         name = self._lane_name(ask)
         await self._demand_not_deleted(ask, patience, self._lanes.session(name))
         if self._lanes.is_held(name) and _may_queue(ask):
@@ -446,8 +455,8 @@ class Admissions:
         ask: Ask,
         play: Play,
         lane: Lane,
-        patience: Patience,
-        remembered: Seen | None,
+        patience: WaitBudget,
+        remembered: ResolvedSession | None,
     ) -> Watch:
         """T1, until it says something final. `remembered` is what the request found at once, and broke off nowhere."""
         verify = False
@@ -538,7 +547,9 @@ class Admissions:
                         return steered
                     verify = True
 
-    async def _ask_begin(self, ask: Ask, seen: Seen, request: ev.TurnRequest) -> BeginOutcome:
+    async def _ask_begin(
+        self, ask: Ask, seen: ResolvedSession, request: ev.TurnRequest
+    ) -> BeginOutcome:
         try:
             return await self._store.begin(self._ask_store(ask, seen, request))
         except StoreUnavailable as error:
@@ -546,7 +557,7 @@ class Admissions:
                 _tell_of_doubt(ask, request.turn_id, error)
             raise
 
-    async def _known_in(self, ask: Ask, seen: Seen) -> Watch | Unfinished | None:
+    async def _known_in(self, ask: Ask, seen: ResolvedSession) -> Watch | Unfinished | None:
         """What a request is on top of a head that broke off, or if an SDK counts it: a retry, before anything else."""
         counts = ask.attempt.client_attempt > 0 and ask.attempt.key is None
         if ask.continues is not None or not (seen.snapshot.is_unfinished or counts):
@@ -573,7 +584,7 @@ class Admissions:
         return await self._watch(ask, last.turn_id, how="replayed")
 
     async def _demand_not_deleted(
-        self, ask: Ask, patience: Patience, found: SessionId | None
+        self, ask: Ask, patience: WaitBudget, found: SessionId | None
     ) -> None:
         """Raise SessionGone if the session that a request has waited for was deleted, and its key means another one now,
         or none. After a reset, the request goes to the session that was found: the client of the reset has said so."""
@@ -584,7 +595,7 @@ class Admissions:
         if row is None or row.state == "deleted":
             raise SessionGone(bound, why="deleted")
 
-    def _ask_store(self, ask: Ask, seen: Seen, request: ev.TurnRequest) -> Begin:
+    def _ask_store(self, ask: Ask, seen: ResolvedSession, request: ev.TurnRequest) -> Begin:
         expire_s = ask.expire_after_s
         return Begin(
             tenant=ask.tenant,
@@ -601,7 +612,7 @@ class Admissions:
     async def _started(
         self,
         ask: Ask,
-        seen: Seen,
+        seen: ResolvedSession,
         request: ev.TurnRequest,
         new: Fresh,
         started: Started,
@@ -689,7 +700,7 @@ class Admissions:
 
     # ── busy ──
 
-    async def _wait_for_release(self, ask: Ask, busy: Busy, patience: Patience) -> Watch | None:
+    async def _wait_for_release(self, ask: Ask, busy: Busy, patience: WaitBudget) -> Watch | None:
         """Wait, as the request wants it, until another turn lets go of the session. The turn, if the request was steered
         into it."""
         if not busy.holder_alive:
@@ -715,7 +726,7 @@ class Admissions:
             if not busy.holder_alive:
                 return None  # ask T1 again: whoever may take it over has to be asked again, too
 
-    async def _note_base(self, ask: Ask, lane: Lane, patience: Patience, turn_id: TurnId) -> None:
+    async def _note_base(self, ask: Ask, lane: Lane, patience: WaitBudget, turn_id: TurnId) -> None:
         """Note what the session is while this turn is open: neither this request nor those behind it know more."""
         row = await self._store.turn(ask.tenant, turn_id)
         if row is not None and row.state == "open":
@@ -724,7 +735,7 @@ class Admissions:
 
     # ── steering ──
 
-    async def _steer_holder(self, ask: Ask, patience: Patience) -> Watch | None:
+    async def _steer_holder(self, ask: Ask, patience: WaitBudget) -> Watch | None:
         turn_id = self._lanes.holder(self._lane_name(ask))
         live = self._owner.live.get(turn_id) if turn_id else None
         if live is None:
@@ -733,12 +744,12 @@ class Admissions:
         patience.came_at = patience.came_at or (live.fence.session_id, live.turn.request.base)
         return await self._steer(ask, live.fence.turn_id, patience)
 
-    async def _steer(self, ask: Ask, turn_id: TurnId, patience: Patience) -> Watch | None:
+    async def _steer(self, ask: Ask, turn_id: TurnId, patience: WaitBudget) -> Watch | None:
         """Hand the message to the running turn. None if it is too late: then it begins the next one."""
         outcome = await self._steering.steer(ask, turn_id, patience.since, self._known_in)
         if isinstance(outcome, Watch):
             return outcome
-        if isinstance(outcome, Heard):
+        if isinstance(outcome, HeardMessage):
             return await persistently(lambda: self._watch(ask, turn_id, how="steered"))
         return None if outcome is None else await self._attach(ask, outcome)
 

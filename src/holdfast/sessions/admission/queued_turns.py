@@ -25,7 +25,7 @@ from holdfast.observe.tally import Tally
 from holdfast.sessions.admission.keyed_retries import retried
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.turns.owner import Owner
-from holdfast.sessions.turns.sweep_errors import Apart
+from holdfast.sessions.turns.sweep_errors import SweepErrors
 from holdfast.sessions.turns.turn_notes import note_withdrawal
 from holdfast.store.outcomes import Moved, NotLive, QueuedOpening, Settlement, Started, WaitingTurn
 from holdfast.store.rows import TurnRow
@@ -77,7 +77,7 @@ class Queue:
         # Who has come to wait while we looked stays: not to miss the end of what they wait for.
         self._owner.waited_for -= before
         self._owner.waited_for.update((each.tenant, each.session_id) for each in waiting)
-        late = await self._end_late(waiting, Apart(NOT_OPENED))
+        late = await self._end_late(waiting, SweepErrors(NOT_OPENED))
         return tuple(
             each
             for each in waiting
@@ -92,7 +92,7 @@ class Queue:
         Room does not matter: a request waits for the session now, which came later. The first turn may end where it
         waits, and so may the turns behind it: each is tried as often as any other.
         """
-        apart, tried = Apart(NOT_OPENED), Counter[TurnId]()
+        apart, tried = SweepErrors(NOT_OPENED), Counter[TurnId]()
         while True:
             waiting = [each for each in await self._look() if each.session_id == session_id]
             if not waiting:
@@ -192,7 +192,7 @@ class Queue:
 
     # ── ends ──
 
-    async def _end_late(self, waiting: Iterable[WaitingTurn], apart: Apart) -> set[TurnId]:
+    async def _end_late(self, waiting: Iterable[WaitingTurn], apart: SweepErrors) -> set[TurnId]:
         """End those that have run out of time, ready or not."""
         known, self._deadlines = self._deadlines, {}
         return {

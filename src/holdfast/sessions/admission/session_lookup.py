@@ -44,7 +44,7 @@ from holdfast.store.outcomes import Anonymous, ById, ByKey, Target
 from holdfast.store.store import Store
 
 
-class Seen(Value):
+class ResolvedSession(Value):
     """What a name means, as far as we know."""
 
     target: Target
@@ -55,7 +55,7 @@ class Seen(Value):
     """Read just now, not remembered."""
 
 
-class Resolver:
+class SessionLookup:
     """Finds sessions by name, through the cache where that is enough."""
 
     def __init__(self, store: Store, cache: SnapshotCache, ambient: Ambient) -> None:
@@ -63,7 +63,7 @@ class Resolver:
         self._cache = cache
         self._ambient = ambient
 
-    def remembered(self, ask: Ask) -> Seen | None:
+    def remembered(self, ask: Ask) -> ResolvedSession | None:
         """What this request's name meant when it was last seen, if we have that session in mind, too."""
         name = ask.name
         known = self._cache.meaning(ask.tenant, name) if isinstance(name, SessionKey) else name
@@ -73,9 +73,9 @@ class Resolver:
         target: Target = ById(session_id=known)
         if isinstance(name, SessionKey):
             target = ByKey(key=name, create=ask.create)
-        return Seen(target=target, expected=known, snapshot=snapshot, verified=False)
+        return ResolvedSession(target=target, expected=known, snapshot=snapshot, verified=False)
 
-    async def look(self, ask: Ask, *, verify: bool) -> Seen:
+    async def look(self, ask: Ask, *, verify: bool) -> ResolvedSession:
         """What this request's name means. With `verify`, nothing remembered is taken on trust.
 
         Raises SessionMissing and SessionGone.
@@ -87,11 +87,13 @@ class Resolver:
             case SessionId():
                 snapshot = await self.snapshot(ask.tenant, ask.name, verify=verify)
                 target = ById(session_id=ask.name)
-                return Seen(target=target, expected=ask.name, snapshot=snapshot, verified=verify)
+                return ResolvedSession(
+                    target=target, expected=ask.name, snapshot=snapshot, verified=verify
+                )
             case SessionKey():
                 return await self._look_by_key(ask, ask.name, verify=verify)
 
-    async def _look_by_key(self, ask: Ask, key: SessionKey, *, verify: bool) -> Seen:
+    async def _look_by_key(self, ask: Ask, key: SessionKey, *, verify: bool) -> ResolvedSession:
         fresh = self._ambient.mint(SessionId)
         target = ByKey(key=key, fresh=fresh, create=ask.create)
         known = None if verify else self._cache.meaning(ask.tenant, key)
@@ -110,9 +112,11 @@ class Resolver:
         if looked_up:
             # Only now: requests that come meanwhile still line up by the key, as this one did.
             self._cache.learn(ask.tenant, key, known)
-        return Seen(target=target, expected=known, snapshot=snapshot, verified=verify)
+        return ResolvedSession(target=target, expected=known, snapshot=snapshot, verified=verify)
 
-    async def with_blobs(self, tenant: Tenant, seen: Seen, request: TurnRequest) -> TurnRequest:
+    async def with_blobs(
+        self, tenant: Tenant, seen: ResolvedSession, request: TurnRequest
+    ) -> TurnRequest:
         """Keep what is too large for an item, before the turn that names it begins. A session that is not
         there yet has its id already; if another one turns out to be meant, it is kept there, too."""
         items, large = set_aside(request.input)
@@ -141,8 +145,8 @@ def named(name: SessionKey | SessionId) -> Target:
     return ById(session_id=name) if isinstance(name, SessionId) else ByKey(key=name)
 
 
-def _nothing_yet(target: Target, fresh: SessionId, *, verified: bool = True) -> Seen:
-    return Seen(
+def _nothing_yet(target: Target, fresh: SessionId, *, verified: bool = True) -> ResolvedSession:
+    return ResolvedSession(
         target=target, expected=None, snapshot=Snapshot(session_id=fresh), verified=verified
     )
 

@@ -17,7 +17,7 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record, decode_records
 from holdfast.errors import InDoubt, StoreUnavailable, TurnRejected
 from holdfast.ids import Tenant, TurnId
-from holdfast.sessions.admission.session_lookup import Resolver, Seen, request_after
+from holdfast.sessions.admission.session_lookup import ResolvedSession, SessionLookup, request_after
 from holdfast.sessions.admission.steered_requests import is_retried, signed
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.session_requests import Ask, Choose
@@ -40,15 +40,15 @@ from holdfast.store.rows import SignalRow
 from holdfast.store.store import Store
 
 
-class Heard(Value):
+class HeardMessage(Value):
     """The turn has heard the message, of this request or of a later one, and answers it."""
 
 
-class Steering:
+class SteeredMessages:
     """Hands messages to open turns, wherever they are played."""
 
     def __init__(
-        self, store: Store, owner: Owner, resolver: Resolver, ambient: Ambient, choose: Choose
+        self, store: Store, owner: Owner, resolver: SessionLookup, ambient: Ambient, choose: Choose
     ) -> None:
         self._store = store
         self._owner = owner
@@ -61,8 +61,8 @@ class Steering:
         ask: Ask,
         turn_id: TurnId,
         since: Callable[[Snapshot], Arrival],
-        find_known: Callable[[Ask, Seen], Awaitable[Watch | Unfinished | None]],
-    ) -> Heard | Watch | Joined | Replay | Mismatch | Gone | None:
+        find_known: Callable[[Ask, ResolvedSession], Awaitable[Watch | Unfinished | None]],
+    ) -> HeardMessage | Watch | Joined | Replay | Mismatch | Gone | None:
         """Hand the message to the running turn. None if it is too late: then it begins the next one. `since` tells
         what the session was when the request came, and `find_known` which turn it is a retry of, if it is one.
 
@@ -113,7 +113,7 @@ class Steering:
                     return sent
 
     async def _new(
-        self, ask: Ask, seen: Seen, *, since: Arrival, running: Items
+        self, ask: Ask, seen: ResolvedSession, *, since: Arrival, running: Items
     ) -> tuple[UserMessage, ...] | Overtaken | None:
         """The messages that are new to the turn; None if the request has more to say than a turn can be told."""
         try:
@@ -135,13 +135,13 @@ class Steering:
         for row in rows:
             self._owner.deliver(row)
 
-    async def _heard(self, ask: Ask, turn_id: TurnId, n: int) -> Heard | None:
+    async def _heard(self, ask: Ask, turn_id: TurnId, n: int) -> HeardMessage | None:
         """Wait until the turn has heard what it was told up to this signal, or has ended without; 0: it began so.
 
         Raises InDoubt if the store stays away and the request has no key: sent again, it would be heard twice.
         """
         try:
-            return Heard() if not n or await self.is_heard(ask.tenant, turn_id, n) else None
+            return HeardMessage() if not n or await self.is_heard(ask.tenant, turn_id, n) else None
         except StoreUnavailable as error:
             if ask.attempt.key is not None:
                 raise

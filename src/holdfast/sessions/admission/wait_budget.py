@@ -9,17 +9,19 @@ from holdfast.core.history.resends import Arrival, arrival
 from holdfast.errors import SessionBusy
 from holdfast.ids import TurnId
 from holdfast.sessions.admission.lanes import Lane
-from holdfast.sessions.admission.session_lookup import Seen
+from holdfast.sessions.admission.session_lookup import ResolvedSession
 from holdfast.sessions.session_requests import Ask
 
 RETRY_AFTER_S = 1.0
 """What a client is told who meets a session that is busy: most turns take a few seconds."""
 
 
-class Patience:
+class WaitBudget:
     """How long a request may still wait for its session."""
 
-    def __init__(self, ask: Ask, came_ms: int, lane: Lane | None, seen: Seen | None) -> None:
+    def __init__(
+        self, ask: Ask, came_ms: int, lane: Lane | None, seen: ResolvedSession | None
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self.came_ms = came_ms
         """By the store's clock."""

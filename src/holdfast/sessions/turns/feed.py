@@ -112,7 +112,7 @@ class Feed:
         """Every event with a number of at least `since`, until the end: each time, all that there are.
         None at all each time that nothing has happened for `quiet_s`. What `take` takes is not among them;
         what it raises is raised here."""
-        patience = Patience(quiet_s) if quiet_s is not None else None
+        patience = WaitTimeout(quiet_s) if quiet_s is not None else None
         # Asked once, and not for every token: on 3.11 that is a system call.
         loop = asyncio.get_running_loop()
         self.watchers += 1
@@ -211,7 +211,7 @@ class _Waiter:
         self,
         woken: asyncio.Future[None],
         since: int,
-        patience: Patience | None,
+        patience: WaitTimeout | None,
         take: Take | None,
     ) -> None:
         self.woken = woken
@@ -242,7 +242,7 @@ class _Waiter:
             self.woken.set_result(None)
 
 
-class Patience:
+class WaitTimeout:
     """Ends a wait that lasts too long.
 
     One timer for all the waits of a watcher: when it fires, it looks at when the present one began. So a

@@ -91,15 +91,15 @@ class Owner:
     def claimed(self) -> Set[TurnId]:
         return self._claims.keys()
 
-    def beginning(self, turn_id: TurnId) -> Claim:
+    def beginning(self, turn_id: TurnId) -> TurnReservation:
         """Claim a turn that is about to begin here: a drain waits for it. Raises StoreUnavailable if this node begins
         nothing any more, although it may have when the request came."""
         self.demand_open()
-        return Claim(self, turn_id)
+        return TurnReservation(self, turn_id)
 
-    def claiming(self, turn_id: TurnId) -> Claim:
+    def claiming(self, turn_id: TurnId) -> TurnReservation:
         """This turn is about to be ours, inside this context."""
-        return Claim(self, turn_id)
+        return TurnReservation(self, turn_id)
 
     def claim(self, turn_id: TurnId) -> None:
         self._claims[turn_id] = self._claims.get(turn_id, 0) + 1
@@ -349,7 +349,7 @@ def _weight(live: LiveTurn) -> int:
     return ENDED_BYTES + live.feed.size_bytes + said + weight_of(after or before)
 
 
-class Claim:
+class TurnReservation:
     """A turn that is about to be ours."""
 
     __slots__ = ("_owner", "_turn_id")

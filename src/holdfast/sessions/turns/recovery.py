@@ -40,7 +40,7 @@ from holdfast.sessions.admission.queued_turns import NOT_OPENED, Queue
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.turns.live_turn import LiveTurn
 from holdfast.sessions.turns.owner import Owner, wait_for_hint
-from holdfast.sessions.turns.sweep_errors import Apart
+from holdfast.sessions.turns.sweep_errors import SweepErrors
 from holdfast.store.outcomes import Orphan, Taken, WaitingTurn
 from holdfast.store.rows import JournalRow, TurnRow
 from holdfast.store.store import Store
@@ -155,7 +155,7 @@ class Recovery:
         Raises StoreUnavailable if the store cannot be reached. One turn that cannot be seen to is told of, and left to
         the next sweep.
         """
-        apart = Apart("turn.not_recovered")
+        apart = SweepErrors("turn.not_recovered")
         playing = self._owner.playing
         self._owner.others_wait = False  # before we look: who has to wait meanwhile says so again
         orphans, complete = await self._orphans()
@@ -168,10 +168,10 @@ class Recovery:
         return taken + await self._make_room_for(handed_over, await self._queue.ready(), apart)
 
     async def _make_room_for(
-        self, handed_over: Iterable[Orphan], ready: Iterable[WaitingTurn], apart: Apart
+        self, handed_over: Iterable[Orphan], ready: Iterable[WaitingTurn], apart: SweepErrors
     ) -> int:
         """Begin what waits for a node with room, and what has waited for its session: whatever came first, first."""
-        opened, not_opened = 0, Apart(NOT_OPENED)
+        opened, not_opened = 0, SweepErrors(NOT_OPENED)
         waiting: list[Orphan | WaitingTurn] = [*handed_over, *ready]
         for each in sorted(waiting, key=lambda turn: turn.turn_id):
             if not self._owner.has_room_for(each.tenant):
@@ -186,7 +186,7 @@ class Recovery:
         """Open the first turn that waits for this session, if one does since before this time. Whether one does."""
         return await self._queue.open_earlier(tenant, session_id, than_ms=than_ms)
 
-    async def _recover_side_by_side(self, orphans: Iterable[Orphan], apart: Apart) -> int:
+    async def _recover_side_by_side(self, orphans: Iterable[Orphan], apart: SweepErrors) -> int:
         """A dead node's turns are many, and each waits for the store more than for us."""
         each_apart = (self._recover_in_turn(each, apart) for each in orphans)
         found = await asyncio.gather(*each_apart, return_exceptions=True)
@@ -198,7 +198,7 @@ class Recovery:
                     del each, found
         return sum(each is True for each in found)
 
-    async def _recover_in_turn(self, orphan: Orphan, apart: Apart) -> bool:
+    async def _recover_in_turn(self, orphan: Orphan, apart: SweepErrors) -> bool:
         async with self._side_by_side:
             return await apart.see_to(orphan, partial(self._recover, orphan))
 

@@ -15,7 +15,7 @@ AWAY_MAX = 3
 log = logging.getLogger("holdfast.sessions")
 
 
-class Apart:
+class SweepErrors:
     """The troubles of one sweep. A turn that could not be seen to is told of by this event, and left to the next sweep."""
 
     def __init__(self, name: str) -> None:
