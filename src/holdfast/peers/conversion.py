@@ -9,11 +9,11 @@ from typing import TypeAlias
 from holdfast.core.codec import Value
 from holdfast.ids import Tenant
 from holdfast.peers import docker_agent, goose, openai_agents
-from holdfast.peers.foreign_conversation import Foreign
+from holdfast.peers.foreign_conversation import ForeignConversation
 from holdfast.peers.rebuilt_session import rebuild
 from holdfast.store.transfer import export_lines
 
-Read: TypeAlias = Callable[[Path], Iterator[Foreign]]
+Read: TypeAlias = Callable[[Path], Iterator[ForeignConversation]]
 
 READERS: Mapping[str, Read] = {
     docker_agent.PEER: docker_agent.read,

@@ -14,14 +14,14 @@ import msgspec
 
 from holdfast.core.items import Part, Text, plain_text
 from holdfast.peers.foreign_conversation import (
-    Asked,
-    Came,
     Entry,
-    Foreign,
-    Spoke,
-    Summed,
-    Told,
-    Wanted,
+    ForeignAnswer,
+    ForeignCall,
+    ForeignConversation,
+    ForeignInstruction,
+    ForeignMessage,
+    ForeignResult,
+    ForeignSummary,
     image_from,
 )
 from holdfast.peers.foreign_tables import Tables, tables_of, text, when_ms
@@ -79,7 +79,7 @@ _message = msgspec.json.Decoder(_Message)
 _column = msgspec.json.Decoder(list[_Entry])
 
 
-def read(path: Path) -> Iterator[Foreign]:
+def read(path: Path) -> Iterator[ForeignConversation]:
     """The sessions of a file, sub-agents' not among them, one after the other."""
     with tables_of(path, PEER) as tables:
         tables.demand("sessions")
@@ -89,7 +89,7 @@ def read(path: Path) -> Iterator[Foreign]:
         query = f"select id, created_at, {title} from sessions {roots} order by created_at, id"
         for session_id, created, named in list(tables.rows(query)):
             entries, left_out = _entries(tables, text(session_id))
-            yield Foreign(
+            yield ForeignConversation(
                 id=text(session_id),
                 entries=tuple(entries),
                 title=text(named),
@@ -111,7 +111,7 @@ def _entries(tables: Tables, session_id: str) -> tuple[list[Entry], list[str]]:
             if kind == "message":
                 _take(text(message), text(agent), entries, left_out)
             elif kind == "summary":
-                entries.append(Summed(text=text(summary)))
+                entries.append(ForeignSummary(text=text(summary)))
             else:
                 left_out.append("a sub-agent's own conversation")
     if not entries and "messages" in tables.columns("sessions"):
@@ -145,7 +145,7 @@ def _take_column(
             elif item.sub_session is not None:
                 left_out.append("a sub-agent's own conversation")
             elif item.summary:
-                entries.append(Summed(text=item.summary))
+                entries.append(ForeignSummary(text=item.summary))
 
 
 def _said(message: _Message, agent: str) -> Iterator[Entry]:
@@ -153,19 +153,21 @@ def _said(message: _Message, agent: str) -> Iterator[Entry]:
     content = _parts(message)
     match message.role:
         case "user":
-            yield Asked(content=content, at_ms=at_ms)
+            yield ForeignMessage(content=content, at_ms=at_ms)
         case "system":
-            yield Told(content=content)
+            yield ForeignInstruction(content=content)
         case "assistant":
             calls = tuple(
-                Wanted(id=call.id, name=call.function.name, arguments=call.function.arguments)
+                ForeignCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
                 for call in message.tool_calls or ()
             )
             thought = message.reasoning_content
-            yield Spoke(content=content, thought=thought, calls=calls, agent=agent, at_ms=at_ms)
+            yield ForeignAnswer(
+                content=content, thought=thought, calls=calls, agent=agent, at_ms=at_ms
+            )
         case "tool":
             call, failed = message.tool_call_id, message.is_error
-            yield Came(call=call, content=content, failed=failed, at_ms=at_ms)
+            yield ForeignResult(call=call, content=content, failed=failed, at_ms=at_ms)
 
 
 def _parts(message: _Message) -> tuple[Part, ...]:

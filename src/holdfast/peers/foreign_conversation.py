@@ -11,20 +11,20 @@ from holdfast.core.codec import Value
 from holdfast.core.items import Image, Inline, Link, Part, Parts
 
 
-class Asked(Value):
+class ForeignMessage(Value):
     """A person said something."""
 
     content: Parts
     at_ms: int = 0
 
 
-class Told(Value):
+class ForeignInstruction(Value):
     """Instructions that are part of the history."""
 
     content: Parts
 
 
-class Wanted(Value):
+class ForeignCall(Value):
     """The model asked for a tool. `id` is what its result will name."""
 
     id: str
@@ -32,17 +32,17 @@ class Wanted(Value):
     arguments: str
 
 
-class Spoke(Value):
+class ForeignAnswer(Value):
     """The model answered, in one step: what it thought, what it said, which tools it wants."""
 
     content: Parts = ()
     thought: str = ""
-    calls: tuple[Wanted, ...] = ()
+    calls: tuple[ForeignCall, ...] = ()
     agent: str = ""
     at_ms: int = 0
 
 
-class Came(Value):
+class ForeignResult(Value):
     """A tool's result."""
 
     call: str
@@ -51,16 +51,18 @@ class Came(Value):
     at_ms: int = 0
 
 
-class Summed(Value):
+class ForeignSummary(Value):
     """From here on the model knew what came before by this summary only."""
 
     text: str
 
 
-Entry: TypeAlias = Asked | Told | Spoke | Came | Summed
+Entry: TypeAlias = (
+    ForeignMessage | ForeignInstruction | ForeignAnswer | ForeignResult | ForeignSummary
+)
 
 
-class Foreign(Value):
+class ForeignConversation(Value):
     """One conversation, as it lies in another program's file."""
 
     id: str

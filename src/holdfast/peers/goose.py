@@ -13,13 +13,13 @@ import msgspec
 
 from holdfast.core.items import Part, Text, plain_text
 from holdfast.peers.foreign_conversation import (
-    Asked,
-    Came,
     Entry,
-    Foreign,
-    Spoke,
-    Summed,
-    Wanted,
+    ForeignAnswer,
+    ForeignCall,
+    ForeignConversation,
+    ForeignMessage,
+    ForeignResult,
+    ForeignSummary,
     image_of,
 )
 from holdfast.peers.foreign_tables import Tables, tables_of, text, when_ms
@@ -81,7 +81,7 @@ _ASIDE = frozenset({"systemNotification", "actionRequired", "toolConfirmationReq
 """What the program says to its user, beside the conversation."""
 
 
-def read(path: Path) -> Iterator[Foreign]:
+def read(path: Path) -> Iterator[ForeignConversation]:
     """The sessions of a file, one after the other."""
     with tables_of(path, PEER) as tables:
         tables.demand("sessions", "messages")
@@ -90,7 +90,7 @@ def read(path: Path) -> Iterator[Foreign]:
         query = f"select id, created_at, {', '.join(titles)} from sessions order by created_at, id"
         for session_id, created, *named in list(tables.rows(query)):
             entries, left_out = _entries(tables, text(session_id))
-            yield Foreign(
+            yield ForeignConversation(
                 id=text(session_id),
                 entries=tuple(entries),
                 title=next(filter(None, map(text, named)), ""),
@@ -117,14 +117,14 @@ def _entries(tables: Tables, session_id: str) -> tuple[list[Entry], list[str]]:
         if seen.user_visible:
             entries.extend(_said(text(role), pieces, when_ms(at), left_out))
         elif seen.agent_visible and (summary := _words(pieces)):
-            entries.append(Summed(text=summary))
+            entries.append(ForeignSummary(text=summary))
     return entries, left_out
 
 
 def _said(role: str, pieces: Iterable[_Piece], at_ms: int, left_out: list[str]) -> Iterator[Entry]:
     content: list[Part] = []
     thoughts: list[str] = []
-    calls: list[Wanted] = []
+    calls: list[ForeignCall] = []
     for piece in pieces:
         match piece.type:
             case "text":
@@ -142,28 +142,32 @@ def _said(role: str, pieces: Iterable[_Piece], at_ms: int, left_out: list[str]) 
             case kind if kind not in _ASIDE:
                 left_out.append(f"a part of type {kind!r}")
     if role == "user":
-        yield Asked(content=tuple(content), at_ms=at_ms)
+        yield ForeignMessage(content=tuple(content), at_ms=at_ms)
     else:
         thought = "\n".join(thoughts)
-        yield Spoke(content=tuple(content), thought=thought, calls=tuple(calls), at_ms=at_ms)
+        yield ForeignAnswer(
+            content=tuple(content), thought=thought, calls=tuple(calls), at_ms=at_ms
+        )
 
 
-def _wanted(piece: _Piece, left_out: list[str]) -> Iterator[Wanted]:
+def _wanted(piece: _Piece, left_out: list[str]) -> Iterator[ForeignCall]:
     request = piece.tool_call.value if piece.tool_call else None
     if request is None:
         left_out.append("a tool call that was none")
     else:
         arguments = bytes(request.arguments).decode(errors="replace")
-        yield Wanted(id=piece.id, name=request.name, arguments=arguments)
+        yield ForeignCall(id=piece.id, name=request.name, arguments=arguments)
 
 
-def _came(piece: _Piece, at_ms: int) -> Came:
+def _came(piece: _Piece, at_ms: int) -> ForeignResult:
     result = piece.tool_result or _Came()
     if result.value is None:
-        return Came(call=piece.id, content=plain_text(result.error), failed=True, at_ms=at_ms)
+        return ForeignResult(
+            call=piece.id, content=plain_text(result.error), failed=True, at_ms=at_ms
+        )
     output = result.value if isinstance(result.value, _Output) else _Output(content=result.value)
     content = tuple(Text(text=each.text) for each in output.content if each.text)
-    return Came(call=piece.id, content=content, failed=bool(output.is_error), at_ms=at_ms)
+    return ForeignResult(call=piece.id, content=content, failed=bool(output.is_error), at_ms=at_ms)
 
 
 def _words(pieces: Iterable[_Piece]) -> str:

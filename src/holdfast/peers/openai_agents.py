@@ -13,13 +13,13 @@ import msgspec
 
 from holdfast.core.items import Part, Refusal, Text, plain_text
 from holdfast.peers.foreign_conversation import (
-    Asked,
-    Came,
     Entry,
-    Foreign,
-    Spoke,
-    Told,
-    Wanted,
+    ForeignAnswer,
+    ForeignCall,
+    ForeignConversation,
+    ForeignInstruction,
+    ForeignMessage,
+    ForeignResult,
     image_from,
 )
 from holdfast.peers.foreign_tables import Tables, tables_of, text, when_ms
@@ -47,7 +47,7 @@ class _Item(msgspec.Struct):
     summary: list[_Piece] = []
 
 
-def read(path: Path) -> Iterator[Foreign]:
+def read(path: Path) -> Iterator[ForeignConversation]:
     """The sessions of a file, one after the other."""
     with tables_of(path, PEER) as tables:
         tables.demand("agent_sessions", "agent_messages")
@@ -56,12 +56,12 @@ def read(path: Path) -> Iterator[Foreign]:
             yield _session(tables, text(session_id), when_ms(created))
 
 
-def _session(tables: Tables, session_id: str, created_ms: int) -> Foreign:
+def _session(tables: Tables, session_id: str, created_ms: int) -> ForeignConversation:
     query = "select cast(message_data as blob), created_at from agent_messages where session_id = ? order by id"
     reader = _Reader()
     for data, at in tables.rows(query, session_id):
         reader.take(text(data), when_ms(at))
-    return Foreign(
+    return ForeignConversation(
         id=session_id,
         entries=tuple(reader.entries()),
         created_ms=created_ms,
@@ -74,7 +74,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
-        self._step: Spoke | None = None
+        self._step: ForeignAnswer | None = None
         self.left_out: list[str] = []
 
     def entries(self) -> list[Entry]:
@@ -89,19 +89,19 @@ class _Reader:
             return
         match item.type, item.role:
             case "message", "user":
-                self._add(Asked(content=_parts(item.content), at_ms=at_ms))
+                self._add(ForeignMessage(content=_parts(item.content), at_ms=at_ms))
             case "message", "system" | "developer":
-                self._add(Told(content=_parts(item.content)))
+                self._add(ForeignInstruction(content=_parts(item.content)))
             case "message", "assistant":
-                self._say(Spoke(content=_parts(item.content), at_ms=at_ms))
+                self._say(ForeignAnswer(content=_parts(item.content), at_ms=at_ms))
             case "reasoning", _:
                 thought = "\n".join(each.text for each in item.summary)
-                self._say(Spoke(thought=thought, at_ms=at_ms))
+                self._say(ForeignAnswer(thought=thought, at_ms=at_ms))
             case "function_call", _:
-                call = Wanted(id=item.call_id, name=item.name, arguments=item.arguments)
-                self._say(Spoke(calls=(call,), at_ms=at_ms))
+                call = ForeignCall(id=item.call_id, name=item.name, arguments=item.arguments)
+                self._say(ForeignAnswer(calls=(call,), at_ms=at_ms))
             case "function_call_output", _:
-                self._add(Came(call=item.call_id, content=_output(item), at_ms=at_ms))
+                self._add(ForeignResult(call=item.call_id, content=_output(item), at_ms=at_ms))
             case kind, _:
                 self.left_out.append(f"an item of type {kind!r}")
 
@@ -109,9 +109,9 @@ class _Reader:
         self._close()
         self._entries.append(entry)
 
-    def _say(self, more: Spoke) -> None:
-        step = self._step or Spoke()
-        self._step = Spoke(
+    def _say(self, more: ForeignAnswer) -> None:
+        step = self._step or ForeignAnswer()
+        self._step = ForeignAnswer(
             content=(*step.content, *more.content),
             thought="\n".join(filter(None, (step.thought, more.thought))),
             calls=(*step.calls, *more.calls),

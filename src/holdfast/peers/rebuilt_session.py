@@ -42,8 +42,16 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
-from holdfast.peers.foreign_conversation import Asked, Came, Entry, Foreign, Spoke, Summed, Told
-from holdfast.peers.session_rows import Played, dump_of
+from holdfast.peers.foreign_conversation import (
+    Entry,
+    ForeignAnswer,
+    ForeignConversation,
+    ForeignInstruction,
+    ForeignMessage,
+    ForeignResult,
+    ForeignSummary,
+)
+from holdfast.peers.session_rows import PlayedTurn, dump_of
 from holdfast.store.outcomes import SessionDump
 from holdfast.store.transfer.import_checks import digest_of
 
@@ -60,7 +68,7 @@ class Rebuilt(Value):
     repairs: tuple[str, ...]
 
 
-def rebuild(foreign: Foreign, *, peer: str, tenant: Tenant) -> Rebuilt | None:
+def rebuild(foreign: ForeignConversation, *, peer: str, tenant: Tenant) -> Rebuilt | None:
     """The session that a foreign conversation becomes; None if nothing was said in it."""
     work = _Work(foreign, peer)
     for entry in foreign.entries:
@@ -75,12 +83,12 @@ def rebuild(foreign: Foreign, *, peer: str, tenant: Tenant) -> Rebuilt | None:
 class _Work:
     """The conversation as far as it has been played. One turn is open at a time."""
 
-    def __init__(self, foreign: Foreign, peer: str) -> None:
+    def __init__(self, foreign: ForeignConversation, peer: str) -> None:
         self._peer = peer
         self._now_ms = foreign.created_ms
         self.mint = Minter(now_ms=lambda: self._now_ms, random_bits=_drawn(peer, foreign.id))
         self.session_id = self.mint(SessionId)
-        self.turns: list[Played] = []
+        self.turns: list[PlayedTurn] = []
         self.blobs: dict[str, bytes] = {}
         self.repairs: list[str] = []
         self._turn: Turn | None = None
@@ -92,17 +100,17 @@ class _Work:
     def take(self, entry: Entry) -> None:
         self._now_ms = max(self._now_ms, getattr(entry, "at_ms", 0))
         match entry:
-            case Asked():
+            case ForeignMessage():
                 if is_substantial(entry.content):
                     self._end()
                     self._begin(UserMessage(id=self.mint(MessageId), content=entry.content))
-            case Told():
+            case ForeignInstruction():
                 self._told.append(SystemMessage(id=self.mint(MessageId), content=entry.content))
-            case Summed():
+            case ForeignSummary():
                 self._summary = entry.text
-            case Spoke():
+            case ForeignAnswer():
                 self._speak(entry)
-            case Came():
+            case ForeignResult():
                 self._come(entry)
             case _:
                 assert_never(entry)
@@ -139,7 +147,7 @@ class _Work:
             turn = advance(turn, ev.Ended(by="completed", kept=True))
         else:
             turn = self._closed(turn)
-        self.turns.append(Played(turn=turn, began_ms=self._began_ms, ended_ms=self._now_ms))
+        self.turns.append(PlayedTurn(turn=turn, began_ms=self._began_ms, ended_ms=self._now_ms))
         self._length += len(turn.items)
 
     def _closed(self, turn: Turn) -> Turn:
@@ -155,7 +163,7 @@ class _Work:
 
     # ── what happens in one ──
 
-    def _speak(self, entry: Spoke) -> None:
+    def _speak(self, entry: ForeignAnswer) -> None:
         items = self._answer(entry)
         if not items:
             return
@@ -176,7 +184,7 @@ class _Work:
         finish: ev.Finish = "tool_calls" if entry.calls else "stop"
         self._turn = advance(turn, ev.Answered(items=items, finish=finish))
 
-    def _answer(self, entry: Spoke) -> tuple[ev.Answer, ...]:
+    def _answer(self, entry: ForeignAnswer) -> tuple[ev.Answer, ...]:
         items: list[ev.Answer] = []
         if entry.thought:
             items.append(Reasoning(id=self.mint(ReasoningId), text=entry.thought))
@@ -196,7 +204,7 @@ class _Work:
         )
         return tuple(items)
 
-    def _come(self, entry: Came) -> None:
+    def _come(self, entry: ForeignResult) -> None:
         pending = self._turn.root.pending if self._turn is not None else ()
         call = next((each.call for each in pending if each.call.call_id == entry.call), None)
         if self._turn is None or call is None:

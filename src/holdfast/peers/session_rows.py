@@ -11,14 +11,14 @@ from holdfast.core.history.conversation import Titled
 from holdfast.core.turns.turn import Turn, committed_items
 from holdfast.errors import InvalidId
 from holdfast.ids import SessionId, SessionKey, Tenant, Version
-from holdfast.peers.foreign_conversation import Foreign
+from holdfast.peers.foreign_conversation import ForeignConversation
 from holdfast.store.first_words import opening_of
 from holdfast.store.outcomes import SessionDump
 from holdfast.store.rows import AnnotationRow, ItemRow, KeyRow, SessionRow, TurnRow
 from holdfast.store.transfer.import_checks import path_of
 
 
-class Played(Value):
+class PlayedTurn(Value):
     """A turn that has ended, and when."""
 
     turn: Turn
@@ -27,8 +27,8 @@ class Played(Value):
 
 
 def dump_of(
-    foreign: Foreign,
-    played: Sequence[Played],
+    foreign: ForeignConversation,
+    played: Sequence[PlayedTurn],
     *,
     tenant: Tenant,
     session_id: SessionId,
@@ -79,7 +79,7 @@ def dump_of(
 
 
 def _row(
-    played: Played,
+    played: PlayedTurn,
     bodies: Sequence[bytes],
     previous: bytes,
     *,
@@ -110,7 +110,7 @@ def _row(
     )
 
 
-def _keys(foreign: Foreign, session: SessionRow) -> tuple[KeyRow, ...]:
+def _keys(foreign: ForeignConversation, session: SessionRow) -> tuple[KeyRow, ...]:
     """The name that it had, if it can be one here: so a client goes on where it was."""
     try:
         key = SessionKey(foreign.id)
