@@ -21,7 +21,7 @@ from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 
 
-class Conversation:
+class FrameworkConversation:
     """The session that a key means, as a framework's loop needs it: read, then one turn added."""
 
     def __init__(self, sessions: Sessions, key: str, *, tenant: Tenant) -> None:

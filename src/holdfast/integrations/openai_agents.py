@@ -20,7 +20,7 @@ import msgspec
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.errors import SessionMissing
 from holdfast.ids import Tenant, Version
-from holdfast.integrations.framework_turns import Conversation
+from holdfast.integrations.framework_turns import FrameworkConversation
 from holdfast.sessions.manual_turns import LOCAL
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.openai.responses.dialect import input_of
@@ -40,7 +40,7 @@ class HoldfastSession:
 
     def __init__(self, sessions: Sessions, key: str, *, tenant: Tenant = LOCAL) -> None:
         self.session_id = key
-        self._conversation = Conversation(sessions, key, tenant=tenant)
+        self._conversation = FrameworkConversation(sessions, key, tenant=tenant)
         self._base = Version(0)
         self._staged: list[ItemObject] = []
 

@@ -36,7 +36,7 @@ from holdfast.core.items import (
     text_of,
 )
 from holdfast.ids import Tenant
-from holdfast.integrations.framework_turns import Conversation
+from holdfast.integrations.framework_turns import FrameworkConversation
 from holdfast.sessions.manual_turns import LOCAL
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.history_order import Said, Step, in_order, result_text, words_of
@@ -70,7 +70,7 @@ class MessageHistory(Generic[Message]):
         return self._messages(items)
 
     @asynccontextmanager
-    async def turn(self, key: str) -> AsyncIterator[Turn[Message]]:
+    async def turn(self, key: str) -> AsyncIterator[FrameworkTurn[Message]]:
         """A turn: what the block keeps is added when it ends, and nothing if it raises.
 
         Raises SessionConflict, and adds nothing, if another turn came first: then the answer was to a conversation
@@ -78,21 +78,21 @@ class MessageHistory(Generic[Message]):
         """
         conversation = self._conversation(key)
         base, items = await conversation.read()
-        turn = Turn(self._messages(items))
+        turn = FrameworkTurn(self._messages(items))
         yield turn
         if turn.kept:
             said = msgspec.json.decode(self._adapter.dump_json(turn.kept), type=list[_Message])
             messages = tuple(each for message in said for each in incoming(message))
             await conversation.add(messages, base=base)
 
-    def _conversation(self, key: str) -> Conversation:
-        return Conversation(self._sessions, key, tenant=self._tenant)
+    def _conversation(self, key: str) -> FrameworkConversation:
+        return FrameworkConversation(self._sessions, key, tenant=self._tenant)
 
     def _messages(self, items: Sequence[Item]) -> list[Message]:
         return self._adapter.validate_json(msgspec.json.encode(list(_plain(items))))
 
 
-class Turn(Generic[Message]):
+class FrameworkTurn(Generic[Message]):
     """A turn while it is played."""
 
     def __init__(self, messages: list[Message]) -> None:
