@@ -23,7 +23,7 @@ from aiohttp import web
 from systems.base import Answer, Asked, Place, Running, Said, System, free_port, said_of
 
 from holdfast.testing import FakeUpstream, Gate, Reply, refuses, says
-from holdfast.testing.upstream.replies import Request
+from holdfast.testing.upstream.replies import UpstreamRequest
 
 PIECES = 4
 """Of an answer, when it is streamed."""
@@ -228,7 +228,7 @@ class Stage:
     def plan(self, text: str, *replies: Reply) -> None:
         self.plans[text] = list(replies)
 
-    def respond(self, request: Request) -> Reply:
+    def respond(self, request: UpstreamRequest) -> Reply:
         prompt = Prompt(said_of(request.json["messages"]))
         self.prompts.append(prompt)
         self.note(f"model ← {len(prompt.said)} messages:")

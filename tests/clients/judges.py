@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from holdfast.core.turns.events import Usage
 from holdfast.models.model import ModelFailed
 from holdfast.testing import Script, says
-from holdfast.testing.upstream import Request
+from holdfast.testing.upstream import UpstreamRequest
 from tests.e2e.world import World
 
 Saw: TypeAlias = dict[str, Any]
@@ -247,7 +247,7 @@ def _spoken(world: World) -> list[Said]:
     return [_said(each) for each in world.upstream.requests]
 
 
-def _said(request: Request) -> Said:
+def _said(request: UpstreamRequest) -> Said:
     said: Said = []
     for message in request.json["messages"]:
         if message["role"] == "system":
@@ -260,7 +260,7 @@ def _said(request: Request) -> Said:
     return said
 
 
-def _instructions(request: Request) -> list[str]:
+def _instructions(request: UpstreamRequest) -> list[str]:
     return [_text(each["content"]) for each in request.json["messages"] if each["role"] == "system"]
 
 

@@ -15,7 +15,7 @@ import yaml
 
 from holdfast.core.turns.events import Usage
 from holdfast.testing import Script, says
-from holdfast.testing.upstream import Request
+from holdfast.testing.upstream import UpstreamRequest
 from tests.e2e.world import AGENT
 
 Asked = dict[str, Any]
@@ -44,7 +44,7 @@ class ObligingModel:
     def __init__(self) -> None:
         self._heard: list[list[str]] = []
 
-    def __call__(self, request: Request) -> Script:
+    def __call__(self, request: UpstreamRequest) -> Script:
         asked: Asked = request.json
         calls = _calls(asked)
         thoughts, words = ([], []) if calls else (_thoughts(asked), _words(_answer(asked)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing import Script, says
-from holdfast.testing.upstream import Request
+from holdfast.testing.upstream import UpstreamRequest
 from tests.clients.catalogue import CODEX
 from tests.clients.programs import installed, run
 from tests.e2e.world import World
@@ -36,7 +36,7 @@ supports_websockets = {socket}
 TASK = "Make a file made.txt that says hello."
 
 
-def respond(request: Request) -> Script | str:
+def respond(request: UpstreamRequest) -> Script | str:
     """Ask for a command, then say that it was done."""
     if request.json["messages"][-1]["role"] == "tool":
         return "All done."

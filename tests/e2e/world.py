@@ -34,7 +34,7 @@ from holdfast.models.model import ModelFailed
 from holdfast.server.access.authentication import LOCAL
 from holdfast.store.store_url import open_existing
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, refuses, says
-from holdfast.testing.upstream import Request
+from holdfast.testing.upstream import UpstreamRequest
 from tests.e2e.balancer import Balancer
 from tests.e2e.launcher import Launched, launched
 from tests.server.stubs import Answer, chat_body
@@ -79,7 +79,7 @@ agents:
               RAN: {here}/tools/ran
 """
 
-Respond: TypeAlias = Callable[[Request], Reply | Script | str]
+Respond: TypeAlias = Callable[[UpstreamRequest], Reply | Script | str]
 
 REFUSALS = {
     "too often": refuses(429, code="rate_limit_exceeded", headers={"retry-after": "45"}),
@@ -133,7 +133,7 @@ class World:
 
     # ── the upstream ──
 
-    def _respond(self, request: Request) -> Reply | Script | str:
+    def _respond(self, request: UpstreamRequest) -> Reply | Script | str:
         last = request.json["messages"][-1]
         said = str(last["content"])
         if last["role"] == "tool":

@@ -17,7 +17,7 @@ from holdfast.models.providers.anthropic import AnthropicModel
 from holdfast.models.providers.google import GoogleModel
 from holdfast.models.providers.openai_responses import ResponsesModel
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, says
-from holdfast.testing.upstream.replies import Request
+from holdfast.testing.upstream.replies import UpstreamRequest
 from holdfast.testing.upstream.wires import wire_of
 from holdfast.wire.anthropic.dialect import kept_thought
 from holdfast.wire.anthropic.stream_parser import AnthropicStreamParser
@@ -59,7 +59,7 @@ class Tongue(Value):
     def body_of(self, script: Script) -> bytes:
         wire = wire_of(self.route)
         assert wire is not None
-        request = Request("POST", self.route, {}, self.asked)
+        request = UpstreamRequest("POST", self.route, {}, self.asked)
         frames = wire.streamed(Reply(script=script), request, 1)
         return b"".join(each for each in frames if isinstance(each, bytes))
 

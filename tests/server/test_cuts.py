@@ -7,14 +7,14 @@ import pytest
 
 from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.testing import FakeUpstream, Reply, says
-from holdfast.testing.upstream.replies import Request, streamed
+from holdfast.testing.upstream.replies import UpstreamRequest, streamed
 from tests.server.stubs import agent, serving
 
 WORDS = [f"wörd{n}\u2028 " for n in range(300)]
 
 
 def body() -> bytes:
-    request = Request("POST", "/v1/chat/completions", {}, b'{"model":"m","stream":true}')
+    request = UpstreamRequest("POST", "/v1/chat/completions", {}, b'{"model":"m","stream":true}')
     frames = streamed(Reply(script=says(*WORDS)), request, number=1)
     return b"".join(each for each in frames if isinstance(each, bytes))
 

@@ -11,7 +11,7 @@ from holdfast.errors import InvalidValue
 from holdfast.models.model import ModelFailed
 from holdfast.models.providers.google import GoogleModel
 from holdfast.testing import Cassette, CassetteMissed, FakeUpstream, Reply, refuses
-from holdfast.testing.cassette import Body, asked, difference
+from holdfast.testing.cassette import RecordedBody, asked, difference
 from tests.models.conversations import answered, heard, model_at, prompt
 from tests.models.wires import TONGUES, Tongue
 
@@ -136,8 +136,8 @@ def test_requests_are_known_by_what_they_say() -> None:
 
 @pytest.mark.parametrize("data", [b"", "Ås 😀".encode(), b"\xff\x00"])
 def test_bytes_come_back_as_they_were(data: bytes) -> None:
-    written = msgspec.json.encode(Body.of(data))
-    assert msgspec.json.decode(written, type=Body).data == data
+    written = msgspec.json.encode(RecordedBody.of(data))
+    assert msgspec.json.decode(written, type=RecordedBody).data == data
 
 
 async def test_what_cannot_work_is_said_at_once(tmp_path: Path) -> None:

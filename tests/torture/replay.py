@@ -28,7 +28,7 @@ import msgspec
 
 from holdfast.models.model import ModelFailed
 from holdfast.testing import Reply, Script, refuses, says
-from holdfast.testing.upstream import Request
+from holdfast.testing.upstream import UpstreamRequest
 from holdfast.wire.sse import SseParser
 from tests.e2e.world import World
 from tests.e2e.world import world as new_world
@@ -42,7 +42,7 @@ FUNCTION = {"type": "function", "name": "ask_user", "parameters": {"type": "obje
 # ── the upstream ─────────────────────────────────────────────────────────────────────────────
 
 
-def respond(request: Request) -> Reply | Script:
+def respond(request: UpstreamRequest) -> Reply | Script:
     """What a model says to this: anything, and the same each time."""
     messages = request.json["messages"]
     prompt = next(str(m["content"]) for m in reversed(messages) if m["role"] == "user")

@@ -33,8 +33,8 @@ import msgspec
 from holdfast.core.codec import Value
 from holdfast.errors import InvalidValue
 from holdfast.models.failures import without_secrets
-from holdfast.testing.upstream.replies import Reply, Request, refuses
-from holdfast.testing.upstream.server import FakeUpstream, Line
+from holdfast.testing.upstream.replies import Reply, UpstreamRequest, refuses
+from holdfast.testing.upstream.server import FakeUpstream, UpstreamConnection
 from holdfast.wire.headers import RETRY_AFTER, RETRY_AFTER_MS, SHOULD_RETRY
 
 KEPT = frozenset(
@@ -51,14 +51,14 @@ _SECRET = re.compile(r"auth|key|secret|sig|token", re.IGNORECASE)
 _DIFFERENCE_LINES = 60
 
 
-class Body(Value):
+class RecordedBody(Value):
     """Bytes, as text where they are text."""
 
     text: str | None = None
     base64: str | None = None
 
     @classmethod
-    def of(cls, data: bytes) -> Body:
+    def of(cls, data: bytes) -> RecordedBody:
         try:
             return cls(text=data.decode())
         except UnicodeDecodeError:
@@ -69,7 +69,7 @@ class Body(Value):
         return b64decode(self.base64) if self.base64 is not None else (self.text or "").encode()
 
 
-class Asked(Value):
+class RecordedRequest(Value):
     """A request, as it is known by."""
 
     method: str
@@ -78,31 +78,31 @@ class Asked(Value):
     """Canonical, if it is JSON."""
 
 
-class Answered(Value):
+class RecordedAnswer(Value):
     status: int
     headers: tuple[tuple[str, str], ...]
-    body: Body
+    body: RecordedBody
 
 
-class Record(Value):
+class RecordedExchange(Value):
     """One line of a cassette."""
 
-    request: Asked
-    response: Answered
+    request: RecordedRequest
+    response: RecordedAnswer
 
 
 class CassetteMissed(AssertionError):
     """A request that nobody recorded."""
 
 
-def asked(method: str, path: str, body: bytes, *, secrets: Iterable[str] = ()) -> Asked:
+def asked(method: str, path: str, body: bytes, *, secrets: Iterable[str] = ()) -> RecordedRequest:
     """What a request is known by, without anything secret."""
     route, mark, query = path.partition("?")
     if mark:
         pairs = parse_qsl(query, keep_blank_values=True)
         query = urlencode([(n, SCRUBBED if _SECRET.search(n) else v) for n, v in sorted(pairs)])
     text = without_secrets(_canonical(body), secrets)
-    return Asked(method=method, path=f"{route}{mark}{query}", body=text)
+    return RecordedRequest(method=method, path=f"{route}{mark}{query}", body=text)
 
 
 def _canonical(body: bytes) -> str:
@@ -112,7 +112,7 @@ def _canonical(body: bytes) -> str:
         return body.decode(errors="replace")
 
 
-def secrets_of(request: Request) -> list[str]:
+def secrets_of(request: UpstreamRequest) -> list[str]:
     """The values of a request that must not be written anywhere."""
     values = [value for name, value in request.headers.items() if _SECRET.search(name)]
     values += (value.partition(" ")[2] for value in tuple(values))
@@ -121,11 +121,11 @@ def secrets_of(request: Request) -> list[str]:
     return sorted({each for each in values if len(each) >= 6}, key=len, reverse=True)
 
 
-def difference(request: Asked, records: Iterable[Record]) -> str:
+def difference(request: RecordedRequest, records: Iterable[RecordedExchange]) -> str:
     """How a request differs from the recorded one that comes nearest to it."""
     wanted = _lines(request)
 
-    def likeness(record: Record) -> float:
+    def likeness(record: RecordedExchange) -> float:
         return difflib.SequenceMatcher(None, _lines(record.request), wanted).ratio()
 
     nearest = max(records, key=likeness, default=None)
@@ -139,7 +139,7 @@ def difference(request: Asked, records: Iterable[Record]) -> str:
     )
 
 
-def _lines(request: Asked) -> list[str]:
+def _lines(request: RecordedRequest) -> list[str]:
     body = request.body
     try:
         body = msgspec.json.format(body, indent=1)
@@ -172,7 +172,7 @@ class Cassette(FakeUpstream):
         if self.recording and not upstream:
             raise InvalidValue(f"there is no {self.path}: name the upstream to record it from")
         self._upstream = upstream.rstrip("/")
-        self._records: list[Record] = [] if self.recording else _read(self.path)
+        self._records: list[RecordedExchange] = [] if self.recording else _read(self.path)
         self._left = list(self._records)
         self._session: aiohttp.ClientSession | None = None
 
@@ -203,7 +203,7 @@ class Cassette(FakeUpstream):
         doing = "recording" if self.recording else f"{len(self._left)} left"
         return f"<Cassette {self.path} {doing}>"
 
-    async def _answer(self, request: Request, line: Line) -> None:
+    async def _answer(self, request: UpstreamRequest, line: UpstreamConnection) -> None:
         self.requests.append(request)
         secrets = secrets_of(request)
         known_by = asked(request.method, request.path, request.body, secrets=secrets)
@@ -213,7 +213,7 @@ class Cassette(FakeUpstream):
             reply = self._play(known_by)
         await line.send_whole(reply)
 
-    def _play(self, request: Asked) -> Reply:
+    def _play(self, request: RecordedRequest) -> Reply:
         for record in self._left:
             if record.request == request:
                 self._left.remove(record)
@@ -224,7 +224,9 @@ class Cassette(FakeUpstream):
         body = msgspec.json.encode({"error": missing.error})
         return msgspec.structs.replace(missing, body=body, content_type="application/json")
 
-    async def _record(self, request: Request, known_by: Asked, secrets: list[str]) -> Reply:
+    async def _record(
+        self, request: UpstreamRequest, known_by: RecordedRequest, secrets: list[str]
+    ) -> Reply:
         assert self._session is not None, "it was started"
         headers = {n: v for n, v in request.headers.items() if n not in PASSED_ON_NOT}
         async with self._session.request(
@@ -236,22 +238,22 @@ class Cassette(FakeUpstream):
         ) as response:
             body = await response.read()
         kept = ((name.lower(), value) for name, value in response.headers.items())
-        answered = Answered(
+        answered = RecordedAnswer(
             status=response.status,
             headers=tuple((name, value) for name, value in kept if name in KEPT),
-            body=_without(Body.of(body), secrets),
+            body=_without(RecordedBody.of(body), secrets),
         )
-        self._records.append(Record(request=known_by, response=answered))
+        self._records.append(RecordedExchange(request=known_by, response=answered))
         return _reply(answered)
 
 
-def _without(body: Body, secrets: list[str]) -> Body:
+def _without(body: RecordedBody, secrets: list[str]) -> RecordedBody:
     if body.text is None:
         return body
-    return Body(text=without_secrets(body.text, secrets))
+    return RecordedBody(text=without_secrets(body.text, secrets))
 
 
-def _reply(answered: Answered) -> Reply:
+def _reply(answered: RecordedAnswer) -> Reply:
     headers = dict(answered.headers)
     return Reply(
         status=answered.status,
@@ -261,15 +263,15 @@ def _reply(answered: Answered) -> Reply:
     )
 
 
-def _read(path: Path) -> list[Record]:
-    decoder = msgspec.json.Decoder(Record)
+def _read(path: Path) -> list[RecordedExchange]:
+    decoder = msgspec.json.Decoder(RecordedExchange)
     try:
         return decoder.decode_lines(path.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
         raise InvalidValue(f"{path} is no cassette: {error}") from error
 
 
-def _write(path: Path, records: list[Record]) -> None:
+def _write(path: Path, records: list[RecordedExchange]) -> None:
     """All or nothing: a recording that is stopped half-way leaves the file as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.unfinished")

@@ -132,9 +132,9 @@ async def test_a_whole_answer_survives_whatever_comes_after_its_finish() -> None
 
 
 def _frames(script: Script) -> list[bytes]:
-    from holdfast.testing.upstream.replies import Request, streamed
+    from holdfast.testing.upstream.replies import UpstreamRequest, streamed
 
-    request = Request(
+    request = UpstreamRequest(
         "POST",
         "/",
         {},

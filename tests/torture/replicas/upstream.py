@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.core.codec import Value
 from holdfast.testing import FakeUpstream, Reply, refuses, says
-from holdfast.testing.upstream import Request
+from holdfast.testing.upstream import UpstreamRequest
 
 TOOLS = ("act", "again", "look")
 STUMBLES = 2
@@ -40,7 +40,7 @@ class Oracle:
         self._stumbled: Counter[str] = Counter()
         self.upstream = FakeUpstream(otherwise=self._answer)
 
-    def _answer(self, request: Request) -> Reply:
+    def _answer(self, request: UpstreamRequest) -> Reply:
         self.upstream.requests.clear()
         messages: Sequence[dict[str, Any]] = request.json["messages"]
         said = [(n, text) for n, each in enumerate(messages) if (text := _words(each))]

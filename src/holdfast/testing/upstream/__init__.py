@@ -16,6 +16,6 @@ it. `python -m holdfast.testing.upstream` runs one for demos and measurements.
 from __future__ import annotations
 
 from holdfast.testing.upstream.replies import Reply as Reply
-from holdfast.testing.upstream.replies import Request as Request
+from holdfast.testing.upstream.replies import UpstreamRequest as UpstreamRequest
 from holdfast.testing.upstream.replies import refuses as refuses
 from holdfast.testing.upstream.server import FakeUpstream as FakeUpstream

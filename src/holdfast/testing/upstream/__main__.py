@@ -8,7 +8,7 @@ import sys
 
 from holdfast.core.turns.events import Usage
 from holdfast.testing.scripted_model import says
-from holdfast.testing.upstream.replies import Reply, Request
+from holdfast.testing.upstream.replies import Reply, UpstreamRequest
 from holdfast.testing.upstream.server import FakeUpstream
 
 
@@ -33,7 +33,7 @@ async def _serve(asked: argparse.Namespace) -> None:
     usage = Usage(input_tokens=10, output_tokens=len(words))
     reply = Reply(script=says(*words, usage=usage), pace_s=asked.pace_s)
 
-    def respond(request: Request) -> Reply:
+    def respond(request: UpstreamRequest) -> Reply:
         upstream.requests.clear()  # it runs for long; nobody asks what it was asked
         return reply
 

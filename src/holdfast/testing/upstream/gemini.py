@@ -26,7 +26,7 @@ from holdfast.models.model import ModelFailed
 from holdfast.testing.scripted_model import Gate, Script, Step
 from holdfast.testing.upstream.replies import (
     Reply,
-    Request,
+    UpstreamRequest,
     WholeCall,
     usage_in,
     with_whole_calls,
@@ -54,7 +54,7 @@ STATUSES = {
 }
 
 
-def streamed(reply: Reply, request: Request, number: int) -> Iterator[bytes | Gate]:
+def streamed(reply: Reply, request: UpstreamRequest, number: int) -> Iterator[bytes | Gate]:
     """The body of a streamed answer, event by event, with the gates that are in its script."""
     used = usage_in(reply.script) if reply.usage else None
     about = _about(request, number, used)
@@ -75,7 +75,7 @@ def streamed(reply: Reply, request: Request, number: int) -> Iterator[bytes | Ga
             yield data_frame(encode_json({"candidates": [candidate], **about}))
 
 
-def whole(script: Script, request: Request, number: int) -> bytes:
+def whole(script: Script, request: UpstreamRequest, number: int) -> bytes:
     """The same answer as one object. Raises ModelFailed if the script does."""
     parts: list[dict[str, Any]] = []
     reason = "STOP"
@@ -125,7 +125,7 @@ def _part(step: Step | WholeCall) -> dict[str, Any]:
             raise AssertionError(f"{step} has no place on this wire")
 
 
-def _about(request: Request, number: int, used: Usage | None) -> dict[str, object]:
+def _about(request: UpstreamRequest, number: int, used: Usage | None) -> dict[str, object]:
     model = request.route.rpartition("/models/")[2].partition(":")[0]
     about: dict[str, object] = {"modelVersion": model, "responseId": f"resp-{number}"}
     if used is not None:

@@ -27,7 +27,7 @@ from holdfast.core.turns.deltas import (
 from holdfast.core.turns.events import Finish, Usage
 from holdfast.models.model import ModelFailed
 from holdfast.testing.scripted_model import Gate, Script, Step
-from holdfast.testing.upstream.replies import Reply, Request, usage_in
+from holdfast.testing.upstream.replies import Reply, UpstreamRequest, usage_in
 from holdfast.wire.anthropic.dialect import read_thought
 from holdfast.wire.openai.chat.chunks import ErrorObject, encode_json
 from holdfast.wire.sse import event_frame
@@ -42,7 +42,7 @@ STOP_REASONS: dict[Finish, str] = {
 PING = event_frame("ping", b'{"type":"ping"}')
 
 
-def streamed(reply: Reply, request: Request, number: int) -> Iterator[bytes | Gate]:
+def streamed(reply: Reply, request: UpstreamRequest, number: int) -> Iterator[bytes | Gate]:
     """The body of a streamed answer, event by event, with the gates that are in its script."""
     writer = _Writer()
     used = (usage_in(reply.script) if reply.usage else None) or Usage()
@@ -65,7 +65,7 @@ def streamed(reply: Reply, request: Request, number: int) -> Iterator[bytes | Ga
         yield _event("message_stop")
 
 
-def whole(script: Script, request: Request, number: int) -> bytes:
+def whole(script: Script, request: UpstreamRequest, number: int) -> bytes:
     """The same answer as one object. Raises ModelFailed if the script does."""
     blocks: list[dict[str, Any]] = []
     writer = _Writer()
@@ -163,7 +163,7 @@ def _event(kind: str, **members: object) -> bytes:
     return event_frame(kind, encode_json({"type": kind, **members}))
 
 
-def _message(request: Request, number: int, *, used: Usage) -> dict[str, object]:
+def _message(request: UpstreamRequest, number: int, *, used: Usage) -> dict[str, object]:
     return {
         "id": f"msg_{number}",
         "type": "message",

@@ -40,7 +40,7 @@ CutBy: TypeAlias = Literal["reset", "close", "end"]
 `end`: the response is ended as if it were whole."""
 
 
-class Request:
+class UpstreamRequest:
     """One request, as it came in."""
 
     def __init__(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
@@ -126,7 +126,7 @@ def refuses(
     )
 
 
-def streamed(reply: Reply, request: Request, number: int) -> Iterator[bytes | Gate]:
+def streamed(reply: Reply, request: UpstreamRequest, number: int) -> Iterator[bytes | Gate]:
     """The body of a streamed answer, event by event, with the gates that are in its script."""
     writer = ChunkWriter(
         completion_id=f"chatcmpl-{number}",
@@ -168,7 +168,7 @@ def _frame(writer: ChunkWriter, step: Step) -> bytes:
             raise AssertionError(f"{step} has no place on this wire")
 
 
-def whole(script: Script, request: Request, number: int) -> bytes:
+def whole(script: Script, request: UpstreamRequest, number: int) -> bytes:
     """The same answer as one object. Raises ModelFailed if the script does."""
     message: dict[str, object] = {"role": "assistant", "content": None, "refusal": None}
     calls: dict[int, dict[str, Any]] = {}

@@ -25,7 +25,13 @@ from holdfast.core.turns.deltas import (
 from holdfast.core.turns.events import Finish, Usage
 from holdfast.models.model import ModelFailed
 from holdfast.testing.scripted_model import Gate, Script, Step
-from holdfast.testing.upstream.replies import CREATED_S, Reply, Request, error_body, usage_in
+from holdfast.testing.upstream.replies import (
+    CREATED_S,
+    Reply,
+    UpstreamRequest,
+    error_body,
+    usage_in,
+)
 from holdfast.wire.openai.chat.chunks import encode_json
 from holdfast.wire.sse import event_frame
 
@@ -36,7 +42,7 @@ Json: TypeAlias = dict[str, Any]
 INCOMPLETE: dict[Finish, str] = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-def streamed(reply: Reply, request: Request, number: int) -> Iterator[bytes | Gate]:
+def streamed(reply: Reply, request: UpstreamRequest, number: int) -> Iterator[bytes | Gate]:
     """The body of a streamed answer, event by event, with the gates that are in its script."""
     writer = _Writer(number, reply.script)
     used = usage_in(reply.script) if reply.usage else None
@@ -60,7 +66,7 @@ def streamed(reply: Reply, request: Request, number: int) -> Iterator[bytes | Ga
             yield writer.frames(step)
 
 
-def whole(script: Script, request: Request, number: int) -> bytes:
+def whole(script: Script, request: UpstreamRequest, number: int) -> bytes:
     """The same answer as one object. Raises ModelFailed if the script does."""
     writer = _Writer(number, script)
     finish: Finish = "stop"
@@ -202,7 +208,7 @@ def _sealed_in(script: Script) -> dict[int, str]:
 
 
 def _finished(
-    request: Request, number: int, finish: Finish, items: list[Json], used: Usage | None
+    request: UpstreamRequest, number: int, finish: Finish, items: list[Json], used: Usage | None
 ) -> Json:
     why = INCOMPLETE.get(finish)
     return _response(
@@ -215,7 +221,7 @@ def _finished(
     )
 
 
-def _response(request: Request, number: int, **fields: object) -> Json:
+def _response(request: UpstreamRequest, number: int, **fields: object) -> Json:
     return {
         "id": f"resp_{number}",
         "object": "response",

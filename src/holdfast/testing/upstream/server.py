@@ -17,7 +17,7 @@ from holdfast.models.model import ModelFailed
 from holdfast.testing.scripted_model import Gate, Script, says
 from holdfast.testing.upstream.replies import (
     Reply,
-    Request,
+    UpstreamRequest,
     error_of,
     model_object,
     refuses,
@@ -26,7 +26,7 @@ from holdfast.testing.upstream.wires import CHAT, FakeWire, wire_of
 from holdfast.wire.openai.chat.chunks import ErrorObject, encode_json
 
 Answer: TypeAlias = Reply | Script | str
-Respond: TypeAlias = Callable[[Request], Answer]
+Respond: TypeAlias = Callable[[UpstreamRequest], Answer]
 
 COUNTS = ("/responses/input_tokens", "/messages/count_tokens", ":countTokens")
 """Where the APIs are asked how large a prompt is."""
@@ -50,9 +50,9 @@ class FakeUpstream:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[UpstreamRequest] = []
         """Every request for an answer, in order."""
-        self.others: list[Request] = []
+        self.others: list[UpstreamRequest] = []
         """Every other request."""
         self.connections = 0
         """How many connections were ever made."""
@@ -128,13 +128,13 @@ class FakeUpstream:
     async def _converse(self, protocol: _Protocol, writer: asyncio.StreamWriter) -> None:
         try:
             while (request := await _read_request(protocol.reader)) is not None:
-                await self._answer(request, Line(protocol, writer))
+                await self._answer(request, UpstreamConnection(protocol, writer))
         except (_Gone, ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
 
-    async def _answer(self, request: Request, line: Line) -> None:
+    async def _answer(self, request: UpstreamRequest, line: UpstreamConnection) -> None:
         wire = wire_of(request.route)
         if wire is not None:
             self.requests.append(request)
@@ -150,7 +150,9 @@ class FakeUpstream:
                 reply = _refusal(reply, reply.error, CHAT)
             await line.send_whole(reply)
 
-    async def _complete(self, request: Request, line: Line, wire: FakeWire) -> None:
+    async def _complete(
+        self, request: UpstreamRequest, line: UpstreamConnection, wire: FakeWire
+    ) -> None:
         reply = self._next(request)
         if reply.stall_before_head:
             await line.wait_at(reply.gate or Gate())
@@ -174,7 +176,7 @@ class FakeUpstream:
                 whole_reply = msgspec.structs.replace(reply, content_type="application/json")
                 await line.send(whole_reply, [body])
 
-    def _next(self, request: Request) -> Reply:
+    def _next(self, request: UpstreamRequest) -> Reply:
         if self._answers:
             answer = self._answers.pop(0)
         elif self._otherwise is not None:
@@ -187,7 +189,7 @@ class FakeUpstream:
             answer = says(answer)
         return Reply(script=answer) if isinstance(answer, Script) else answer
 
-    def _about_models(self, request: Request) -> Reply:
+    def _about_models(self, request: UpstreamRequest) -> Reply:
         path = request.route
         if path.endswith(COUNTS) and self.counts is not None:
             name = "totalTokens" if path.endswith(":countTokens") else "input_tokens"
@@ -227,7 +229,7 @@ class _Protocol(asyncio.StreamReaderProtocol):
         super().connection_lost(error)
 
 
-async def _read_request(reader: asyncio.StreamReader) -> Request | None:
+async def _read_request(reader: asyncio.StreamReader) -> UpstreamRequest | None:
     """The next request of a connection, or None at its end."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -238,8 +240,8 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
     pairs = (line.split(":", 1) for line in lines if line)
     headers = {name.strip().lower(): value.strip() for name, value in pairs}
     if headers.get("transfer-encoding", "").lower() == "chunked":
-        return Request(method, path, headers, await _read_chunks(reader))
-    return Request(
+        return UpstreamRequest(method, path, headers, await _read_chunks(reader))
+    return UpstreamRequest(
         method, path, headers, await reader.readexactly(int(headers.get("content-length", "0")))
     )
 
@@ -252,7 +254,7 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
-class Line:
+class UpstreamConnection:
     """One connection, for the time of one answer."""
 
     def __init__(self, protocol: _Protocol, writer: asyncio.StreamWriter) -> None:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from holdfast.core.codec import Value
 from holdfast.testing.scripted_model import Gate, Script
 from holdfast.testing.upstream import gemini, messages, replies, responses
-from holdfast.testing.upstream.replies import Reply, Request
+from holdfast.testing.upstream.replies import Reply, UpstreamRequest
 from holdfast.wire.openai.chat.chunks import ErrorObject
 
 
 class FakeWire(Value):
     """How answers look on one API. Each of these gets the number of the answer, for its id."""
 
-    streamed: Callable[[Reply, Request, int], Iterator[bytes | Gate]]
-    whole: Callable[[Script, Request, int], bytes]
+    streamed: Callable[[Reply, UpstreamRequest, int], Iterator[bytes | Gate]]
+    whole: Callable[[Script, UpstreamRequest, int], bytes]
     """Raises ModelFailed if the script does."""
     error: Callable[[int, ErrorObject], bytes]
 
