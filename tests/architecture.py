@@ -108,7 +108,7 @@ BRIEF: Mapping[str, str] = {
     "holdfast.server.http.exchange.Exchange.unless_gone": "ends with its request",
     "holdfast.server.processes.server_process.HttpServer.reload": "one reload, which tells what it could not read",
     "holdfast.server.processes.server_process.HttpServer.shutdown": "the drain, which the server waits for",
-    "holdfast.server.openai.responses_socket.Sockets._talk": "one request of a socket, which waits for it",
+    "holdfast.server.openai.responses_socket.ResponsesSockets._talk": "one request of a socket, which waits for it",
     "holdfast.server.http.websocket.WebSocket.messages": "ends with its socket",
     "holdfast.server.http.websocket._any_of": "waits of its caller, who ends them",
     "holdfast.sessions.manual_turns._opened": "a wait of its caller, who ends it",

@@ -18,7 +18,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from holdfast.errors import InvalidValue
 from holdfast.server.http import connection, websocket_connection
-from holdfast.server.http.base_connection import Paced
+from holdfast.server.http.base_connection import BaseConnection
 from holdfast.server.processes import server_process
 from holdfast.server.processes.dependency_parts import _parts_of, demand_parts
 from tests import repository
@@ -77,9 +77,9 @@ def used_names(*classes: type) -> set[str]:
 @pytest.mark.parametrize(
     ("ours", "theirs", "demanded"),
     [
-        ((connection.Connection, Paced), HttpToolsProtocol, connection.UVICORN),
+        ((connection.Connection, BaseConnection), HttpToolsProtocol, connection.UVICORN),
         (
-            (websocket_connection.SocketConnection, Paced),
+            (websocket_connection.SocketConnection, BaseConnection),
             WebSocketsSansIOProtocol,
             websocket_connection.UVICORN,
         ),

@@ -8,7 +8,7 @@ from holdfast.agents.agent import ModelConfig
 from holdfast.models.http.request_headers import Headers
 from holdfast.models.model import ModelFailed
 from holdfast.models.servers import Api
-from holdfast.server.agents.model_factory import Models
+from holdfast.server.agents.model_factory import ServerModels
 from holdfast.testing import FakeUpstream, Reply
 from tests.agents.file.test_agent_file import SMALL, in_model, problems, read
 from tests.models.conversations import heard
@@ -90,7 +90,7 @@ async def test_they_go_along_with_every_request_whatever_the_api(api: Api) -> No
             headers=Headers(pairs=(("X-Gateway", "Basic s3cret"),), secrets=("s3cret",)),
             retries=0,
         )
-        models = Models({})
+        models = ServerModels({})
         with pytest.raises(ModelFailed) as failed:
             await heard(models(config))
         await models.close()

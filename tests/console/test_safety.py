@@ -13,7 +13,7 @@ from holdfast.core.items import plain_text
 from holdfast.ids import Tenant
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.printable import printable_lines
-from holdfast.server.agents.directory import BrokenSource, ModelEntry
+from holdfast.server.agents.directory import BrokenSourceEntry, ModelEntry
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.testing.scripted_model import Script
 from holdfast.tools.tool import ToolOutput, ToolRun, ToolSpec
@@ -48,8 +48,8 @@ class Hostile(StubDirectory):
             for each in super().entries()
         )
 
-    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSource, ...]:
-        return (BrokenSource(source=NAME, problems=(PAYLOADS[1],), serving=False),)
+    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSourceEntry, ...]:
+        return (BrokenSourceEntry(source=NAME, problems=(PAYLOADS[1],), serving=False),)
 
 
 class Parrot:

@@ -240,12 +240,12 @@ async def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
 
 ADOPTING = """
 import ctypes, os, sys
-from holdfast.server.http.listen_sockets import Port
+from holdfast.server.http.listen_sockets import SharedPort
 from holdfast.server.processes.worker import Worker
-from holdfast.server.processes.worker_supervisor import Supervisor
+from holdfast.server.processes.worker_supervisor import WorkerSupervisor
 
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans below us are given to us
-place = Supervisor(2, Port("127.0.0.1", 0), bounded=False, on_ready=print).run()
+place = WorkerSupervisor(2, SharedPort("127.0.0.1", 0), bounded=False, on_ready=print).run()
 if isinstance(place, Worker):
     if os.fork() == 0:
         if os.fork() == 0:

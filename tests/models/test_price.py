@@ -14,7 +14,7 @@ from holdfast.core.turns.deltas import UsageDelta
 from holdfast.core.turns.events import Usage
 from holdfast.models.model import ModelFailed
 from holdfast.models.price import Price, PricedModel
-from holdfast.server.agents.model_factory import Models
+from holdfast.server.agents.model_factory import ServerModels
 from holdfast.testing import FakeUpstream, Gate, ScriptedModel, says
 from tests.models.conversations import heard, prompt
 
@@ -85,7 +85,7 @@ async def test_leaving_early_leaves_the_model_too() -> None:
 async def test_a_model_from_a_file_with_a_cost_is_priced() -> None:
     usage = Usage(input_tokens=100, output_tokens=10)
     async with FakeUpstream(says("Hi", usage=usage)) as upstream:
-        models = Models({})
+        models = ServerModels({})
         config = ModelConfig(provider="p", model="m", base_url=upstream.base_url, price=SONNET)
         deltas = await heard(models(config))
         await models.close()

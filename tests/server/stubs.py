@@ -23,13 +23,13 @@ from holdfast.errors import ModelNotFound
 from holdfast.ids import Tenant
 from holdfast.loop.player import Player
 from holdfast.models.model import Model
-from holdfast.server.access.authentication import Door
+from holdfast.server.access.authentication import Authenticator
 from holdfast.server.access.quotas import Quotas
-from holdfast.server.agents.directory import BrokenSource, Directory, ModelEntry
+from holdfast.server.agents.directory import BrokenSourceEntry, Directory, ModelEntry
 from holdfast.server.app import App
 from holdfast.server.http.connection_register import ConnectionRegister
 from holdfast.server.http.listen_sockets import listen
-from holdfast.server.http.origin_guard import Guard
+from holdfast.server.http.origin_guard import OriginGuard
 from holdfast.server.processes.server_process import HttpServer
 from holdfast.server.turns.turn_failures import playing
 from holdfast.sessions.session_requests import AgentChoice, Ask
@@ -56,7 +56,7 @@ class StubDirectory:
     def entries(self, tenant: Tenant | None = None) -> tuple[ModelEntry, ...]:
         return tuple(ModelEntry(id=name, agent=name, source="stub") for name in self._agents)
 
-    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSource, ...]:
+    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSourceEntry, ...]:
         return ()
 
     def named(self, model: str, tenant: Tenant | None = None) -> AgentChoice:
@@ -300,7 +300,7 @@ async def serving(
     store: Store | None = None,
     policy: Policy = SILENT,
     directory: Directory | None = None,
-    guard: Guard | None = None,
+    guard: OriginGuard | None = None,
     auth: Auth = "off",
     quotas: Quotas | None = None,
     expire_after_s: float | None = None,
@@ -321,7 +321,7 @@ async def serving(
                 directory,
                 policy=policy,
                 guard=guard,
-                door=Door(home, auth),
+                door=Authenticator(home, auth),
                 quotas=quotas,
                 expire_after_s=expire_after_s,
                 busy_status=busy_status,

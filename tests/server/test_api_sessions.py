@@ -13,7 +13,7 @@ from holdfast import limits
 from holdfast.ids import SessionKey
 from holdfast.server.access.authentication import LOCAL
 from holdfast.server.api.transfer import send_session
-from holdfast.server.http.body_memory import Bodies
+from holdfast.server.http.body_memory import BodyMemory
 from holdfast.server.http.exchange import ClientGone, Exchange, Message
 from holdfast.store.transfer import export_lines
 from holdfast.testing import ScriptedModel
@@ -149,7 +149,7 @@ async def test_an_export_that_nobody_waits_for_ends() -> None:
 
         scope = {"method": "GET", "path": "/", "query_string": b"", "headers": []}
         exchange = Exchange(scope, receive, send, request_id="r")
-        await exchange.body(bytes_max=10, room=Bodies(1 << 30))
+        await exchange.body(bytes_max=10, room=BodyMemory(1 << 30))
         with pytest.raises(ClientGone):
             await send_session(exchange, server.sessions.store, LOCAL, row.session_id)
     assert not any(b'"last"' in each.get("body", b"") for each in sent)

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from holdfast.config import Config, load_config
 from holdfast.observe.supervisor import TaskSupervisor, start_thread
-from holdfast.server.access.quota_usage import OwnAccounts
+from holdfast.server.access.quota_usage import ProcessQuotaUsage
 from holdfast.server.agents.source_directory import load_directory
 from holdfast.server.processes.numbers import OwnNumbers
-from holdfast.server.processes.process_role import Ready, Stoppable
+from holdfast.server.processes.process_role import ReadyServer, StoppableServer
 from holdfast.server.processes.server_process import files_of, serve
 from holdfast.tools.sandbox.sandbox import Sandbox
 
@@ -56,7 +56,7 @@ class _Corner:
 
     def __init__(self, path: Path) -> None:
         self.numbers = OwnNumbers()
-        self.accounts = OwnAccounts()
+        self.accounts = ProcessQuotaUsage()
         self._path = path
         self.address: Future[str] = Future()
         """Where the server listens, or why it does not."""
@@ -95,7 +95,7 @@ class _Corner:
         return listener
 
     @contextmanager
-    def heeding(self, server: Stoppable) -> Iterator[None]:
+    def heeding(self, server: StoppableServer) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         self.stop = lambda: _quietly(loop, server.stop)
         try:
@@ -103,7 +103,7 @@ class _Corner:
         finally:
             self.stop = lambda: None
 
-    def ready(self, ready: Ready) -> None:
+    def ready(self, ready: ReadyServer) -> None:
         self.address.set_result(ready.url)
 
 

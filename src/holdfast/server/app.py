@@ -15,32 +15,32 @@ from holdfast.core.policy import Policy
 from holdfast.errors import HoldfastError, StoreFault
 from holdfast.observe.events import audit, bind, event
 from holdfast.observe.spans import NO_SPAN, Span, is_tracing, span
-from holdfast.server.access.authentication import ANYBODY, Door
+from holdfast.server.access.authentication import ANYBODY, Authenticator
 from holdfast.server.access.key_watch import KeyWatch
-from holdfast.server.access.quotas import Quotas, Visit
+from holdfast.server.access.quotas import Quotas, QuotaSlot
 from holdfast.server.access.seals import Seals
 from holdfast.server.agents.directory import Directory
-from holdfast.server.api.approvals import Approvals
-from holdfast.server.api.compaction import Compacting
-from holdfast.server.api.grants import Grants
+from holdfast.server.api.approvals import ApprovalsApi
+from holdfast.server.api.compaction import CompactionApi
+from holdfast.server.api.grants import GrantsApi
 from holdfast.server.api.overview import Overview
-from holdfast.server.api.sessions import Api
+from holdfast.server.api.sessions import SessionsApi
 from holdfast.server.console_files import ConsoleFiles
-from holdfast.server.health import Health
-from holdfast.server.http.body_memory import Bodies, memory_bytes
+from holdfast.server.health import HealthEndpoints
+from holdfast.server.http.body_memory import BodyMemory, memory_bytes
 from holdfast.server.http.exchange import ClientGone, Exchange, Receive, Send
-from holdfast.server.http.origin_guard import Guard, is_preflight
-from holdfast.server.http.routing import Call, Caller, Route, Routes, refuse_nul, routes_of
+from holdfast.server.http.origin_guard import OriginGuard, is_preflight
+from holdfast.server.http.routing import Caller, HttpCall, Route, Routes, refuse_nul, routes_of
 from holdfast.server.http.websocket import WebSocket
 from holdfast.server.metrics import Metrics
-from holdfast.server.openai.chat_completions import Chat
+from holdfast.server.openai.chat_completions import ChatCompletions
 from holdfast.server.openai.conversations import Conversations
-from holdfast.server.openai.model_context import Contexts
-from holdfast.server.openai.model_list import Models
+from holdfast.server.openai.model_context import ModelContexts
+from holdfast.server.openai.model_list import ModelsEndpoint
 from holdfast.server.openai.responses import Responses
-from holdfast.server.openai.responses_socket import Sockets, request_id
+from holdfast.server.openai.responses_socket import ResponsesSockets, request_id
 from holdfast.server.openai.stored_responses import StoredResponses
-from holdfast.server.openai.token_counts import Counters
+from holdfast.server.openai.token_counts import TokenCounts
 from holdfast.server.openapi.document import OpenApi
 from holdfast.server.problems import after_begin, problem_of, shutting_down, unexpected
 from holdfast.server.processes.numbers import Numbers, OwnNumbers
@@ -70,13 +70,13 @@ class App:
         deadline_s: float = limits.turn_deadline_s,
         expire_after_s: float | None = None,
         busy_status: BusyStatus = 409,
-        guard: Guard | None = None,
-        door: Door | None = None,
+        guard: OriginGuard | None = None,
+        door: Authenticator | None = None,
         quotas: Quotas | None = None,
         numbers: Numbers | None = None,
-        bodies: Bodies | None = None,
+        bodies: BodyMemory | None = None,
     ) -> None:
-        chat = Chat(
+        chat = ChatCompletions(
             sessions,
             directory,
             names=names,
@@ -94,11 +94,11 @@ class App:
             deadline_s=deadline_s,
             expire_after_s=expire_after_s,
         )
-        self._sockets = Sockets(responses, self._serve)
-        grants = Grants(sessions.store)
-        approvals = Approvals(sessions, directory, grants, policy=policy, deadline_s=deadline_s)
-        compacting = Compacting(sessions, directory)
-        self._health = Health(sessions)
+        self._sockets = ResponsesSockets(responses, self._serve)
+        grants = GrantsApi(sessions.store)
+        approvals = ApprovalsApi(sessions, directory, grants, policy=policy, deadline_s=deadline_s)
+        compacting = CompactionApi(sessions, directory)
+        self._health = HealthEndpoints(sessions)
         self._requests = sessions.tally.requests
         self.routes = Routes(
             routes_of(
@@ -106,12 +106,12 @@ class App:
                 Metrics(sessions, numbers or OwnNumbers()),
                 OpenApi(lambda: self.routes),
                 chat,
-                Models(directory),
+                ModelsEndpoint(directory),
                 responses,
-                Contexts(sessions, compacting, Counters(sessions, directory), seals),
+                ModelContexts(sessions, compacting, TokenCounts(sessions, directory), seals),
                 StoredResponses(sessions, seals),
                 Conversations(sessions, directory, seals, expire_after_s=expire_after_s),
-                Api(sessions, directory, approvals, compacting, deadline_s=deadline_s),
+                SessionsApi(sessions, directory, approvals, compacting, deadline_s=deadline_s),
                 grants,
                 ConsoleFiles(),
                 Overview(sessions),
@@ -119,11 +119,11 @@ class App:
         )
         """Everything that this application answers."""
         self._busy_status = busy_status
-        self._guard = guard or Guard()
-        self._door = door or Door(sessions.store, "off")
+        self._guard = guard or OriginGuard()
+        self._door = door or Authenticator(sessions.store, "off")
         self._quotas = quotas or Quotas()
         self.keys = KeyWatch(self._door.judge)
-        self._bodies = bodies or Bodies(memory_bytes())
+        self._bodies = bodies or BodyMemory(memory_bytes())
 
     def drain(self) -> None:
         """The server is about to stop: whoever balances load should look elsewhere."""
@@ -206,7 +206,7 @@ class App:
             names = found.names
         if route.scope is None:  # whoever asks for these may know us by an address only
             self._guard.check_open(exchange)
-            await route.handler(Call(exchange, ANYBODY, names))
+            await route.handler(HttpCall(exchange, ANYBODY, names))
             return
         self._guard.check(exchange)
         caller = asked.caller = await self._door.admit(exchange, route.scope)
@@ -216,7 +216,7 @@ class App:
         if route.load is not None:
             visit.occupy(route.load)
         body = await exchange.body(bytes_max=route.body_bytes_max, room=self._bodies)
-        await route.handler(Call(exchange, caller, names, body, visit.occupy))
+        await route.handler(HttpCall(exchange, caller, names, body, visit.occupy))
 
     def _note(self, exchange: Exchange, asked: _Asked) -> None:
         """One line for each request, and one more for those that people will ask about later."""
@@ -253,7 +253,7 @@ class _Asked(Struct):
     caller: Caller | None = None
     """None until somebody was let in."""
     names: tuple[str, ...] = ()
-    visit: Visit | None = None
+    visit: QuotaSlot | None = None
 
 
 def _bind(exchange: Exchange) -> None:

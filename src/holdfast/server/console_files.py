@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from holdfast.console import File, Files, load
-from holdfast.server.http.routing import Call, Route
+from holdfast.server.http.routing import HttpCall, Route
 from holdfast.wire.problems import Problem, Refused
 
 POLICY = (
@@ -41,12 +41,12 @@ class ConsoleFiles:
         return load()
 
     @Route("GET /", None)
-    async def page(self, call: Call) -> None:
+    async def page(self, call: HttpCall) -> None:
         """The [console](../guides/console.md)."""
         await _send(call, self._files.page, ALWAYS_ASK)
 
     @Route("GET /console/{build}/{file...}", None)
-    async def file(self, call: Call) -> None:
+    async def file(self, call: HttpCall) -> None:
         """Its files.
 
         Of the build that the page named, or, while another version is rolled out, of this one.
@@ -58,7 +58,7 @@ class ConsoleFiles:
         await _send(call, found, NEVER_ASK if build == self._files.build else ALWAYS_ASK)
 
 
-async def _send(call: Call, file: File, caching: str) -> None:
+async def _send(call: HttpCall, file: File, caching: str) -> None:
     exchange = call.exchange
     headers = {**HEADERS, "etag": file.etag, "cache-control": caching}
     if file.etag in exchange.headers.get("if-none-match", ""):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.server.http.routing import Answer, Call, Route
+from holdfast.server.http.routing import AnswerDescription, HttpCall, Route
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.openai.answer_types import Health as HealthObject
 
-_YES = Answer("Yes.", HealthObject)
-_NO = Answer("Not now; `status` says why.", HealthObject, 503)
+_YES = AnswerDescription("Yes.", HealthObject)
+_NO = AnswerDescription("Not now; `status` says why.", HealthObject, 503)
 
 
-class Health:
+class HealthEndpoints:
     """Whether we are there, and whether more work is welcome."""
 
     def __init__(self, sessions: Sessions) -> None:
@@ -22,7 +22,7 @@ class Health:
 
     @Route("GET /healthz", None, "isAlive", _YES, _NO)
     @Route("HEAD /healthz", None, "isAliveHead", _YES, _NO)
-    async def alive(self, call: Call) -> None:
+    async def alive(self, call: HttpCall) -> None:
         """Whether the process is alive.
 
         Says which `node` has answered.
@@ -32,7 +32,7 @@ class Health:
 
     @Route("GET /readyz", None, "isReady", _YES, _NO)
     @Route("HEAD /readyz", None, "isReadyHead", _YES, _NO)
-    async def ready(self, call: Call) -> None:
+    async def ready(self, call: HttpCall) -> None:
         """Whether it can take requests.
 
         The store is reached, and the server is not about to stop; `failing` names

@@ -11,9 +11,9 @@ from itertools import accumulate
 
 from holdfast.libraries import prometheus_client as prometheus
 from holdfast.observe.tally import Durations, Tally
-from holdfast.server.http.routing import Answer, Call, Route
+from holdfast.server.http.routing import AnswerDescription, HttpCall, Route
 from holdfast.server.processes.file_descriptors import CAUSES
-from holdfast.server.processes.numbers import Gathered, Numbers, process_metrics
+from holdfast.server.processes.numbers import Numbers, ServerNumbers, process_metrics
 from holdfast.sessions.sessions import Load, Sessions
 
 
@@ -28,9 +28,9 @@ class Metrics:
         "GET /metrics",
         "metrics",
         "readMetrics",
-        Answer("The numbers of this process.", str, media_type="text/plain"),
+        AnswerDescription("The numbers of this process.", str, media_type="text/plain"),
     )
-    async def show(self, call: Call) -> None:
+    async def show(self, call: HttpCall) -> None:
         """Numbers for Prometheus."""
         body = prometheus.generate_latest(self)
         await call.exchange.answer(200, body, media_type=prometheus.CONTENT_TYPE_LATEST)
@@ -43,7 +43,7 @@ class Metrics:
         yield from prometheus.PlatformCollector(registry=None).collect()
 
 
-def staffed(gathered: Gathered) -> Iterator[prometheus.Metric]:
+def staffed(gathered: ServerNumbers) -> Iterator[prometheus.Metric]:
     """The processes themselves."""
     yield prometheus.metrics_core.GaugeMetricFamily(
         "holdfast_workers", "Processes that serve here.", value=gathered.workers

@@ -10,7 +10,7 @@ import pytest
 from holdfast import limits
 from holdfast.errors import InvalidValue
 from holdfast.ids import KeyId, Tenant, mint
-from holdfast.server.access.authentication import Door, may, open_door
+from holdfast.server.access.authentication import Authenticator, may, open_door
 from holdfast.server.http.exchange import Exchange, Message
 from holdfast.store.api_keys import ShownKey, new_key, parse_key
 from holdfast.store.memory_store import MemoryStore
@@ -82,7 +82,7 @@ def exchange(headers: Mapping[str, str]) -> Exchange:
     return Exchange(scope, never, never, request_id="req_1")  # type: ignore[arg-type]
 
 
-async def refused(door: Door, headers: Mapping[str, str]) -> tuple[int, str]:
+async def refused(door: Authenticator, headers: Mapping[str, str]) -> tuple[int, str]:
     with pytest.raises(Refused) as found:
         await door.admit(exchange(headers), "chat")
     return found.value.problem.status, found.value.problem.message
@@ -122,16 +122,16 @@ def test_scopes_allow_what_they_say(scopes: tuple[str, ...], allowed: set[str]) 
 async def test_a_key_lets_in_as_its_tenant() -> None:
     store = MemoryStore()
     key = await put_key(store)
-    caller = await Door(store, "required").admit(exchange(bearer(key)), "chat")
+    caller = await Authenticator(store, "required").admit(exchange(bearer(key)), "chat")
     assert (caller.tenant, caller.key_id) == (ACME, key.key_id)
     lower = {"authorization": f"bearer {key}"}
-    assert await Door(store, "auto").admit(exchange(lower), "chat") == caller
+    assert await Authenticator(store, "auto").admit(exchange(lower), "chat") == caller
 
 
 async def test_a_wrong_key_is_told_the_same_whatever_is_wrong_with_it() -> None:
     store = MemoryStore()
     key, other = await put_key(store, nth=1), new_key(mint(KeyId, at_ms=9, entropy=9), bytes(32))
-    door = Door(store, "required")
+    door = Authenticator(store, "required")
     unlike = ShownKey(key_id=key.key_id, secret=other.secret)
     told = {await refused(door, bearer(each)) for each in (other, unlike, "sk-live-1", "hf_x")}
     told.add(await refused(door, {"Authorization": "Basic aGVsbG86aGVsbG8="}))
@@ -141,7 +141,7 @@ async def test_a_wrong_key_is_told_the_same_whatever_is_wrong_with_it() -> None:
 
 async def test_what_is_known_of_a_key_is_less_than_a_second_old() -> None:
     clock, store = Clock(), Counting()
-    door = Door(store, "required", clock=clock)
+    door = Authenticator(store, "required", clock=clock)
     key = await put_key(store)
     for _ in range(3):
         await door.admit(exchange(bearer(key)), "chat")
@@ -154,7 +154,7 @@ async def test_what_is_known_of_a_key_is_less_than_a_second_old() -> None:
 
 async def test_a_key_that_has_expired_is_refused_though_it_is_remembered() -> None:
     store, now_ms = MemoryStore(), [1_000]
-    door = Door(store, "required", now_ms=lambda: now_ms[0])
+    door = Authenticator(store, "required", now_ms=lambda: now_ms[0])
     key = await put_key(store, expires_ms=2_000)
     await door.admit(exchange(bearer(key)), "chat")
     now_ms[0] = 2_000
@@ -164,7 +164,7 @@ async def test_a_key_that_has_expired_is_refused_though_it_is_remembered() -> No
 async def test_keys_that_nobody_has_are_not_remembered() -> None:
     """Whoever guesses must not push out those that are in use."""
     store = MemoryStore()
-    door = Door(store, "required")
+    door = Authenticator(store, "required")
     await refused(door, bearer(new_key(mint(KeyId, at_ms=9, entropy=9), bytes(32))))
     assert door._rows == {}
 
@@ -172,7 +172,7 @@ async def test_keys_that_nobody_has_are_not_remembered() -> None:
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "key_cache_max", 2)
     store = MemoryStore()
-    door = Door(store, "required")
+    door = Authenticator(store, "required")
     for nth in range(5):
         await door.admit(exchange(bearer(await put_key(store, nth=nth))), "chat")
         assert len(door._rows) <= 2
@@ -180,7 +180,7 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 async def test_auto_is_open_until_there_is_a_key_and_never_again() -> None:
     clock, store = Clock(), Counting()
-    door = Door(store, "auto", clock=clock)
+    door = Authenticator(store, "auto", clock=clock)
     for headers in ({}, bearer("sk-anything"), {}):
         assert (await door.admit(exchange(headers), "chat")).tenant == "local"
     assert store.asked == 1
@@ -190,7 +190,7 @@ async def test_auto_is_open_until_there_is_a_key_and_never_again() -> None:
     await store.revoke_api_key(key.key_id)
     clock.now += limits.key_cache_s
     assert (await refused(door, {}))[0] == 401
-    assert (await refused(Door(store, "auto"), {}))[0] == 401
+    assert (await refused(Authenticator(store, "auto"), {}))[0] == 401
 
 
 async def test_beyond_loopback_it_is_never_open_by_itself() -> None:

@@ -16,10 +16,10 @@ from holdfast.server.access.quota_usage import (
     REST_S,
     Bucket,
     Column,
-    Ledger,
-    OwnAccounts,
     Payer,
-    SharedAccounts,
+    ProcessQuotaUsage,
+    QuotaLedger,
+    SharedQuotaUsage,
 )
 from holdfast.server.access.quotas import Quotas
 from holdfast.server.http.routing import Caller
@@ -53,9 +53,9 @@ steps = st.lists(
 def test_shared_accounts_say_what_one_process_would(
     steps: list[tuple[str, ...]],
 ) -> None:
-    ledger = Ledger(PLACES, entries=64)
-    shared = [SharedAccounts(ledger, place, clock=lambda: 1e6) for place in range(PLACES)]
-    own = OwnAccounts()
+    ledger = QuotaLedger(PLACES, entries=64)
+    shared = [SharedQuotaUsage(ledger, place, clock=lambda: 1e6) for place in range(PLACES)]
+    own = ProcessQuotaUsage()
     for step in steps:
         match step:
             case ("put", payer, tokens, at_s):
@@ -82,8 +82,8 @@ def test_shared_accounts_say_what_one_process_would(
 
 
 def test_what_a_dead_worker_held_is_struck_out() -> None:
-    ledger = Ledger(2)
-    dead, living = SharedAccounts(ledger, 0), SharedAccounts(ledger, 1)
+    ledger = QuotaLedger(2)
+    dead, living = SharedQuotaUsage(ledger, 0), SharedQuotaUsage(ledger, 1)
     dead.add(ACME, "turns", 3)
     living.add(ACME, "turns", 2)
     living.put(ACME, Bucket(tokens=5.0, at_s=1.0))
@@ -95,8 +95,8 @@ def test_what_a_dead_worker_held_is_struck_out() -> None:
 def test_those_who_rest_make_room_and_those_who_hold_something_do_not() -> None:
     clock = Clock()
     clock.now = 1000.0
-    ledger = Ledger(1, entries=4)
-    accounts = SharedAccounts(ledger, 0, clock=clock)
+    ledger = QuotaLedger(1, entries=4)
+    accounts = SharedQuotaUsage(ledger, 0, clock=clock)
 
     def fill(*names: str) -> None:
         for name in names:
@@ -116,12 +116,12 @@ def test_those_who_rest_make_room_and_those_who_hold_something_do_not() -> None:
 @pytest.mark.parametrize("column", COLUMNS)
 def test_processes_count_together(column: Column) -> None:
     """And whoever is killed with the lock in its hands holds nobody up."""
-    ledger = Ledger(4)
+    ledger = QuotaLedger(4)
     children = []
     for place in range(3):
         pid = os.fork()
         if pid == 0:
-            accounts = SharedAccounts(ledger, place)
+            accounts = SharedQuotaUsage(ledger, place)
             for _ in range(200):
                 with accounts.opened():
                     accounts.add(ACME, column, 1)
@@ -132,7 +132,7 @@ def test_processes_count_together(column: Column) -> None:
         children.append(pid)
     for pid in children:
         os.waitpid(pid, 0)
-    here = SharedAccounts(ledger, 3)
+    here = SharedQuotaUsage(ledger, 3)
     with here.opened():
         assert ledger._lock_nowait()
         assert here.count(ACME, column) == 600
@@ -141,7 +141,7 @@ def test_processes_count_together(column: Column) -> None:
 @FORKING
 def test_a_bound_on_requests_holds_over_all_workers() -> None:
     """Drawn by several processes at once, a minute's worth is a minute's worth."""
-    ledger, reading, writing = Ledger(3), *os.pipe()
+    ledger, reading, writing = QuotaLedger(3), *os.pipe()
     children = []
     for place in range(3):
         pid = os.fork()
@@ -149,7 +149,7 @@ def test_a_bound_on_requests_holds_over_all_workers() -> None:
             quotas = Quotas(
                 tenant=Quota(requests_per_minute=100),
                 clock=lambda: 1000.0,
-                accounts=SharedAccounts(ledger, place),
+                accounts=SharedQuotaUsage(ledger, place),
             )
             let_in = 0
             for _ in range(100):
@@ -174,12 +174,12 @@ class _Exchange:
 
 
 def test_turns_in_the_background_of_another_worker_count() -> None:
-    ledger, playing = Ledger(2), {0: 2, 1: 0}
+    ledger, playing = QuotaLedger(2), {0: 2, 1: 0}
     quotas = [
         Quotas(
             tenant=Quota(turns=2),
             playing=lambda _, place=place: playing[place],  # type: ignore[misc]
-            accounts=SharedAccounts(ledger, place),
+            accounts=SharedQuotaUsage(ledger, place),
         )
         for place in (0, 1)
     ]
@@ -195,8 +195,8 @@ def test_turns_in_the_background_of_another_worker_count() -> None:
 
 
 def test_without_bounds_no_account_is_kept() -> None:
-    ledger = Ledger(1)
-    quotas = Quotas(accounts=SharedAccounts(ledger, 0))
+    ledger = QuotaLedger(1)
+    quotas = Quotas(accounts=SharedQuotaUsage(ledger, 0))
     acme = Caller(tenant=Tenant("acme"))
     quotas.occupy(acme, "turns")
     quotas.leave(acme, ["turns"])

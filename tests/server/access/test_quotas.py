@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.config import Quota, load_config
 from holdfast.ids import Tenant
-from holdfast.server.access.quota_usage import Bucket, OwnAccounts
+from holdfast.server.access.quota_usage import Bucket, ProcessQuotaUsage
 from holdfast.server.access.quotas import Quotas, draw
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel
@@ -116,7 +116,7 @@ async def test_so_many_at_once_and_no_more(quota: Quota, body: dict[str, Any]) -
 
 async def test_what_a_client_occupied_is_free_when_it_has_gone() -> None:
     gate = Gate()
-    accounts = OwnAccounts()
+    accounts = ProcessQuotaUsage()
     quotas = Quotas(tenant=Quota(turns=1, watchers=1), accounts=accounts)
     async with serving(agent(held(gate)), quotas=quotas) as server:
         first = asyncio.create_task(server.chat("one", to="a"))
@@ -176,7 +176,7 @@ async def test_accounts_of_those_who_have_rested_are_forgotten(
 ) -> None:
     monkeypatch.setattr("holdfast.server.access.quota_usage.BUCKETS_MAX", 2)
     clock, store = Clock(), MemoryStore()
-    accounts = OwnAccounts(clock=clock)
+    accounts = ProcessQuotaUsage(clock=clock)
     quotas = Quotas(key=Quota(requests_per_minute=5), clock=clock, accounts=accounts)
     keys = [await put_key(store, nth=nth) for nth in range(6)]
     async with serving(agent(ScriptedModel()), store=store, auth="auto", quotas=quotas) as server:

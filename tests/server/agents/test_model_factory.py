@@ -10,7 +10,7 @@ from holdfast.agents.agent import ModelConfig
 from holdfast.errors import InvalidValue
 from holdfast.models.http.http_model import HttpModel
 from holdfast.models.servers import SERVERS, ProviderServer
-from holdfast.server.agents.model_factory import Models
+from holdfast.server.agents.model_factory import ServerModels
 from holdfast.testing import FakeUpstream
 from tests.models.conversations import heard, prompt
 
@@ -18,7 +18,7 @@ KEYS = {name: f"secret-of-{name}" for each in SERVERS.values() for name in each.
 
 
 def made(environ: dict[str, str] | None = None, **fields: Any) -> HttpModel:
-    model = Models(KEYS if environ is None else environ)(ModelConfig(retries=0, **fields))
+    model = ServerModels(KEYS if environ is None else environ)(ModelConfig(retries=0, **fields))
     assert isinstance(model, HttpModel)
     return model
 
@@ -123,7 +123,7 @@ async def test_a_server_is_asked_on_the_wire_that_it_speaks(
     fields: dict[str, Any], route: str
 ) -> None:
     async with FakeUpstream("Hi") as upstream:
-        models = Models({})
+        models = ServerModels({})
         model = models(ModelConfig(model="m", base_url=upstream.base_url, retries=0, **fields))
         await heard(model)
         await models.close()

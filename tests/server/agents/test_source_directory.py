@@ -22,7 +22,7 @@ from holdfast.ids import SessionId, Tenant
 from holdfast.models.demo.demo_model import DemoModel
 from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.models.retries import RetryingModel
-from holdfast.server.agents.model_factory import Models
+from holdfast.server.agents.model_factory import ServerModels
 from holdfast.server.agents.source_directory import load_directory
 from holdfast.server.problems import problem_of
 from holdfast.sessions.session_requests import Ask
@@ -174,7 +174,7 @@ def test_nobody_to_continue_with_is_a_conflict(error: AgentNotFound, code: str) 
 
 
 async def test_models_are_made_from_what_a_file_says() -> None:
-    models = Models({"OPENAI_API_KEY": "sk-secret-key"})
+    models = ServerModels({"OPENAI_API_KEY": "sk-secret-key"})
     demo = models(ModelConfig(provider="demo", model="parrot", retries=0))
     assert isinstance(demo, DemoModel)
     ours = models(ModelConfig(provider="openai", model="gpt-5"))
@@ -193,7 +193,7 @@ async def test_models_are_made_from_what_a_file_says() -> None:
 
 
 async def test_a_key_goes_to_the_server_that_it_is_for_and_to_no_other() -> None:
-    models = Models({"OPENAI_API_KEY": "sk-secret-key"})
+    models = ServerModels({"OPENAI_API_KEY": "sk-secret-key"})
     elsewhere = models(
         ModelConfig(provider="openai", model="m", base_url="http://evil.example/v1", retries=0)
     )
@@ -215,9 +215,9 @@ async def test_a_key_goes_to_the_server_that_it_is_for_and_to_no_other() -> None
 
 def test_a_model_that_cannot_be_made_says_what_to_do() -> None:
     with pytest.raises(InvalidValue, match="base_url"):
-        Models({})(ModelConfig(provider="nobody", model="m"))
+        ServerModels({})(ModelConfig(provider="nobody", model="m"))
     with pytest.raises(InvalidValue, match="OPENAI_API_KEY"):
-        Models({})(ModelConfig(provider="openai", model="m"))
+        ServerModels({})(ModelConfig(provider="openai", model="m"))
 
 
 async def test_clients_are_told_what_they_may_show_of_an_agent(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import limits
-from holdfast.server.http.body_memory import READ, Bodies, memory_bytes
+from holdfast.server.http.body_memory import READ, BodyMemory, memory_bytes
 from holdfast.server.http.exchange import Exchange, Message
 from holdfast.wire.headers import problem_headers
 from holdfast.wire.problems import Refused
@@ -33,13 +33,13 @@ def sends(*pieces: bytes) -> Exchange:
     return Exchange(scope, receive, send, request_id="req_1")
 
 
-async def read(exchange: Exchange, room: Bodies) -> bytes:
+async def read(exchange: Exchange, room: BodyMemory) -> bytes:
     return await exchange.body(bytes_max=limits.body_bytes_max, room=room)
 
 
 async def test_large_bodies_are_refused_beyond_what_there_is_memory_for() -> None:
     """Ten of 3.8 MB took 740 MB, and a process that had 900 MB ended in a segmentation fault."""
-    room = Bodies(MEMORY)
+    room = BodyMemory(MEMORY)
     held = [sends(b"x" * LARGE) for _ in range(3)]
     for each in held:
         await read(each, room)
@@ -55,7 +55,7 @@ async def test_large_bodies_are_refused_beyond_what_there_is_memory_for() -> Non
 
 
 async def test_a_body_that_is_refused_or_done_with_weighs_nothing() -> None:
-    room = Bodies(MEMORY)
+    room = BodyMemory(MEMORY)
     first, second = sends(b"x" * LARGE), sends(*[b"x" * LARGE] * 10)
     await read(first, room)
     with pytest.raises(Refused):
@@ -69,7 +69,7 @@ async def test_a_body_that_is_refused_or_done_with_weighs_nothing() -> None:
 
 async def test_a_body_that_still_comes_in_weighs_what_has_come() -> None:
     """Else whoever announces much and sends it slowly keeps the room for everybody else."""
-    room = Bodies(MEMORY)
+    room = BodyMemory(MEMORY)
     weight = room.weigh(0, LARGE)
     assert room.held == weight == LARGE
     assert room.weigh(weight, LARGE * READ) == room.held == LARGE * READ
@@ -77,7 +77,7 @@ async def test_a_body_that_still_comes_in_weighs_what_has_come() -> None:
 
 async def test_one_alone_may_weigh_anything() -> None:
     """A server with little memory still takes what its limits promise, one at a time."""
-    room = Bodies(1)
+    room = BodyMemory(1)
     only = sends(b"x" * limits.body_bytes_max)
     await read(only, room)
     only.close()

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from holdfast.errors import InvalidValue
-from holdfast.server.http.listen_sockets import BALANCED, Port, listen
+from holdfast.server.http.listen_sockets import BALANCED, SharedPort, listen
 
 LOOPBACK = "127.0.0.1"
 
@@ -18,7 +18,7 @@ def ask(address: tuple[str, int]) -> socket.socket:
 
 @pytest.mark.skipif(not BALANCED, reason="the kernel spreads no connections here")
 def test_connections_are_spread_over_the_sockets_of_a_port() -> None:
-    port = Port(LOOPBACK, 0)
+    port = SharedPort(LOOPBACK, 0)
     # One process stands for several: `listener` closes what the parent keeps, so that is made anew.
     one = port.listener()
     other = listen(*one.getsockname(), shared=True)
@@ -47,17 +47,17 @@ def test_connections_are_spread_over_the_sockets_of_a_port() -> None:
 )
 def test_a_port_that_somebody_else_serves_is_refused(balanced: bool) -> None:
     """Also if that one would share it: two servers on one port would each get half of the requests."""
-    first = Port(LOOPBACK, 0, balanced=balanced)
+    first = SharedPort(LOOPBACK, 0, balanced=balanced)
     listener = first.listener()
     listener.listen()
     with pytest.raises(InvalidValue, match=r"is taken; .* --listen .*:0, or HOLDFAST_LISTEN=.*:0 "):
-        Port(LOOPBACK, listener.getsockname()[1], balanced=balanced)
+        SharedPort(LOOPBACK, listener.getsockname()[1], balanced=balanced)
     listener.close()
     first.close()
 
 
 def test_without_a_kernel_that_balances_there_is_one_socket_for_all() -> None:
-    port = Port(LOOPBACK, 0, balanced=False)
+    port = SharedPort(LOOPBACK, 0, balanced=False)
     assert port.listener() is port.listener()
     port.close()
     port.close()

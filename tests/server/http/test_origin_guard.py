@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from holdfast.server.http.exchange import Exchange, Message
-from holdfast.server.http.origin_guard import Guard
+from holdfast.server.http.origin_guard import OriginGuard
 from holdfast.testing import ScriptedModel
 from holdfast.wire.headers import NAMES
 from holdfast.wire.problems import Refused
 from tests.server.stubs import agent, chat_body, serving
 
-OURS = Guard(frozenset({"localhost", "127.0.0.1", "::1", "agents.example"}))
+OURS = OriginGuard(frozenset({"localhost", "127.0.0.1", "::1", "agents.example"}))
 
 
 @pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:8484", "Agents.Example:443"])
@@ -32,7 +32,7 @@ async def test_a_name_that_somebody_points_at_us_is_refused(host: str) -> None:
     assert alive.status == 200
 
 
-@pytest.mark.parametrize("guard", [OURS, Guard()])
+@pytest.mark.parametrize("guard", [OURS, OriginGuard()])
 @pytest.mark.parametrize(
     "host",
     [
@@ -55,7 +55,7 @@ async def test_a_name_that_somebody_points_at_us_is_refused(host: str) -> None:
         "١٢٧.0.0.1",
     ],
 )
-def test_a_host_that_is_no_name_with_a_port_is_a_400(host: str, guard: Guard) -> None:
+def test_a_host_that_is_no_name_with_a_port_is_a_400(host: str, guard: OriginGuard) -> None:
     """Whoever reads it more leniently than a proxy or a browser takes it for another name."""
     with pytest.raises(Refused) as refused:
         guard.check(coming_from("9.9.9.9", host=host))
@@ -63,9 +63,9 @@ def test_a_host_that_is_no_name_with_a_port_is_a_400(host: str, guard: Guard) ->
 
 
 def test_a_request_says_for_whom_it_is_meant_since_http_1_1() -> None:
-    Guard().check(coming_from("9.9.9.9"))
+    OriginGuard().check(coming_from("9.9.9.9"))
     with pytest.raises(Refused, match="host"):
-        Guard().check(coming_from("9.9.9.9", version="1.1"))
+        OriginGuard().check(coming_from("9.9.9.9", version="1.1"))
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/api/sessions", "/healthz", "/", "/openapi.json"])
@@ -92,7 +92,7 @@ async def test_a_link_on_another_site_opens_the_console_and_nothing_else() -> No
 
 @pytest.mark.parametrize("origins", [frozenset({"https://app.example"}), frozenset({"*"})])
 async def test_a_page_of_another_site_that_is_allowed_may(origins: frozenset[str]) -> None:
-    async with serving(agent(ScriptedModel()), guard=Guard(origins=origins)) as server:
+    async with serving(agent(ScriptedModel()), guard=OriginGuard(origins=origins)) as server:
         for path in ("/v1/models", "/healthz"):
             said = {**ELSEWHERE, "Origin": "https://app.example"}
             assert (await server.request("GET", path, headers=said)).status == 200
@@ -134,7 +134,7 @@ async def test_no_page_is_allowed_until_somebody_asks_for_it() -> None:
 
 @pytest.mark.parametrize("origins", [frozenset({PAGE}), frozenset({"*"})])
 async def test_a_page_that_is_allowed_may_send_and_see_our_headers(origins: frozenset[str]) -> None:
-    guard = Guard(origins=origins)
+    guard = OriginGuard(origins=origins)
     async with serving(agent(ScriptedModel("Hello.")), guard=guard) as server:
         asked = await server.request("OPTIONS", "/api/sessions/trip", headers=ASKING)
         answer = await server.chat("Hi", to="trip", headers={"Origin": PAGE})
@@ -155,14 +155,14 @@ async def test_a_page_that_is_allowed_may_send_and_see_our_headers(origins: froz
 
 async def test_a_page_may_name_a_conversation_by_every_header_that_names_one() -> None:
     for names in (NAMES, ("x-conversation-id", "x-mine")):
-        guard = Guard(origins=frozenset({PAGE}), names=names)
+        guard = OriginGuard(origins=frozenset({PAGE}), names=names)
         async with serving(agent(ScriptedModel()), guard=guard) as server:
             asked = await server.request("OPTIONS", "/v1/chat/completions", headers=ASKING)
         assert set(names) <= set(asked.headers["access-control-allow-headers"].split(", "))
 
 
 async def test_a_page_that_is_not_among_them_is_refused() -> None:
-    guard = Guard(origins=frozenset({PAGE}))
+    guard = OriginGuard(origins=frozenset({PAGE}))
     async with serving(agent(ScriptedModel()), guard=guard) as server:
         for origin in ("https://app.example.evil", "http://app.example", "null", "https://["):
             answer = await server.request("GET", "/v1/models", headers={"Origin": origin})
@@ -262,12 +262,12 @@ def coming_from(peer: str, *, version: str = "1.0", **headers: str) -> Exchange:
 def test_where_a_request_comes_from_is_believed_of_our_proxies_alone(
     peer: str, told: str, client: str
 ) -> None:
-    guard = Guard(proxies=frozenset({"10.0.0.1", "10.0.0.2"}))
+    guard = OriginGuard(proxies=frozenset({"10.0.0.1", "10.0.0.2"}))
     assert guard.client_of(coming_from(peer, x_forwarded_for=told)) == client
 
 
 def test_the_name_that_a_request_was_sent_to_is_believed_of_our_proxies_alone() -> None:
-    guard = Guard(frozenset({"agents.example"}), proxies=frozenset({"10.0.0.1"}))
+    guard = OriginGuard(frozenset({"agents.example"}), proxies=frozenset({"10.0.0.1"}))
     named = {"host": "inner:8484", "x_forwarded_host": "agents.example"}
     guard.check(coming_from("10.0.0.1", **named, origin="https://agents.example"))
     with pytest.raises(Refused, match="does not go by the name 'inner:8484'"):

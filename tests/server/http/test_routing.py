@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.server.http.routing import Found, Route, Routes
+from holdfast.server.http.routing import Route, RouteMatch, Routes
 from holdfast.testing import ScriptedModel
 from holdfast.wire.problems import Refused
 from tests.server.stubs import agent, serving
@@ -27,7 +27,7 @@ TABLE = routes(
 
 def found(method: str, path: str) -> tuple[str, tuple[str, ...]]:
     match TABLE.find(method, path):
-        case Found(route=route, names=names):
+        case RouteMatch(route=route, names=names):
             return route.label, names
 
 

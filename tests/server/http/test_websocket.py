@@ -17,7 +17,7 @@ from holdfast import limits
 from holdfast.config import Quota
 from holdfast.ids import Tenant
 from holdfast.server.access.quotas import Quotas
-from holdfast.server.http.origin_guard import Guard
+from holdfast.server.http.origin_guard import OriginGuard
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.testing.scripted_model import fails
@@ -289,7 +289,7 @@ async def test_nobody_is_let_in_without_a_key_or_from_a_strange_page() -> None:
     reader = await put_key(store, Tenant("ours"), "read", nth=2)
     key = await put_key(store, Tenant("ours"), "chat")
     allowed = bearer(key)
-    guard = Guard(frozenset({"127.0.0.1"}))
+    guard = OriginGuard(frozenset({"127.0.0.1"}))
     async with serving(agent(yes()), store=store, auth="required", guard=guard) as server:
         for headers, status in (
             ({}, 401),

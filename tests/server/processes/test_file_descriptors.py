@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from holdfast.server.processes.file_descriptors import FileWatch
+from holdfast.server.processes.file_descriptors import FileDescriptors
 
 
 class Files:
@@ -32,7 +32,7 @@ def test_it_is_told_once_that_they_have_run_out_and_once_that_there_are_some(
     number: int, cause: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     files, exhausted = Files(), Counter[str]()
-    watch = FileWatch(exhausted, probe=files)
+    watch = FileDescriptors(exhausted, probe=files)
     watch.look()
     files.run_out(number)
     for _ in range(3):
@@ -50,12 +50,12 @@ def test_the_last_ones_count_as_none() -> None:
     """The event loop takes a connection by one that it keeps, and closes it at once: there is no error to wait for."""
     files, exhausted = Files(), Counter[str]()
     files.next = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1
-    FileWatch(exhausted, probe=files).look()
+    FileDescriptors(exhausted, probe=files).look()
     assert exhausted == {"process": 1}
 
 
 def test_by_itself_it_opens_a_file_and_leaves_none_behind() -> None:
-    watch, before = FileWatch(Counter()), os.listdir("/dev/fd")
+    watch, before = FileDescriptors(Counter()), os.listdir("/dev/fd")
     watch.look()
     assert os.listdir("/dev/fd") == before
 
@@ -64,4 +64,4 @@ def test_what_is_no_lack_of_files_is_not_taken_for_one() -> None:
     files = Files()
     files.run_out(errno.EACCES)
     with pytest.raises(PermissionError):
-        FileWatch(Counter(), probe=files).look()
+        FileDescriptors(Counter(), probe=files).look()

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from holdfast.observe.tally import Tally, sum_of, written
 from holdfast.server.processes.numbers import (
     CPU,
-    Past,
-    Shown,
+    PastNumbers,
+    ProcessNumbers,
     gather,
     note_end,
     read_past,
     read_shown,
 )
-from holdfast.server.processes.shared_slots import HALF_BYTES, Board
+from holdfast.server.processes.shared_slots import HALF_BYTES, SharedSlots
 from holdfast.sessions.sessions import Load
 from tests.server.access.test_quota_usage import FORKING
 
@@ -39,14 +39,14 @@ def tallied(turns: int) -> Tally:
     return tally
 
 
-def shown(turns: int, *, run: int = 1, live: bool = True) -> Shown:
+def shown(turns: int, *, run: int = 1, live: bool = True) -> ProcessNumbers:
     load = Load(turns=1, lanes=2, waiting=3, queued=6, watchers=4, store_queue=5, live=live)
     process = {CPU: 1.5, "process_resident_memory_bytes": 10.0, "process_max_fds": 7.0}
-    return Shown(run=run, tally=written(tallied(turns)), load=load, process=process)
+    return ProcessNumbers(run=run, tally=written(tallied(turns)), load=load, process=process)
 
 
 def test_what_has_happened_is_added_up_and_how_things_are_by_its_nature() -> None:
-    found = gather({0: shown(2), 1: shown(3, live=False)}, Past(restarts=4))
+    found = gather({0: shown(2), 1: shown(3, live=False)}, PastNumbers(restarts=4))
     assert written(found.tally) == msgspec.structs.replace(written(tallied(5)), takeovers=2)
     assert found.load == Load(
         turns=2, lanes=4, waiting=6, queued=6, watchers=8, store_queue=10, live=False
@@ -67,11 +67,11 @@ def test_a_tally_that_is_written_down_is_the_same(turns: list[int]) -> None:
     assert sum(total.turning.counts) == sum(turns)
 
 
-def write(board: Board, place: int, shown: Shown) -> None:
+def write(board: SharedSlots, place: int, shown: ProcessNumbers) -> None:
     board.write(place, msgspec.msgpack.encode(shown))
 
 
-def turns_in(board: Board, *, places: int) -> int:
+def turns_in(board: SharedSlots, *, places: int) -> int:
     found = {place: read_shown(board, place) for place in range(places)}
     past = read_past(board, places)
     gathered = gather({place: each for place, each in found.items() if each}, past)
@@ -79,7 +79,7 @@ def turns_in(board: Board, *, places: int) -> int:
 
 
 def test_the_numbers_of_a_worker_that_has_ended_are_kept_and_counted_once() -> None:
-    board = Board(3)
+    board = SharedSlots(3)
     write(board, 0, shown(2))
     write(board, 1, shown(3))
     assert turns_in(board, places=2) == 5
@@ -97,7 +97,7 @@ def test_the_numbers_of_a_worker_that_has_ended_are_kept_and_counted_once() -> N
 @FORKING
 def test_a_reader_never_sees_half_of_a_text() -> None:
     """While one process writes, as fast as it can, whole texts are read by another; also when it is killed."""
-    board = Board(1)
+    board = SharedSlots(1)
     texts = [bytes([each]) * (1000 + 37 * each) for each in range(1, 9)]
     board.write(0, texts[0])
     pid = os.fork()
@@ -116,7 +116,7 @@ def test_a_reader_never_sees_half_of_a_text() -> None:
 
 
 def test_a_place_that_nobody_has_written_to_is_empty_and_there_is_a_bound() -> None:
-    board = Board(2)
+    board = SharedSlots(2)
     assert board.read(1) == b""
     board.write(1, b"x" * (HALF_BYTES - 8))
     assert board.read(0) == b"" and len(board.read(1)) == HALF_BYTES - 8
@@ -129,5 +129,7 @@ def test_the_numbers_of_every_route_with_every_status_fit() -> None:
     for route in range(200):
         for status in range(20):
             tally.requests[f"DELETE /api/sessions/{{id}}/a/long/name/{route}", status] = 10**12
-    text = msgspec.msgpack.encode(Shown(tally=written(tally), load=shown(1).load, process={}))
+    text = msgspec.msgpack.encode(
+        ProcessNumbers(tally=written(tally), load=shown(1).load, process={})
+    )
     assert len(text) < HALF_BYTES

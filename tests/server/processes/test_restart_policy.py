@@ -6,8 +6,8 @@ import pytest
 
 from holdfast import limits
 from holdfast.server.processes.restart_policy import (
+    ExpectedEnd,
     GiveUp,
-    Leave,
     Restart,
     Verdict,
     backoff_s,
@@ -20,8 +20,8 @@ STEADY_S = limits.worker_steady_s
 @pytest.mark.parametrize(
     ("draining", "serving", "was_ready", "lived_s", "deaths", "verdict"),
     [
-        (True, True, True, 100.0, 0, Leave()),
-        (True, False, False, 0.1, 0, Leave()),
+        (True, True, True, 100.0, 0, ExpectedEnd()),
+        (True, False, False, 0.1, 0, ExpectedEnd()),
         (False, False, False, 0.1, 0, GiveUp()),
         (False, False, True, 0.1, 0, Restart(after_s=0.0, deaths=1)),
         (False, True, True, STEADY_S, 5, Restart(after_s=0.0, deaths=0)),

@@ -16,15 +16,15 @@ from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.server.agents.source_directory import load_directory
 from holdfast.server.http.listen_sockets import listen
 from holdfast.server.processes import server_process
-from holdfast.server.processes.process_role import Alone, Ready
+from holdfast.server.processes.process_role import ReadyServer, SoleProcess
 from holdfast.store.store import Store
 from holdfast.store.store_url import open_store
 from holdfast.testing import ScriptedModel
 from tests.server.stubs import agent, serving
 
 
-def alone(on_ready: Callable[[Ready], None], host: str = "127.0.0.1") -> Alone:
-    return Alone(host, 0, on_ready=on_ready)
+def alone(on_ready: Callable[[ReadyServer], None], host: str = "127.0.0.1") -> SoleProcess:
+    return SoleProcess(host, 0, on_ready=on_ready)
 
 
 async def test_a_poisoned_store_ends_the_server(

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.server.http.listen_sockets import Port
-from holdfast.server.processes.process_role import Ready
-from holdfast.server.processes.worker import DRAIN, HURRY, RELOAD, Commons, Worker
+from holdfast.server.http.listen_sockets import SharedPort
+from holdfast.server.processes.process_role import ReadyServer
+from holdfast.server.processes.worker import DRAIN, HURRY, RELOAD, SharedState, Worker
 
-READY = Ready(url="http://127.0.0.1:1", node="node", agents=("root",))
+READY = ReadyServer(url="http://127.0.0.1:1", node="node", agents=("root",))
 
 
 class Server:
@@ -75,8 +75,8 @@ async def test_what_a_worker_is_told(
     happens: Callable[[socket.socket, Worker], object], told: str
 ) -> None:
     ours, theirs = socket.socketpair()
-    port = Port("127.0.0.1", 0)
-    worker = Worker(0, port, theirs, Commons(1, bounded=False), run=1)
+    port = SharedPort("127.0.0.1", 0)
+    worker = Worker(0, port, theirs, SharedState(1, bounded=False), run=1)
     server = Server()
     with worker.heeding(server):
         happens(ours, worker)
@@ -88,8 +88,8 @@ async def test_what_a_worker_is_told(
 
 async def test_a_worker_that_is_ready_when_nobody_is_left_to_hear_it_drains() -> None:
     ours, theirs = socket.socketpair()
-    port = Port("127.0.0.1", 0)
-    worker = Worker(0, port, theirs, Commons(1, bounded=False), run=1)
+    port = SharedPort("127.0.0.1", 0)
+    worker = Worker(0, port, theirs, SharedState(1, bounded=False), run=1)
     server = Server()
     ours.close()
     with worker.heeding(server):

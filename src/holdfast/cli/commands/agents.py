@@ -34,7 +34,7 @@ from holdfast.cli import display, output
 from holdfast.cli.options import json_option
 from holdfast.config import load_config
 from holdfast.errors import SourceUnusable
-from holdfast.server.agents.model_factory import Models
+from holdfast.server.agents.model_factory import ServerModels
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.web.address_guard import AddressGuard
 
@@ -99,7 +99,7 @@ async def check_sources(references: tuple[str, ...]) -> list[Report]:
 
 @asynccontextmanager
 async def _supplies() -> AsyncIterator[Supplies]:
-    models = Models(os.environ)
+    models = ServerModels(os.environ)
     config = load_config({}, os.environ, ())
     try:
         yield Supplies(

@@ -17,11 +17,11 @@ from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.observe.trace_export import tracing
 from holdfast.server.agents.source_directory import load_directory
 from holdfast.server.http.connection_register import raise_files_limit
-from holdfast.server.http.listen_sockets import Port
-from holdfast.server.processes.process_role import Alone, Ready, Station
+from holdfast.server.http.listen_sockets import SharedPort
+from holdfast.server.processes.process_role import ProcessRole, ReadyServer, SoleProcess
 from holdfast.server.processes.server_process import files_of
 from holdfast.server.processes.server_process import serve as serve_until_stopped
-from holdfast.server.processes.worker_supervisor import Supervisor
+from holdfast.server.processes.worker_supervisor import WorkerSupervisor
 from holdfast.store.store_url import without_password
 from holdfast.tools.sandbox.sandbox import Sandbox
 
@@ -81,21 +81,21 @@ def serve(sources: tuple[str, ...], print_config: bool, **flags: str | None) -> 
         uvloop.run(_serve(config, station))
 
 
-def _station(config: Config) -> Station | int:
+def _station(config: Config) -> ProcessRole | int:
     """Where this process serves from. One that looks after workers comes back with an exit code instead, after
     them; those come back from here as well, each with a place of its own."""
 
-    def on_ready(ready: Ready) -> None:
+    def on_ready(ready: ReadyServer) -> None:
         _say_ready(ready, config)
 
     if config.workers == 1:
-        return Alone(config.listen.host, config.listen.port, on_ready=on_ready)
-    port = Port(config.listen.host, config.listen.port)
+        return SoleProcess(config.listen.host, config.listen.port, on_ready=on_ready)
+    port = SharedPort(config.listen.host, config.listen.port)
     bounded = any(config.quota(whose) != Quota() for whose in ("tenant", "key"))
-    return Supervisor(config.workers, port, bounded=bounded, on_ready=on_ready).run()
+    return WorkerSupervisor(config.workers, port, bounded=bounded, on_ready=on_ready).run()
 
 
-async def _serve(config: Config, station: Station) -> None:
+async def _serve(config: Config, station: ProcessRole) -> None:
     cache = _cache_folder(os.environ)
     sandbox = Sandbox(config.sandbox)
     supervisor = TaskSupervisor()
@@ -115,7 +115,7 @@ async def _serve(config: Config, station: Station) -> None:
         await directory.close()
 
 
-def _say_ready(ready: Ready, config: Config) -> None:
+def _say_ready(ready: ReadyServer, config: Config) -> None:
     store = without_password(config.store)
     if config.log_format == "json":  # stdout is for programs then
         event("server.ready", url=ready.url, store=store, workers=config.workers)
@@ -129,7 +129,7 @@ def _cache_folder(environ: Mapping[str, str]) -> Path:
     return Path(base) / "holdfast" / "sources"
 
 
-def _welcome(ready: Ready, store: str, workers: int) -> str:
+def _welcome(ready: ReadyServer, store: str, workers: int) -> str:
     url, first = ready.url, ready.agents[0]
     broken = "".join(f"\n  not served  {each}" for each in ready.broken)
     processes = f"\n  workers     {workers}" if workers > 1 else ""

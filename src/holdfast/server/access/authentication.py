@@ -46,19 +46,19 @@ async def open_door(
     *,
     beyond_loopback: bool,
     now_ms: Callable[[], int] = wall_clock_ms,
-) -> Door:
+) -> Authenticator:
     """The door of a server. Raises InvalidValue if it would stand open to others, and nobody said so."""
     if auth != "auto" or not beyond_loopback:
-        return Door(store, auth, now_ms=now_ms)
+        return Authenticator(store, auth, now_ms=now_ms)
     if not await store.api_keys(limit=1):
         raise InvalidValue(
             "listening beyond this machine lets others in, and there is no API key yet; make one with "
             "`holdfast keys create`, listen on 127.0.0.1, or say --auth off if something in front checks who comes in"
         )
-    return Door(store, "required", now_ms=now_ms)
+    return Authenticator(store, "required", now_ms=now_ms)
 
 
-class Door:
+class Authenticator:
     """Lets requests in, each as somebody."""
 
     def __init__(

@@ -48,7 +48,7 @@ class Bucket(Value):
     at_s: float
 
 
-class Accounts(Protocol):
+class QuotaUsage(Protocol):
     def opened(self) -> AbstractContextManager[None]:
         """Read and change inside: nobody else does meanwhile."""
         ...
@@ -66,7 +66,7 @@ class Accounts(Protocol):
         ...
 
 
-class OwnAccounts:
+class ProcessQuotaUsage:
     """Of one process that serves alone."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -112,7 +112,7 @@ _BUCKET = Struct("<dd")
 _COUNT = Struct("<i")
 
 
-class Ledger:
+class QuotaLedger:
     """The table that workers share. Made before forking; each process has accounts of its own in it."""
 
     def __init__(self, places: int, *, entries: int = 2 * BUCKETS_MAX) -> None:
@@ -154,11 +154,11 @@ class Ledger:
         return entry * self.entry_bytes + _DIGEST_BYTES + _BUCKET.size + number * _COUNT.size
 
 
-class SharedAccounts:
+class SharedQuotaUsage:
     """The accounts of one worker, in a ledger."""
 
     def __init__(
-        self, ledger: Ledger, place: int, *, clock: Callable[[], float] = time.monotonic
+        self, ledger: QuotaLedger, place: int, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`clock` is one that all processes share, as the monotonic one of a machine is."""
         self._ledger = ledger

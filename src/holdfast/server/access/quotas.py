@@ -17,7 +17,7 @@ from msgspec import Struct
 from holdfast.config import Quota
 from holdfast.core.codec import Value
 from holdfast.ids import Tenant
-from holdfast.server.access.quota_usage import Accounts, Bucket, OwnAccounts, Payer
+from holdfast.server.access.quota_usage import Bucket, Payer, ProcessQuotaUsage, QuotaUsage
 from holdfast.server.http.exchange import Exchange
 from holdfast.server.http.routing import Caller, Load
 from holdfast.wire.headers import RATE_LIMIT, RATE_REMAINING, RATE_RESET
@@ -26,7 +26,7 @@ from holdfast.wire.problems import Problem, Refused
 # ── the decision ─────────────────────────────────────────────────────────────────────────────
 
 
-class Drawn(Value):
+class QuotaDraw(Value):
     """What became of one request: let through if `wait_s` is 0."""
 
     bucket: Bucket
@@ -36,7 +36,7 @@ class Drawn(Value):
     wait_s: float
 
 
-def draw(bucket: Bucket | None, *, per_minute: int, now_s: float) -> Drawn:
+def draw(bucket: Bucket | None, *, per_minute: int, now_s: float) -> QuotaDraw:
     """Take one token, if there is one."""
     rate = per_minute / 60
     held = float(per_minute)
@@ -46,7 +46,7 @@ def draw(bucket: Bucket | None, *, per_minute: int, now_s: float) -> Drawn:
         left, wait_s = held, (1 - held) / rate
     else:
         left, wait_s = held - 1, 0.0
-    return Drawn(
+    return QuotaDraw(
         bucket=Bucket(tokens=left, at_s=now_s),
         remaining=floor(left),
         reset_s=(per_minute - left) / rate,
@@ -67,7 +67,7 @@ class Quotas:
         key: Quota = Quota(),  # noqa: B008
         playing: Callable[[Tenant], int] = lambda _: 0,
         clock: Callable[[], float] = time.monotonic,
-        accounts: Accounts | None = None,
+        accounts: QuotaUsage | None = None,
     ) -> None:
         """`playing` says how many turns of a tenant go on whoever waits for them: in the background, or
         because their client has gone and they are to be finished."""
@@ -75,11 +75,11 @@ class Quotas:
         self._key = key
         self._playing = playing
         self._clock = clock
-        self._accounts = accounts or OwnAccounts(clock=clock)
+        self._accounts = accounts or ProcessQuotaUsage(clock=clock)
         self._noted: dict[Payer, int] = {}
         """How many turns of a tenant are played here, as the accounts have it; those with any."""
 
-    def enter(self, exchange: Exchange, caller: Caller) -> Visit:
+    def enter(self, exchange: Exchange, caller: Caller) -> QuotaSlot:
         """Count a request. Raises Refused (429) if it is one too many; it then counts for nobody."""
         bounded = self._bounded(caller, "requests_per_minute")
         if bounded:
@@ -88,9 +88,9 @@ class Quotas:
             exchange.about |= _told(limit, tightest)
             if tightest.wait_s:
                 raise Refused(_too_fast(limit, tightest.wait_s))
-        return Visit(self, caller)
+        return QuotaSlot(self, caller)
 
-    def _draw(self, bounded: list[tuple[Payer, int]]) -> tuple[int, Drawn]:
+    def _draw(self, bounded: list[tuple[Payer, int]]) -> tuple[int, QuotaDraw]:
         """What became of the request by the account that has least; it is put down if all have enough."""
         accounts, now_s = self._accounts, self._clock()
         drawn = {
@@ -161,7 +161,7 @@ class Quotas:
         return payers
 
 
-class Visit(Struct, frozen=True):
+class QuotaSlot(Struct, frozen=True):
     """One request, and what it occupies until it ends."""
 
     quotas: Quotas
@@ -178,7 +178,7 @@ class Visit(Struct, frozen=True):
         self.occupied.clear()
 
 
-def _told(limit: int, drawn: Drawn) -> dict[str, str]:
+def _told(limit: int, drawn: QuotaDraw) -> dict[str, str]:
     return {
         RATE_LIMIT.name: str(limit),
         RATE_REMAINING.name: str(drawn.remaining),

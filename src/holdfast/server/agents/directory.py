@@ -26,7 +26,7 @@ class ModelEntry(Value):
     """Prompts for clients to offer."""
 
 
-class BrokenSource(Value):
+class BrokenSourceEntry(Value):
     """A source that cannot be loaded as it is now."""
 
     source: str
@@ -45,7 +45,7 @@ class Directory(Protocol):
         """Look at every source now, not in its own time."""
         ...
 
-    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSource, ...]:
+    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSourceEntry, ...]:
         """What cannot be loaded as it is now, and why; as far as it is this tenant's concern."""
         ...
 

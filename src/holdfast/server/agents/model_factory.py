@@ -23,7 +23,7 @@ from holdfast.models.retries import RetryingModel
 from holdfast.models.servers import SERVERS, ProviderServer, azure_place
 
 
-class Models:
+class ServerModels:
     """Makes models that share their connections. It is a `ModelFactory`."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:

@@ -16,7 +16,7 @@ from holdfast.tools.hooks import run_hook
 log = logging.getLogger("holdfast.hooks")
 
 
-class Farewells:
+class SessionEndHooks:
     """Runs `session_end` hooks. One instance serves every request."""
 
     def __init__(self, directory: Directory) -> None:

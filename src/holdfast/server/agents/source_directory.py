@@ -28,8 +28,8 @@ from holdfast.core.turns.events import TurnRequest
 from holdfast.errors import AgentMismatch, AgentUnavailable, ModelNotFound, SourceUnusable
 from holdfast.ids import Tenant
 from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
-from holdfast.server.agents.directory import BrokenSource, ModelEntry
-from holdfast.server.agents.model_factory import Models
+from holdfast.server.agents.directory import BrokenSourceEntry, ModelEntry
+from holdfast.server.agents.model_factory import ServerModels
 from holdfast.sessions.session_requests import AgentChoice, Ask
 from holdfast.tools.files.reserved_files import ReservedFiles
 from holdfast.tools.sandbox.sandbox import Sandbox
@@ -44,7 +44,7 @@ class AgentDirectory:
     def __init__(
         self,
         registry: Registry,
-        models: Models | None = None,
+        models: ServerModels | None = None,
         tenants: TenantAgents = TenantAgents(),  # noqa: B008
         supervisor: TaskSupervisor | None = None,
     ) -> None:
@@ -68,11 +68,11 @@ class AgentDirectory:
             if tenant is None or self._tenants.allows(tenant, each.id)
         )
 
-    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSource, ...]:
+    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSourceEntry, ...]:
         if tenant is not None and self._tenants.bounds(tenant):
             return ()  # who would be in there, nobody can tell
         return tuple(
-            BrokenSource(source=each.source, problems=each.problems, serving=each.serving)
+            BrokenSourceEntry(source=each.source, problems=each.problems, serving=each.serving)
             for each in self._registry.broken(portable=tenant is not None)
         )
 
@@ -197,9 +197,9 @@ async def load_directory(
     A source that cannot be loaded is reported, and does not keep the others from being served; once it is
     corrected, it is served too. Raises SourceUnusable, with everything that is wrong, if there is nobody to serve.
     """
-    models = None if make_model else Models(environ)
+    models = None if make_model else ServerModels(environ)
     supplies = Supplies(
-        make_model=make_model or models or Models(environ),
+        make_model=make_model or models or ServerModels(environ),
         environment=environ,
         fetcher=Fetcher(AddressGuard(allow_private=trust_remote)),
         cache=cache,

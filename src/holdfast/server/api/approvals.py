@@ -20,8 +20,8 @@ from holdfast.core.policy import Policy
 from holdfast.errors import SessionMissing
 from holdfast.ids import CallId, Tenant, TurnId
 from holdfast.server.agents.directory import Directory
-from holdfast.server.api.grants import Grants
-from holdfast.server.http.routing import Call
+from holdfast.server.api.grants import GrantsApi
+from holdfast.server.http.routing import HttpCall
 from holdfast.sessions.session_requests import Admission, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import Attempt
@@ -30,14 +30,14 @@ from holdfast.wire.headers import read_naming
 from holdfast.wire.problems import bad_request
 
 
-class Approvals:
+class ApprovalsApi:
     """The endpoint. One instance serves every request."""
 
     def __init__(
         self,
         sessions: Sessions,
         directory: Directory,
-        grants: Grants,
+        grants: GrantsApi,
         *,
         policy: Policy,
         deadline_s: float,
@@ -64,7 +64,7 @@ class Approvals:
             if each in snapshot.asked
         )
 
-    async def decide(self, call: Call, turn_id: TurnId, decisions: Decisions) -> Admission:
+    async def decide(self, call: HttpCall, turn_id: TurnId, decisions: Decisions) -> Admission:
         """Begin the turn that carries these decisions out. Raises TurnRejected if they are closed."""
         exchange, tenant, body = call.exchange, call.tenant, call.body
         snapshot = await self._snapshot(tenant, turn_id)

@@ -27,7 +27,7 @@ PORTION_BYTES = 128 * 1024
 """Read at once by who sums up: about 30,000 tokens, which fit into any window that is worth a summary."""
 
 
-class Compacting:
+class CompactionApi:
     """The endpoint. One instance serves every request."""
 
     def __init__(self, sessions: Sessions, directory: Directory) -> None:

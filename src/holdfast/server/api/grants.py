@@ -19,7 +19,7 @@ from holdfast.ids import GrantId, SessionId
 from holdfast.observe.events import audit
 from holdfast.server.access.authentication import insufficient, may
 from holdfast.server.http.parameters import LIMIT, Parameter
-from holdfast.server.http.routing import Answer, Call, Caller, Route
+from holdfast.server.http.routing import AnswerDescription, Caller, HttpCall, Route
 from holdfast.store.outcomes import GrantFilter
 from holdfast.store.rows import GrantRow
 from holdfast.store.store import Store
@@ -36,7 +36,7 @@ TOO_MANY = Problem(
 )
 
 
-class Grants:
+class GrantsApi:
     """The endpoints, and what decisions need of them. One instance serves every request."""
 
     def __init__(self, store: Store) -> None:
@@ -46,7 +46,7 @@ class Grants:
         "GET /api/grants",
         "read",
         "listGrants",
-        Answer("Some of them, the oldest first.", api.Grants),
+        AnswerDescription("Some of them, the oldest first.", api.Grants),
         parameters=(
             LIMIT,
             Parameter("after", "Go on after the one with this id."),
@@ -54,7 +54,7 @@ class Grants:
         ),
         codes=("grant_not_found",),
     )
-    async def every(self, call: Call) -> None:
+    async def every(self, call: HttpCall) -> None:
         """The approvals that are remembered for agents.
 
         The oldest first, and approvals that were taken back, too;
@@ -71,10 +71,10 @@ class Grants:
         "DELETE /api/grants/{grant}",
         "admin",
         "revokeGrant",
-        Answer("The approval, as it stands now.", api.GrantObject),
+        AnswerDescription("The approval, as it stands now.", api.GrantObject),
         audit="approval.revoke",
     )
-    async def revoke(self, call: Call) -> None:
+    async def revoke(self, call: HttpCall) -> None:
         """Take a remembered approval back.
 
         Calls that have begun go on; no other is let through by it.

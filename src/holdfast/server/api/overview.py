@@ -20,7 +20,7 @@ from holdfast.ids import ItemId, SessionId, Tenant, TurnId
 from holdfast.server.api.objects import turn_shown
 from holdfast.server.api.session_lookup import find_session
 from holdfast.server.http.parameters import Limit, Parameter
-from holdfast.server.http.routing import Answer, Body, Call, Route
+from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import SessionInfo
 from holdfast.store.rows import TurnRow
@@ -40,8 +40,8 @@ class Overview:
         self._sessions = sessions
         self._store = sessions.store
 
-    @Route("GET /api/me", "read", "retrieveMe", Answer("You.", shown.Me))
-    async def me(self, call: Call) -> None:
+    @Route("GET /api/me", "read", "retrieveMe", AnswerDescription("You.", shown.Me))
+    async def me(self, call: HttpCall) -> None:
         """Who asks, and what they may."""
         caller = call.caller
         await call.say(shown.Me(tenant=caller.tenant, key=caller.key_id, scopes=caller.scopes))
@@ -50,9 +50,9 @@ class Overview:
         "GET /api/nodes",
         "metrics",
         "listNodes",
-        Answer("All of them, and what time it is.", shown.Nodes),
+        AnswerDescription("All of them, and what time it is.", shown.Nodes),
     )
-    async def nodes(self, call: Call) -> None:
+    async def nodes(self, call: HttpCall) -> None:
         """The processes that hold leases on the store."""
         here = self._sessions.lease.node
         nodes = [
@@ -72,13 +72,13 @@ class Overview:
         "GET /api/sessions/{name}/history",
         "read",
         "readHistory",
-        Answer("Some turns, and what stands beside the history.", shown.History),
+        AnswerDescription("Some turns, and what stands beside the history.", shown.History),
         parameters=(
             Parameter("before", "Go on before the turn with this id."),
             Parameter("limit", "How many turns at most.", Limit),
         ),
     )
-    async def history(self, call: Call) -> None:
+    async def history(self, call: HttpCall) -> None:
         """Turns in every state with their items, the newest first.
 
         `?before=` goes on where an answer ended; a fork goes on into its past.
@@ -118,9 +118,9 @@ class Overview:
         "GET /api/sessions/{name}/lineage",
         "read",
         "readLineage",
-        Answer("Its past, and its forks.", shown.Lineage),
+        AnswerDescription("Its past, and its forks.", shown.Lineage),
     )
-    async def lineage(self, call: Call) -> None:
+    async def lineage(self, call: HttpCall) -> None:
         """Where a session's line comes from, and where others leave it."""
         row = (await self._find(call)).session
         past = [
@@ -149,9 +149,9 @@ class Overview:
         "GET /api/sessions/{name}/chain",
         "read",
         "checkChain",
-        Answer("What was found; no problems if all is well.", shown.Chain),
+        AnswerDescription("What was found; no problems if all is well.", shown.Chain),
     )
-    async def chain(self, call: Call) -> None:
+    async def chain(self, call: HttpCall) -> None:
         """Check the chain of hashes and all that the store can show of a session, now."""
         row = (await self._find(call)).session
         found = await check_session(self._store, call.tenant, row.id)
@@ -171,11 +171,11 @@ class Overview:
         "POST /api/sessions/{name}/annotations",
         "chat",
         "annotateSession",
-        Answer("Everything that is said about it now.", shown.Annotations),
-        body=Body(shown.Remark, {"flag": {"name": "starred", "value": "yes"}}),
+        AnswerDescription("Everything that is said about it now.", shown.Annotations),
+        body=BodyDescription(shown.Remark, {"flag": {"name": "starred", "value": "yes"}}),
         codes=("item_not_found",),
     )
-    async def annotate(self, call: Call) -> None:
+    async def annotate(self, call: HttpCall) -> None:
         """Say something about an item or a session, beside its history.
 
         Hide or show an item, to people or to the model, or flag it.
@@ -193,7 +193,7 @@ class Overview:
         )
         await call.say(_annotations(await self._snapshot(call.tenant, session_id)))
 
-    async def _find(self, call: Call) -> SessionInfo:
+    async def _find(self, call: HttpCall) -> SessionInfo:
         return await find_session(self._store, call.tenant, call.names[0])
 
     async def _snapshot(self, tenant: Tenant, session_id: SessionId) -> Snapshot:
@@ -260,7 +260,7 @@ def _item(snapshot: Snapshot, name: str | None) -> ItemId | None:
     return found
 
 
-def _before(call: Call) -> TurnId | None:
+def _before(call: HttpCall) -> TurnId | None:
     name = call.query.get("before")
     try:
         return None if name is None else TurnId(name)

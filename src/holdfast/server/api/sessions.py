@@ -18,10 +18,10 @@ from holdfast.core.turns.events import Began, Usage
 from holdfast.core.turns.journal import Record
 from holdfast.errors import InvalidId, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
-from holdfast.server.agents.directory import BrokenSource, Directory, ModelEntry
-from holdfast.server.agents.session_end_hooks import Farewells
-from holdfast.server.api.approvals import Approvals
-from holdfast.server.api.compaction import Compacting
+from holdfast.server.agents.directory import BrokenSourceEntry, Directory, ModelEntry
+from holdfast.server.agents.session_end_hooks import SessionEndHooks
+from holdfast.server.api.approvals import ApprovalsApi
+from holdfast.server.api.compaction import CompactionApi
 from holdfast.server.api.objects import match_shown, session_shown, turn_shown
 from holdfast.server.api.search_queue import SearchQueue
 from holdfast.server.api.session_lookup import find_session, session_key
@@ -36,7 +36,7 @@ from holdfast.server.http.parameters import (
     Seconds,
     Words,
 )
-from holdfast.server.http.routing import Answer, Body, Call, Route
+from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
 from holdfast.server.openapi import error_codes as errors
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
@@ -50,8 +50,8 @@ from holdfast.wire.openai.pages import read_limit
 from holdfast.wire.problems import ErrorAnswer, bad_request
 from holdfast.wire.sse import HEARTBEAT, data_frame
 
-_SESSION = Answer("The session.", api.Session, headers=(ETAG.name,))
-_BEGUN = Answer("The turn that carries it out.", api.TurnObject, 202)
+_SESSION = AnswerDescription("The session.", api.Session, headers=(ETAG.name,))
+_BEGUN = AnswerDescription("The turn that carries it out.", api.TurnObject, 202)
 _DECIDING = (
     *errors.TURN,
     "approval_closed",
@@ -63,15 +63,15 @@ _DECIDING = (
 )
 
 
-class Api:
+class SessionsApi:
     """The endpoints under `/api`."""
 
     def __init__(
         self,
         sessions: Sessions,
         directory: Directory,
-        approvals: Approvals,
-        compacting: Compacting,
+        approvals: ApprovalsApi,
+        compacting: CompactionApi,
         *,
         deadline_s: float,
     ) -> None:
@@ -82,11 +82,11 @@ class Api:
         self._operations = sessions.operations
         self._store = sessions.store
         self._directory = directory
-        self._farewells = Farewells(directory)
+        self._farewells = SessionEndHooks(directory)
         self._searches = SearchQueue()
 
-    @Route("GET /api/agents", "read", "listAgents", Answer("All of them.", api.Agents))
-    async def agents(self, call: Call) -> None:
+    @Route("GET /api/agents", "read", "listAgents", AnswerDescription("All of them.", api.Agents))
+    async def agents(self, call: HttpCall) -> None:
         """The agents with their sources, and the sources that cannot be loaded."""
         agents = tuple(map(_agent, self._directory.entries(call.tenant)))
         broken = tuple(map(_broken, self._directory.broken(call.tenant)))
@@ -98,7 +98,7 @@ class Api:
         "GET /api/sessions",
         "read",
         "listSessions",
-        Answer("Some sessions, the last active first.", api.SessionPage),
+        AnswerDescription("Some sessions, the last active first.", api.SessionPage),
         parameters=(
             Parameter("q", "Words to look for in what was said, and in titles.", Words),
             Parameter("agent", "Only those that this agent speaks in."),
@@ -112,7 +112,7 @@ class Api:
         ),
         codes=("invalid_cursor",),
     )
-    async def sessions(self, call: Call) -> None:
+    async def sessions(self, call: HttpCall) -> None:
         """List, filter and search sessions.
 
         See [search](search.md).
@@ -149,8 +149,8 @@ class Api:
         "POST /api/sessions/import",
         "admin",
         "importSessions",
-        Answer("What became of each session.", api.Imported),
-        body=Body(bytes, "", media_type="application/jsonl"),
+        AnswerDescription("What became of each session.", api.Imported),
+        body=BodyDescription(bytes, "", media_type="application/jsonl"),
         parameters=(
             Parameter(
                 "on_conflict",
@@ -162,7 +162,7 @@ class Api:
         body_bytes_max=limits.import_body_bytes_max,
         audit="session.import",
     )
-    async def take_in(self, call: Call) -> None:
+    async def take_in(self, call: HttpCall) -> None:
         """Take in an export.
 
         See its [format](export-format.md).
@@ -171,7 +171,7 @@ class Api:
         await call.say(await take_sessions(self._store, call.tenant, call.body, how))
 
     @Route("GET /api/sessions/{name}", "read", "retrieveSession", _SESSION)
-    async def session(self, call: Call) -> None:
+    async def session(self, call: HttpCall) -> None:
         """A session, by its key or its id."""
         info = await self._find(call)
         await call.say(session_shown(info), etag=info.session.head.etag)
@@ -181,9 +181,9 @@ class Api:
         "chat",
         "updateSession",
         _SESSION,
-        body=Body(api.Changes, {"title": "Oslo", "attributes": {"colour": "red"}}),
+        body=BodyDescription(api.Changes, {"title": "Oslo", "attributes": {"colour": "red"}}),
     )
-    async def patch(self, call: Call) -> None:
+    async def patch(self, call: HttpCall) -> None:
         """Change a session's title and attributes."""
         tenant, asked = call.tenant, _read(call.body, api.Changes)
         info = await self._find(call)
@@ -202,10 +202,10 @@ class Api:
         "DELETE /api/sessions/{name}",
         "admin",
         "deleteSession",
-        Answer("It is gone.", api.Deleted),
+        AnswerDescription("It is gone.", api.Deleted),
         audit="session.delete",
     )
-    async def delete(self, call: Call) -> None:
+    async def delete(self, call: HttpCall) -> None:
         """Delete a session."""
         info = await self._find(call)
         await self._operations.delete(call.tenant, info.session.id)
@@ -216,7 +216,7 @@ class Api:
         "GET /api/sessions/{name}/items",
         "read",
         "listSessionItems",
-        Answer("All items.", api.Items),
+        AnswerDescription("All items.", api.Items),
         parameters=(
             Parameter(
                 "view",
@@ -225,7 +225,7 @@ class Api:
             ),
         ),
     )
-    async def items(self, call: Call) -> None:
+    async def items(self, call: HttpCall) -> None:
         """Everything in a session.
 
         `?view=model` is what its model is sent of it: after a summary, without what is hidden, and as far back as
@@ -243,9 +243,9 @@ class Api:
         "GET /api/sessions/{name}/turns",
         "read",
         "listTurns",
-        Answer("All turns, and what they consumed.", api.Turns),
+        AnswerDescription("All turns, and what they consumed.", api.Turns),
     )
-    async def turns(self, call: Call) -> None:
+    async def turns(self, call: HttpCall) -> None:
         """A session's turns, discarded ones too."""
         info = await self._find(call)
         rows = await self._store.turns(call.tenant, info.session.id)
@@ -257,10 +257,10 @@ class Api:
         "GET /api/sessions/{name}/export",
         "admin",
         "exportSession",
-        Answer("An export.", bytes, media_type="application/jsonl"),
+        AnswerDescription("An export.", bytes, media_type="application/jsonl"),
         audit="session.export",
     )
-    async def export(self, call: Call) -> None:
+    async def export(self, call: HttpCall) -> None:
         """A session and its past as lines of JSON."""
         info = await self._find(call)
         await send_session(call.exchange, self._store, call.tenant, info.session.id)
@@ -270,10 +270,10 @@ class Api:
         "chat",
         "forkSession",
         _SESSION,
-        body=Body(api.Place, {"version": 1}, required=False),
+        body=BodyDescription(api.Place, {"version": 1}, required=False),
         codes=("version_not_found",),
     )
-    async def fork(self, call: Call) -> None:
+    async def fork(self, call: HttpCall) -> None:
         """Make a session that begins as this one stood.
 
         As it stands now, or at the version that the body names, `{"version": 1}`.
@@ -288,9 +288,9 @@ class Api:
         "chat",
         "resetSession",
         _SESSION,
-        body=Body(api.Place, {}, required=False),
+        body=BodyDescription(api.Place, {}, required=False),
     )
-    async def reset(self, call: Call) -> None:
+    async def reset(self, call: HttpCall) -> None:
         """Let a key mean a new, empty session."""
         _version(call)
         row = await self._operations.reset(call.tenant, _only_key(call, "reset"))
@@ -301,10 +301,10 @@ class Api:
         "chat",
         "rewindSession",
         _SESSION,
-        body=Body(api.Place, {"version": 1}),
+        body=BodyDescription(api.Place, {"version": 1}),
         codes=("version_not_found",),
     )
-    async def rewind(self, call: Call) -> None:
+    async def rewind(self, call: HttpCall) -> None:
         """Let a key mean a fork of its session at an earlier version.
 
         The body names it, `{"version": 1}`.
@@ -315,7 +315,7 @@ class Api:
         row = await self._operations.rewind(call.tenant, key, version)
         await self._show(call, row.id)
 
-    async def _show(self, call: Call, session_id: SessionId) -> None:
+    async def _show(self, call: HttpCall, session_id: SessionId) -> None:
         """Answer with a session that is there, since we have just changed or made it."""
         info = await self._store.info(call.tenant, session_id)
         if info is None or info.session.state == "deleted":  # by somebody else, meanwhile
@@ -326,32 +326,37 @@ class Api:
         "POST /api/sessions/{name}/compact",
         "chat",
         "compactSession",
-        Answer("The summary.", api.SessionSummary),
+        AnswerDescription("The summary.", api.SessionSummary),
         codes=(*errors.AGENT, *errors.ASKING, "nothing_to_compact", "summary_moved"),
         passes_codes_on=True,
         load="turns",
     )
-    async def compact(self, call: Call) -> None:
+    async def compact(self, call: HttpCall) -> None:
         """Let the model see a summary in place of the past."""
         snapshot = await self._snapshot(call)
         made = await call.exchange.unless_gone(self._compacting.compact(call.tenant, snapshot))
         await call.say(made)
 
-    async def _snapshot(self, call: Call) -> Snapshot:
+    async def _snapshot(self, call: HttpCall) -> Snapshot:
         info = await self._find(call)
         snapshot = await self._sessions.snapshot(call.tenant, info.session.id)
         if snapshot is None:
             raise SessionMissing("session", call.names[0])
         return snapshot
 
-    async def _find(self, call: Call) -> SessionInfo:
+    async def _find(self, call: HttpCall) -> SessionInfo:
         """The session that a path names by its id, or by the key that means it."""
         return await find_session(self._store, call.tenant, call.names[0])
 
     # ── turns ──
 
-    @Route("GET /api/turns/{id}", "read", "retrieveTurn", Answer("The turn.", api.TurnObject))
-    async def turn(self, call: Call) -> None:
+    @Route(
+        "GET /api/turns/{id}",
+        "read",
+        "retrieveTurn",
+        AnswerDescription("The turn.", api.TurnObject),
+    )
+    async def turn(self, call: HttpCall) -> None:
         """A turn, and what became of it."""
         await call.say(turn_shown(await self._row(call.tenant, _turn_id(call))))
 
@@ -359,7 +364,7 @@ class Api:
         "GET /api/turns/{id}/events",
         "read",
         "watchTurn",
-        Answer(
+        AnswerDescription(
             "Events, each with its number; what the turn became is the last.",
             events=(api.TurnEvent, api.TurnEnded, ErrorAnswer),
             headers=(TURN_ID.name,),
@@ -369,7 +374,7 @@ class Api:
         ),
         load="watchers",
     )
-    async def events(self, call: Call) -> None:
+    async def events(self, call: HttpCall) -> None:
         """A turn's events as they happen.
 
         `?starting_after=N` leaves out what was seen.
@@ -394,10 +399,10 @@ class Api:
         "POST /api/turns/{id}/cancel",
         "chat",
         "cancelTurn",
-        Answer("What became of it, also if it had ended.", api.TurnObject),
-        Answer("It has not let go yet.", api.TurnObject, 202),
+        AnswerDescription("What became of it, also if it had ended.", api.TurnObject),
+        AnswerDescription("It has not let go yet.", api.TurnObject, 202),
     )
-    async def cancel(self, call: Call) -> None:
+    async def cancel(self, call: HttpCall) -> None:
         """Stop a turn.
 
         Says what became of it, also when it had ended.
@@ -410,7 +415,7 @@ class Api:
         "POST /api/turns/{id}/continue",
         "chat",
         "continueTurn",
-        Answer("The turn that goes on with it.", api.TurnObject, 202),
+        AnswerDescription("The turn that goes on with it.", api.TurnObject, 202),
         parameters=(ONCE,),
         codes=(
             *errors.AGENT,
@@ -425,7 +430,7 @@ class Api:
         ),
         load="turns",
     )
-    async def go_on(self, call: Call) -> None:
+    async def go_on(self, call: HttpCall) -> None:
         """Go on with a turn that broke off.
 
         See [asking again](../guides/conversations.md#asking-again).
@@ -445,9 +450,9 @@ class Api:
         "GET /api/turns/{id}/approvals",
         "read",
         "listApprovals",
-        Answer("Those that wait.", api.WaitingCalls),
+        AnswerDescription("Those that wait.", api.WaitingCalls),
     )
-    async def approvals(self, call: Call) -> None:
+    async def approvals(self, call: HttpCall) -> None:
         """The calls of a turn that wait for a decision."""
         waiting = await self._approvals.waiting(call.tenant, _turn_id(call))
         await call.say(api.WaitingCalls(approvals=waiting))
@@ -457,7 +462,7 @@ class Api:
         "chat",
         "decide",
         _BEGUN,
-        body=Body(
+        body=BodyDescription(
             api.Decisions, {"decisions": {"fc_00000000000000000000000000": {"approve": True}}}
         ),
         parameters=(ONCE, POLICY),
@@ -465,7 +470,7 @@ class Api:
         load="turns",
         audit="approval.decide",
     )
-    async def decide(self, call: Call) -> None:
+    async def decide(self, call: HttpCall) -> None:
         """Decide on all calls of a turn that wait.
 
         See [approvals](../guides/approvals.md).
@@ -477,19 +482,19 @@ class Api:
         "chat",
         "decideOne",
         _BEGUN,
-        body=Body(api.Decision, {"approve": True}),
+        body=BodyDescription(api.Decision, {"approve": True}),
         parameters=(ONCE, POLICY),
         codes=_DECIDING,
         load="turns",
         audit="approval.decide",
     )
-    async def decide_one(self, call: Call) -> None:
+    async def decide_one(self, call: HttpCall) -> None:
         """Decide on a call that waits."""
         _, waiting = call.names
         decision = _read(call.body, api.Decision)
         await self._decide(call, api.Decisions(decisions={waiting: decision}))
 
-    async def _decide(self, call: Call, decisions: api.Decisions) -> None:
+    async def _decide(self, call: HttpCall, decisions: api.Decisions) -> None:
         begun = await self._approvals.decide(call, _turn_id(call), decisions)
         await call.say(turn_shown(await self._row(call.tenant, begun.turn_id)), status=202)
 
@@ -540,7 +545,7 @@ def _flag(query: dict[str, str], name: str) -> bool | None:
     return None if text is None else text == "true"
 
 
-def _only_key(call: Call, verb: str) -> SessionKey:
+def _only_key(call: HttpCall, verb: str) -> SessionKey:
     """What a path names, if that is a key."""
     (name,) = call.names
     if name.startswith("conv_"):
@@ -548,13 +553,13 @@ def _only_key(call: Call, verb: str) -> SessionKey:
     return session_key(name)
 
 
-def _version(call: Call) -> Version | None:
+def _version(call: HttpCall) -> Version | None:
     """Where in a session's past, if a body says so."""
     at = _read(call.body, api.Place).version if call.body else None
     return None if at is None else Version(at)
 
 
-def _turn_id(call: Call) -> TurnId:
+def _turn_id(call: HttpCall) -> TurnId:
     """The turn that a path names. A name that none can have is one that none has."""
     name = call.names[0]
     try:
@@ -577,5 +582,5 @@ def _agent(entry: ModelEntry) -> api.AgentObject:
     )
 
 
-def _broken(broken: BrokenSource) -> api.BrokenSource:
+def _broken(broken: BrokenSourceEntry) -> api.BrokenSource:
     return api.BrokenSource(source=broken.source, problems=broken.problems, serving=broken.serving)

@@ -16,7 +16,7 @@ from holdfast.server.http.connection_register import ConnectionRegister
 from holdfast.wire.problems import Problem
 
 
-class Paced(asyncio.Protocol):
+class BaseConnection(asyncio.Protocol):
     """What we ask of every protocol of uvicorn's: to know when a client has taken what it was sent, and to
     give up on one that takes nothing."""
 

@@ -19,7 +19,7 @@ READ = limits.body_memory_ratio
 """What a byte of a body that was read whole weighs; one of a body that still comes in weighs one."""
 
 
-class Bodies:
+class BodyMemory:
     """The bodies that a process holds at a time."""
 
     def __init__(self, memory_bytes: int) -> None:

@@ -2,7 +2,7 @@
 
 1. A request whose head does not come to its end is given up after a while, and so is a head that does not fit.
 2. What is not HTTP at all is told so in the same words as everything else.
-3. What is true of every connection (`Paced`) is true of one that becomes a WebSocket.
+3. What is true of every connection (`BaseConnection`) is true of one that becomes a WebSocket.
 4. There are only as many as there may be (`ConnectionRegister`).
 """
 
@@ -13,7 +13,7 @@ import asyncio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from holdfast import limits
-from holdfast.server.http.base_connection import NOT_HTTP, Paced, bare_answer
+from holdfast.server.http.base_connection import NOT_HTTP, BaseConnection, bare_answer
 from holdfast.server.http.connection_register import ConnectionRegister
 from holdfast.server.http.exchange import CONNECTION
 from holdfast.server.http.websocket_upgrade import socket_protocol
@@ -43,7 +43,7 @@ demand_parts("uvicorn", HttpToolsProtocol, *UVICORN)
 demand_parts("uvicorn", RequestResponseCycle, "chunked_encoding", "response_complete")
 
 
-class Connection(Paced, HttpToolsProtocol):
+class Connection(BaseConnection, HttpToolsProtocol):
     """A connection of our server."""
 
     _head_timer: asyncio.TimerHandle | None = None

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from holdfast import limits
-from holdfast.server.http.body_memory import READ, Bodies
+from holdfast.server.http.body_memory import READ, BodyMemory
 from holdfast.wire.headers import OPENAI_PROCESSING_MS, OPENAI_VERSION, REQUEST_ID, problem_headers
 from holdfast.wire.problems import Problem, Refused
 from holdfast.wire.sse import data_frame
@@ -92,12 +92,12 @@ class Exchange:
         """How it is ended, if not by leaving what it does."""
         self._left_by: asyncio.Task[Any] | None = None
         """The task that may leave what it does at any await, and so may be ended."""
-        self._room: Bodies | None = None
+        self._room: BodyMemory | None = None
         self._weight = 0
 
     # ── the request ──
 
-    async def body(self, *, bytes_max: int, room: Bodies) -> bytes:
+    async def body(self, *, bytes_max: int, room: BodyMemory) -> bytes:
         """The whole body. Raises Refused (413, 408, 503) if it is too large, too slow or more than there is `room` for,
         ClientGone if it never ends."""
         self._room = room

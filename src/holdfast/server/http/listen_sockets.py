@@ -46,7 +46,7 @@ def shown(listener: socket.socket, *, tls: bool) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-class Port:
+class SharedPort:
     """An address that several processes of one parent accept on. The parent makes it, and forks."""
 
     def __init__(self, host: str, port: int, *, balanced: bool = BALANCED) -> None:

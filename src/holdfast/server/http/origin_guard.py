@@ -25,7 +25,7 @@ from holdfast.wire.headers import EXPOSED, NAMES, allowed
 from holdfast.wire.problems import Problem, Refused, bad_request
 
 
-class Guard:
+class OriginGuard:
     """Checks where requests come from."""
 
     def __init__(

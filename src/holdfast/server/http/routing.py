@@ -53,7 +53,7 @@ def _freely(load: Load) -> None:
     """Where nobody counts."""
 
 
-class Call(Struct, frozen=True):
+class HttpCall(Struct, frozen=True):
     """One request, let in and read: what a handler is given."""
 
     exchange: Exchange
@@ -91,11 +91,11 @@ def refuse_nul(exchange: Exchange) -> None:
             raise bad_request("invalid_value", f"the {where} of the address has a NUL character")
 
 
-Handler: TypeAlias = Callable[[Call], Awaitable[None]]
+Handler: TypeAlias = Callable[[HttpCall], Awaitable[None]]
 F = TypeVar("F", bound=Callable[..., Awaitable[None]])
 
 
-class Body(Struct, frozen=True):
+class BodyDescription(Struct, frozen=True):
     """What a request brings. The example is one that can be sent."""
 
     kind: Kind
@@ -104,7 +104,7 @@ class Body(Struct, frozen=True):
     media_type: str = "application/json"
 
 
-class Answer(Struct, frozen=True):
+class AnswerDescription(Struct, frozen=True):
     """An answer that is no plain error."""
 
     words: str
@@ -118,7 +118,7 @@ class Answer(Struct, frozen=True):
     """The last event of a stream that came to its end is `[DONE]`."""
 
 
-async def _unbound(call: Call) -> None:
+async def _unbound(call: HttpCall) -> None:
     raise NotImplementedError("this route belongs to a class, and no instance of it answers")
 
 
@@ -138,10 +138,10 @@ class Route(Struct, frozen=True):
     """What a key must allow. None: open to every client that can reach the server, and its body is not read."""
     name: str = ""
     """Its id in the OpenAPI document. Empty: no part of the API."""
-    answer: Answer | None = None
-    other: Answer | None = None
+    answer: AnswerDescription | None = None
+    other: AnswerDescription | None = None
     """What it answers as well: a stream, or another status."""
-    body: Body | None = None
+    body: BodyDescription | None = None
     parameters: tuple[Parameter, ...] = ()
     """Of its query, and headers. The places of the pattern are known by the words before them."""
     codes: tuple[str, ...] = ()
@@ -169,7 +169,7 @@ class Route(Struct, frozen=True):
         return self.label.partition(" ")[2]
 
     @property
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> tuple[AnswerDescription, ...]:
         return tuple(each for each in (self.answer, self.other) if each is not None)
 
     @property
@@ -189,7 +189,7 @@ def routes_of(*endpoints: object) -> Iterator[Route]:
                 yield replace(route, handler=getattr(endpoint, name))
 
 
-class Found(Struct, frozen=True):
+class RouteMatch(Struct, frozen=True):
     """A route, and what its places stand for in one request."""
 
     route: Route
@@ -219,14 +219,14 @@ class Routes:
     def __iter__(self) -> Iterator[Route]:
         return iter(self._all)
 
-    def find(self, method: str, raw_path: str) -> Found:
+    def find(self, method: str, raw_path: str) -> RouteMatch:
         """Who answers. Raises Refused: 404 if nobody does, 405 if only to other methods."""
         steps = raw_path.strip("/").split("/")
         others: dict[str, None] = {}
         for node, names in _matches(self._root, steps, 0, ()):
             route = node.routes.get(method)
             if route is not None:
-                return Found(route, names)
+                return RouteMatch(route, names)
             others.update(dict.fromkeys(node.routes))
         if others:
             raise Refused(_wrong_method(method, tuple(others)))

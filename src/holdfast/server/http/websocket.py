@@ -37,7 +37,7 @@ ONE_REQUEST_ONLY = frozenset(each.name.encode() for each in HEADERS if each.once
 GOING_AWAY, NOT_ALLOWED, RESTARTING = 1001, 1008, 1012
 
 
-class Leaving(Protocol):
+class SocketClosed(Protocol):
     """A connection that can say that its server is about to stop."""
 
     leaving: asyncio.Event
@@ -58,7 +58,7 @@ class WebSocket:
         self._receive = receive
         self._send = send
         self._clock = clock
-        connection: Leaving | None = (scope.get("extensions") or {}).get(CONNECTION)
+        connection: SocketClosed | None = (scope.get("extensions") or {}).get(CONNECTION)
         self._leaving = connection.leaving if connection else asyncio.Event()
         self._waiting: deque[bytes] = deque()
         self._news = asyncio.Event()

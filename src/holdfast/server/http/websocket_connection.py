@@ -1,7 +1,7 @@
 """A connection that has become a WebSocket: uvicorn's, and what uvicorn would do otherwise.
 
 1. A shutdown does not cut it: whoever talks over it is told, and closes it between two answers (`leaving`).
-2. It is held to what every connection is (`Paced`).
+2. It is held to what every connection is (`BaseConnection`).
 3. A request for one that makes no sense is refused in the same words as everything else.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from holdfast.server.http.base_connection import NOT_HTTP, Paced, bare_answer
+from holdfast.server.http.base_connection import NOT_HTTP, BaseConnection, bare_answer
 from holdfast.server.http.exchange import CONNECTION
 from holdfast.server.processes.dependency_parts import demand_parts
 
@@ -40,7 +40,7 @@ UVICORN = (
 demand_parts("uvicorn", WebSocketsSansIOProtocol, *UVICORN)
 
 
-class SocketConnection(Paced, WebSocketsSansIOProtocol):
+class SocketConnection(BaseConnection, WebSocketsSansIOProtocol):
     """A WebSocket of our server."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -12,9 +12,9 @@ from holdfast.core.items import Items
 from holdfast.core.policy import Policy
 from holdfast.server.agents.directory import Directory
 from holdfast.server.http.parameters import ABOUT_TURN, TURN
-from holdfast.server.http.routing import Answer, Body, Call, Route
+from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
 from holdfast.server.openapi import error_codes as errors
-from holdfast.server.turns.answer_delivery import Showing
+from holdfast.server.turns.answer_delivery import AnswerDelivery
 from holdfast.server.turns.answers import conversation_headers, end_of, said_before, set_aside_in
 from holdfast.server.turns.attempts import attempt_of
 from holdfast.server.turns.ignored_parameters import heeding
@@ -35,7 +35,7 @@ from holdfast.wire.openai.request_types import ChatBody
 from holdfast.wire.problems import ErrorAnswer, Problem
 
 
-class Chat:
+class ChatCompletions:
     """The endpoint. One instance serves every request."""
 
     def __init__(
@@ -60,14 +60,14 @@ class Chat:
         "POST /v1/chat/completions",
         "chat",
         "createChatCompletion",
-        Answer("What the agent says.", openai.ChatCompletion, headers=ABOUT_TURN),
-        Answer(
+        AnswerDescription("What the agent says.", openai.ChatCompletion, headers=ABOUT_TURN),
+        AnswerDescription(
             "The same as it comes, with `stream: true`; `data: [DONE]` is the last event of one that succeeded.",
             events=(openai.ChatChunk, ErrorAnswer),
             done=True,
             headers=ABOUT_TURN,
         ),
-        body=Body(
+        body=BodyDescription(
             ChatBody, {"model": "root", "messages": [{"role": "user", "content": "Where is Oslo?"}]}
         ),
         parameters=TURN,
@@ -76,7 +76,7 @@ class Chat:
         body_bytes_max=limits.body_bytes_max,
         load="turns",
     )
-    async def serve(self, call: Call) -> None:
+    async def serve(self, call: HttpCall) -> None:
         """Say something to an agent, in a conversation if one is named."""
         exchange = call.exchange
         naming = read_naming(exchange.headers, names=self._names)
@@ -104,7 +104,7 @@ class Chat:
             return await self._sessions.submit(ask)
         return self._sessions.submit_stateless(ask)
 
-    def _ask(self, call: Call, asked: ChatAsk, naming: ConversationHeaders) -> Ask:
+    def _ask(self, call: HttpCall, asked: ChatAsk, naming: ConversationHeaders) -> Ask:
         met = heeding(
             call.exchange,
             self._directory,
@@ -141,7 +141,7 @@ class _Answering:
     def __init__(
         self,
         sessions: Sessions,
-        call: Call,
+        call: HttpCall,
         watch: Watch,
         naming: ConversationHeaders,
         asked: ChatAsk,
@@ -155,7 +155,7 @@ class _Answering:
         self._known_again = naming.idempotency_key is not None or watch.admission.how != "steered"
         self._before = before
         self._head = _head(asked, naming, watch)
-        self._showing = Showing(sessions, call, watch, stored=self._stored)
+        self._showing = AnswerDelivery(sessions, call, watch, stored=self._stored)
 
     async def answer(self) -> None:
         """The answer as one object."""

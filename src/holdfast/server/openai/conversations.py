@@ -22,10 +22,10 @@ from holdfast.errors import InvalidId, KeyReused, TurnRejected
 from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, TurnId
 from holdfast.server.access.seals import Seals
 from holdfast.server.agents.directory import Directory
-from holdfast.server.agents.session_end_hooks import Farewells
+from holdfast.server.agents.session_end_hooks import SessionEndHooks
 from holdfast.server.http.parameters import IF_MATCH, ON_BUSY, ONCE, PAGE, POLICY, Parameter
-from holdfast.server.http.routing import Answer, Body, Call, Route
-from holdfast.server.openai.item_references import References
+from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
+from holdfast.server.openai.item_references import ItemReferences
 from holdfast.server.openai.response_turns import ResponseTurns
 from holdfast.server.openapi import error_codes as errors
 from holdfast.server.problems import problem_of
@@ -64,7 +64,7 @@ _ADDING = Policy(crash="discard", disconnect="finish")
 """Nobody may go on with it by asking a model; a retry adds the items again."""
 
 
-_CONVERSATION = Answer("The conversation.", openai.Conversation, headers=(ETAG.name,))
+_CONVERSATION = AnswerDescription("The conversation.", openai.Conversation, headers=(ETAG.name,))
 _ADDING_CODES = (*errors.CONTEXT, *errors.TURN, "turn_limit_reached")
 
 
@@ -81,7 +81,7 @@ class Conversations:
     ) -> None:
         self._sessions = sessions
         self._seals = seals
-        self._farewells = Farewells(directory)
+        self._farewells = SessionEndHooks(directory)
         self._store = sessions.store
         self._operations = sessions.operations
         self._turns = ResponseTurns(sessions)
@@ -94,12 +94,12 @@ class Conversations:
         "chat",
         "createConversation",
         _CONVERSATION,
-        body=Body(NewConversation, {"metadata": {"about": "Oslo"}}, required=False),
+        body=BodyDescription(NewConversation, {"metadata": {"about": "Oslo"}}, required=False),
         parameters=(ONCE, POLICY, ON_BUSY),
         codes=_ADDING_CODES,
         body_bytes_max=limits.body_bytes_max,
     )
-    async def create(self, call: Call) -> None:
+    async def create(self, call: HttpCall) -> None:
         """Begin a conversation.
 
         It may have up to 20 items from its beginning, and metadata.
@@ -127,7 +127,7 @@ class Conversations:
         await self._say(call, await self._row(call.tenant, row.id))
 
     @Route("GET /v1/conversations/{conversation}", "chat", "retrieveConversation", _CONVERSATION)
-    async def retrieve(self, call: Call) -> None:
+    async def retrieve(self, call: HttpCall) -> None:
         """A conversation."""
         await self._say(call, await self._find(call))
 
@@ -136,10 +136,10 @@ class Conversations:
         "chat",
         "updateConversation",
         _CONVERSATION,
-        body=Body(NewMetadata, {"metadata": {"about": "Oslo"}}),
+        body=BodyDescription(NewMetadata, {"metadata": {"about": "Oslo"}}),
         codes=("invalid_content",),
     )
-    async def update(self, call: Call) -> None:
+    async def update(self, call: HttpCall) -> None:
         """Replace a conversation's metadata."""
         asked = read_metadata(call.body)
         row = await self._find(call)
@@ -150,10 +150,10 @@ class Conversations:
         "DELETE /v1/conversations/{conversation}",
         "admin",
         "deleteConversation",
-        Answer("It is gone.", openai.ConversationDeleted),
+        AnswerDescription("It is gone.", openai.ConversationDeleted),
         audit="session.delete",
     )
-    async def delete(self, call: Call) -> None:
+    async def delete(self, call: HttpCall) -> None:
         """Delete a conversation."""
         row = await self._find(call)
         await self._operations.delete(call.tenant, row.id)
@@ -166,13 +166,13 @@ class Conversations:
         "GET /v1/conversations/{conversation}/items",
         "chat",
         "listItems",
-        Answer("Some items.", openai.ItemList),
+        AnswerDescription("Some items.", openai.ItemList),
         parameters=(
             *PAGE,
             Parameter("include", "`holdfast.tool_calls`: the agent's own calls, too."),
         ),
     )
-    async def items(self, call: Call) -> None:
+    async def items(self, call: HttpCall) -> None:
         """A conversation's items.
 
         The newest first, unless `order` is `asc`.
@@ -186,8 +186,8 @@ class Conversations:
         "POST /v1/conversations/{conversation}/items",
         "chat",
         "createItems",
-        Answer("The items, as they were added.", openai.ItemList),
-        body=Body(
+        AnswerDescription("The items, as they were added.", openai.ItemList),
+        body=BodyDescription(
             AddedItems,
             {"items": [{"type": "message", "role": "user", "content": "Oslo is in Norway."}]},
         ),
@@ -195,7 +195,7 @@ class Conversations:
         codes=_ADDING_CODES,
         body_bytes_max=limits.body_bytes_max,
     )
-    async def add_items(self, call: Call) -> None:
+    async def add_items(self, call: HttpCall) -> None:
         """Add items to a conversation, all or none; nobody answers.
 
         At most 20 of them.
@@ -211,9 +211,9 @@ class Conversations:
         "GET /v1/conversations/{conversation}/items/{item}",
         "chat",
         "retrieveItem",
-        Answer("The item.", openai.OutputItem),
+        AnswerDescription("The item.", openai.OutputItem),
     )
-    async def item(self, call: Call) -> None:
+    async def item(self, call: HttpCall) -> None:
         """An item."""
         row = await self._find(call)
         snapshot = await self._snapshot(call.tenant, row.id)
@@ -231,7 +231,7 @@ class Conversations:
         _CONVERSATION,
         audit="item.delete",
     )
-    async def delete_item(self, call: Call) -> None:
+    async def delete_item(self, call: HttpCall) -> None:
         """Hide an item, with its call or result.
 
         Answers with the conversation.
@@ -254,7 +254,7 @@ class Conversations:
         name = sha256(once.encode()).hexdigest() if once else self._sessions.mint(TurnId).body
         return SessionKey(KEY_PREFIX + name)
 
-    async def _find(self, call: Call) -> SessionRow:
+    async def _find(self, call: HttpCall) -> SessionRow:
         """The conversation that the path names. Raises Refused (404)."""
         try:
             session_id = SessionId(call.names[0])
@@ -275,7 +275,7 @@ class Conversations:
         return snapshot
 
     async def _set_up(
-        self, call: Call, row: SessionRow, asked: ConversationAsk, naming: ConversationHeaders
+        self, call: HttpCall, row: SessionRow, asked: ConversationAsk, naming: ConversationHeaders
     ) -> None:
         """What is said about a conversation when it is made, and which request has made it: once."""
         request = attempt_of(call, naming).request_hash.hex()
@@ -296,10 +296,14 @@ class Conversations:
             await self._operations.annotate(tenant, row.id, [(None, patch)])
 
     async def _add(
-        self, call: Call, session_id: SessionId, asked: ConversationAsk, naming: ConversationHeaders
+        self,
+        call: HttpCall,
+        session_id: SessionId,
+        asked: ConversationAsk,
+        naming: ConversationHeaders,
     ) -> list[ItemObject]:
         """Add items as a turn that nobody answers, and say what they have become."""
-        references = References(self._sessions, call.tenant, line=session_id, previous=None)
+        references = ItemReferences(self._sessions, call.tenant, line=session_id, previous=None)
         ask = Ask(
             tenant=call.tenant,
             name=session_id,
@@ -327,7 +331,7 @@ class Conversations:
         shown = (item_object(each, session_id) for each in kept.items)
         return [each for each in shown if each is not None]
 
-    def _shown(self, snapshot: Snapshot, call: Call) -> list[ItemObject]:
+    def _shown(self, snapshot: Snapshot, call: HttpCall) -> list[ItemObject]:
         """What clients see of a conversation, oldest first."""
         seen = _seen(snapshot)
         results: dict[ItemId, ToolResult] = {}
@@ -338,13 +342,13 @@ class Conversations:
         )
         return [each for each in shown if each is not None]
 
-    async def _say(self, call: Call, row: SessionRow) -> None:
+    async def _say(self, call: HttpCall, row: SessionRow) -> None:
         said = conversation_object(row.id, created_s=row.created_ms // 1000, settings=row.settings)
         await call.exchange.answer(
             200, msgspec.json.encode(said), headers={ETAG.name: row.head.etag}
         )
 
-    async def _say_json(self, call: Call, session_id: SessionId, said: ItemObject) -> None:
+    async def _say_json(self, call: HttpCall, session_id: SessionId, said: ItemObject) -> None:
         body = msgspec.json.encode(said)
         await call.exchange.answer(200, await inlined(self._store, call.tenant, session_id, body))
 

@@ -20,7 +20,7 @@ from holdfast.wire.openai.responses.items import (
 )
 
 
-class References:
+class ItemReferences:
     """The items that one request refers to."""
 
     def __init__(

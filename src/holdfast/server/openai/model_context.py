@@ -14,11 +14,11 @@ from holdfast.core.items import Item, SystemMessage
 from holdfast.ids import ResponseId, SessionId
 from holdfast.loop.prompt_sizes import BYTES_PER_TOKEN
 from holdfast.server.access.seals import Seals
-from holdfast.server.api.compaction import Compacting
-from holdfast.server.http.routing import Answer, Body, Call, Route
-from holdfast.server.openai.item_references import References
+from holdfast.server.api.compaction import CompactionApi
+from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
+from holdfast.server.openai.item_references import ItemReferences
 from holdfast.server.openai.response_turns import ResponseTurns
-from holdfast.server.openai.token_counts import Counters
+from holdfast.server.openai.token_counts import TokenCounts
 from holdfast.server.openapi import error_codes as errors
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
@@ -37,11 +37,11 @@ from holdfast.wire.openai.responses.request import (
 from holdfast.wire.problems import bad_request
 
 
-class Contexts:
+class ModelContexts:
     """The endpoints. One instance serves every request."""
 
     def __init__(
-        self, sessions: Sessions, compacting: Compacting, counters: Counters, seals: Seals
+        self, sessions: Sessions, compacting: CompactionApi, counters: TokenCounts, seals: Seals
     ) -> None:
         self._sessions = sessions
         self._seals = seals
@@ -53,14 +53,14 @@ class Contexts:
         "POST /v1/responses/compact",
         "chat",
         "compactContext",
-        Answer("The summary, sealed, to go on with.", Compaction),
-        body=Body(CompactBody, {"model": "root", "input": "Oslo is in Norway."}),
+        AnswerDescription("The summary, sealed, to go on with.", Compaction),
+        body=BodyDescription(CompactBody, {"model": "root", "input": "Oslo is in Norway."}),
         codes=(*errors.CONTEXT, *errors.ASKING, "agent_not_found", "nothing_to_compact"),
         passes_codes_on=True,
         body_bytes_max=limits.body_bytes_max,
         load="turns",
     )
-    async def compact(self, call: Call) -> None:
+    async def compact(self, call: HttpCall) -> None:
         """Sum a history up; nothing is stored.
 
         What was instructed stays as it is.
@@ -96,13 +96,13 @@ class Contexts:
         "POST /v1/responses/input_tokens",
         "chat",
         "countInputTokens",
-        Answer("So many, or about so many.", TokenCount, headers=(TOKEN_COUNT.name,)),
-        body=Body(ContextBody, {"model": "root", "input": "Where is Oslo?"}),
+        AnswerDescription("So many, or about so many.", TokenCount, headers=(TOKEN_COUNT.name,)),
+        body=BodyDescription(ContextBody, {"model": "root", "input": "Where is Oslo?"}),
         codes=errors.CONTEXT,
         body_bytes_max=limits.body_bytes_max,
         load="turns",
     )
-    async def input_tokens(self, call: Call) -> None:
+    async def input_tokens(self, call: HttpCall) -> None:
         """How large a request would be, by its model's provider or as an estimate.
 
         `X-Token-Count` says which.
@@ -119,10 +119,12 @@ class Contexts:
         said = {"object": "response.input_tokens", "input_tokens": tokens}
         await call.exchange.answer(200, msgspec.json.encode(said))
 
-    async def _context(self, call: Call, asked: ContextAsk) -> tuple[Snapshot, tuple[Item, ...]]:
+    async def _context(
+        self, call: HttpCall, asked: ContextAsk
+    ) -> tuple[Snapshot, tuple[Item, ...]]:
         """The history that is meant, and what the request adds to it."""
         snapshot = await self._snapshot(call, asked)
-        references = References(
+        references = ItemReferences(
             self._sessions, call.tenant, line=asked.conversation, previous=asked.previous
         )
         taken = take_in(snapshot, await references.resolved(asked.input), self._sessions.mint)
@@ -132,7 +134,7 @@ class Contexts:
             )
         return snapshot, taken.input if isinstance(taken, Fresh) else ()
 
-    async def _snapshot(self, call: Call, asked: ContextAsk) -> Snapshot:
+    async def _snapshot(self, call: HttpCall, asked: ContextAsk) -> Snapshot:
         if asked.previous is not None:
             kept = await self._turns.look(call.tenant, asked.previous)
             found = None

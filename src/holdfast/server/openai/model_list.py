@@ -5,25 +5,30 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.server.agents.directory import Directory, ModelEntry
-from holdfast.server.http.routing import Answer, Call, Route
+from holdfast.server.http.routing import AnswerDescription, HttpCall, Route
 from holdfast.wire.openai.answer_types import ModelList, ModelObject
 
 
-class Models:
+class ModelsEndpoint:
     """The endpoint. One instance serves every request."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
-    @Route("GET /v1/models", "chat", "listModels", Answer("All of them.", ModelList))
-    async def every(self, call: Call) -> None:
+    @Route("GET /v1/models", "chat", "listModels", AnswerDescription("All of them.", ModelList))
+    async def every(self, call: HttpCall) -> None:
         """The agents."""
         listed = tuple(map(_model, self._directory.entries(call.tenant)))
         body = msgspec.json.encode(ModelList(object="list", data=listed))
         await call.exchange.answer(200, body)
 
-    @Route("GET /v1/models/{id...}", "chat", "retrieveModel", Answer("It is there.", ModelObject))
-    async def one(self, call: Call) -> None:
+    @Route(
+        "GET /v1/models/{id...}",
+        "chat",
+        "retrieveModel",
+        AnswerDescription("It is there.", ModelObject),
+    )
+    async def one(self, call: HttpCall) -> None:
         """One agent."""
         (name,) = call.names
         chosen = self._directory.named(name, call.tenant)  # refuses what there is not

@@ -33,7 +33,7 @@ from holdfast.wire.openai.responses.items import is_output
 from holdfast.wire.problems import Problem, Refused
 
 
-class Kept(Value):
+class StoredResponse(Value):
     """A Response that is stored, in whatever state."""
 
     row: TurnRow
@@ -63,14 +63,14 @@ class ResponseTurns:
         self._sessions = sessions
         self._store: Store = sessions.store
 
-    async def find(self, tenant: Tenant, name: str) -> Kept:
+    async def find(self, tenant: Tenant, name: str) -> StoredResponse:
         """A Response by its id. Raises Refused (404) if there is none, or it was deleted."""
         kept = await self.look(tenant, name)
         if kept is None:
             raise unknown_response(name)
         return kept
 
-    async def look(self, tenant: Tenant, name: str) -> Kept | None:
+    async def look(self, tenant: Tenant, name: str) -> StoredResponse | None:
         try:
             response_id = ResponseId(name)
         except InvalidId:
@@ -99,12 +99,12 @@ class ResponseTurns:
         )
         # What a person continues is an answer of its own.
         before = chain if links else ()
-        return Kept(row=row, head=head, items=items, before=before, begun=begun)
+        return StoredResponse(row=row, head=head, items=items, before=before, begun=begun)
 
-    async def watch(self, tenant: Tenant, kept: Kept) -> Watch:
+    async def watch(self, tenant: Tenant, kept: StoredResponse) -> Watch:
         return await self._sessions.watch(tenant, kept.row.turn_id)
 
-    async def delete(self, tenant: Tenant, kept: Kept) -> None:
+    async def delete(self, tenant: Tenant, kept: StoredResponse) -> None:
         """Let a Response be found no more. What was said stays where it is."""
         patch = Flagged(name=_deleted(kept.head.response_id), value="true")
         await self._sessions.operations.annotate(tenant, kept.row.session_id, [(None, patch)])
@@ -121,7 +121,7 @@ class ResponseTurns:
         return request, False
 
 
-class Ended(Value):
+class ResponseOutcome(Value):
     """What became of a turn, as a Response tells it, and as an error if it is one."""
 
     ending: Ending
@@ -138,7 +138,7 @@ async def response_end(
     now_s: int,
     before: Items = (),
     known_again: bool = False,
-) -> Ended:
+) -> ResponseOutcome:
     """Wait for a turn's end. `now_s` is when it ended, if nobody has written that down; `before` is what the turns have
     said that it continues, `known_again` whether a retry of its request would be recognised."""
     ending = await ending_of_watched(watch, stored=stored)
@@ -168,7 +168,7 @@ async def response_end(
         problem=problem,
         filtered=filtered,
     )
-    return Ended(ending=ending, response=response, problem=problem)
+    return ResponseOutcome(ending=ending, response=response, problem=problem)
 
 
 def is_deleted(notes: Notes, response_id: ResponseId) -> bool:

@@ -23,12 +23,12 @@ from holdfast.ids import ResponseId, SessionId, Tenant
 from holdfast.server.access.seals import Seals
 from holdfast.server.agents.directory import Directory
 from holdfast.server.http.parameters import ABOUT_TURN, TURN
-from holdfast.server.http.routing import Answer, Body, Call, Route
-from holdfast.server.openai.item_references import References
-from holdfast.server.openai.response_turns import Ended, ResponseTurns, response_end
+from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
+from holdfast.server.openai.item_references import ItemReferences
+from holdfast.server.openai.response_turns import ResponseOutcome, ResponseTurns, response_end
 from holdfast.server.openapi import error_codes as errors
 from holdfast.server.problems import problem_of
-from holdfast.server.turns.answer_delivery import Showing
+from holdfast.server.turns.answer_delivery import AnswerDelivery
 from holdfast.server.turns.answers import conversation_headers, is_answered, said_before
 from holdfast.server.turns.attempts import attempt_of
 from holdfast.server.turns.ignored_parameters import Met, heeding
@@ -92,28 +92,28 @@ class Responses:
         "POST /v1/responses",
         "chat",
         "createResponse",
-        Answer("The response.", openai.ResponseObject, headers=ABOUT_TURN),
-        Answer(
+        AnswerDescription("The response.", openai.ResponseObject, headers=ABOUT_TURN),
+        AnswerDescription(
             "Its events, with `stream: true`; `data: [DONE]` comes last.",
             events=openai.RESPONSE_EVENTS,
             done=True,
             headers=ABOUT_TURN,
         ),
-        body=Body(ResponsesBody, {"model": "root", "input": "Where is Oslo?"}),
+        body=BodyDescription(ResponsesBody, {"model": "root", "input": "Where is Oslo?"}),
         parameters=TURN,
         codes=(*errors.CONTEXT, *errors.TURN, *errors.ASKING, "background_queue_full"),
         passes_codes_on=True,
         body_bytes_max=limits.body_bytes_max,
         load="turns",
     )
-    async def create(self, call: Call) -> None:
+    async def create(self, call: HttpCall) -> None:
         """Ask an agent for a response."""
         seal = await self.seals.asked_in(call.tenant, call.body)
         await self.answer(call, read_responses_request(call.body, seal=seal))
 
     async def answer(
-        self, call: Call, asked: ResponsesAsk, loose: LooseConversation | None = None
-    ) -> Answered | None:
+        self, call: HttpCall, asked: ResponsesAsk, loose: LooseConversation | None = None
+    ) -> ResponseAnswer | None:
         """The same, for a request that was read already, and that goes on with a `loose` conversation if there
         is one. None if it came to no answer, which its client was told, or nobody waits for it here."""
         exchange = call.exchange
@@ -154,9 +154,9 @@ class Responses:
             ended = await (answering.stream() if asked.stream else answering.answer())
         if not is_answered(ended.ending):
             return None
-        return Answered(watch.admission.turn_id.response_id, _grown(watch, loose))
+        return ResponseAnswer(watch.admission.turn_id.response_id, _grown(watch, loose))
 
-    async def prepare(self, call: Call, asked: ResponsesAsk) -> ResponseId:
+    async def prepare(self, call: HttpCall, asked: ResponsesAsk) -> ResponseId:
         """Say that a request is understood, as a Response without output; nobody is asked for any."""
         self._met(call, asked, self._naming(call, asked))
         response_id = self._sessions.mint(ResponseId)
@@ -173,10 +173,10 @@ class Responses:
 
     # ── the turn ──
 
-    def _naming(self, call: Call, asked: ResponsesAsk) -> ConversationHeaders:
+    def _naming(self, call: HttpCall, asked: ResponsesAsk) -> ConversationHeaders:
         return _named(read_naming(call.exchange.headers, names=self._names), asked)
 
-    def _met(self, call: Call, asked: ResponsesAsk, naming: ConversationHeaders) -> Met:
+    def _met(self, call: HttpCall, asked: ResponsesAsk, naming: ConversationHeaders) -> Met:
         return heeding(
             call.exchange,
             self._directory,
@@ -189,13 +189,13 @@ class Responses:
 
     async def _messages(
         self,
-        call: Call,
+        call: HttpCall,
         asked: ResponsesAsk,
         naming: ConversationHeaders,
         loose: LooseConversation | None,
     ) -> tuple[Incoming, ...]:
         """The input, with the items that it refers to in place."""
-        references = References(
+        references = ItemReferences(
             self._sessions,
             call.tenant,
             line=naming.name if isinstance(naming.name, SessionId) else None,
@@ -216,7 +216,7 @@ class Responses:
 
     def _ask(
         self,
-        call: Call,
+        call: HttpCall,
         asked: ResponsesAsk,
         naming: ConversationHeaders,
         messages: tuple[Incoming, ...],
@@ -289,7 +289,7 @@ class Responses:
             await self._sessions.operations.delete(ask.tenant, fork.id)
             raise
 
-    async def _queued(self, call: Call, answering: _Answering, watch: Watch) -> None:
+    async def _queued(self, call: HttpCall, answering: _Answering, watch: Watch) -> None:
         """It is durable, and will be played to its end: that is all there is to say now."""
         if watch.admission.how in ("began", "queued"):
             await answering.say_state("queued")
@@ -298,7 +298,7 @@ class Responses:
         await answering.say_state(kept.status if kept.row.ended_by is None else None)
 
 
-class Answered(Struct, frozen=True):
+class ResponseAnswer(Struct, frozen=True):
     """A request that came to its answer."""
 
     response_id: ResponseId
@@ -312,7 +312,7 @@ class _Answering:
     def __init__(
         self,
         sessions: Sessions,
-        call: Call,
+        call: HttpCall,
         watch: Watch,
         asked: ResponsesAsk,
         seal: Seal | None,
@@ -330,7 +330,7 @@ class _Answering:
         self._stored = asked.store
         self._before = before
         self._known_again = known_again
-        self._showing = Showing(sessions, call, watch, stored=asked.store)
+        self._showing = AnswerDelivery(sessions, call, watch, stored=asked.store)
         self._head = ResponseHead(
             response_id=turn_id.response_id,
             session_id=watch.admission.session_id if asked.store else None,
@@ -339,7 +339,7 @@ class _Answering:
             seal=seal,
         )
 
-    async def answer(self) -> Ended:
+    async def answer(self) -> ResponseOutcome:
         """The answer as one object."""
         ended = await self._ended()
         if not is_answered(ended.ending):
@@ -350,7 +350,7 @@ class _Answering:
         await self._showing.answer(msgspec.json.encode(whole_response(self._head, ended.response)))
         return ended
 
-    async def stream(self) -> Ended:
+    async def stream(self) -> ResponseOutcome:
         """The answer as it comes. How it ends is a status, if nothing has been said by then."""
         exchange, stream = self._exchange, ResponseStream(self._head, before=self._before)
         exchange.say_failure = stream.failed
@@ -371,7 +371,7 @@ class _Answering:
             body = response_object(self._head, status, None, [])
         await self._exchange.answer(200, msgspec.json.encode(body))
 
-    async def _ended(self) -> Ended:
+    async def _ended(self) -> ResponseOutcome:
         with self._exchange.while_present():
             return await response_end(
                 self._store,

@@ -22,7 +22,7 @@ from msgspec import Struct
 from holdfast import limits
 from holdfast.ids import ResponseId
 from holdfast.server.http.exchange import Exchange
-from holdfast.server.http.routing import Call, Route
+from holdfast.server.http.routing import HttpCall, Route
 from holdfast.server.http.websocket import WebSocket
 from holdfast.server.openai.responses import Responses
 from holdfast.sessions.stateless_turns import LooseConversation
@@ -41,7 +41,7 @@ def request_id() -> str:
     return f"req_{secrets.token_hex(12)}"
 
 
-class Sockets:
+class ResponsesSockets:
     """Who answers when somebody asks for a WebSocket."""
 
     def __init__(self, responses: Responses, serve: Serve) -> None:
@@ -58,11 +58,11 @@ class Sockets:
             route = Route("GET /{path...}", None, handler=_refuse)
         await self._serve(socket.handshake(request_id()), route)
 
-    async def _talk(self, socket: WebSocket, call: Call) -> None:
+    async def _talk(self, socket: WebSocket, call: HttpCall) -> None:
         """Everything that is said over a socket."""
         await socket.accept(call.exchange.upgraded())
         call.exchange.on_end = socket.shut_out.set
-        talk = Talk(self._responses)
+        talk = SocketExchange(self._responses)
         route = Route(
             f"MESSAGE {PATH}",
             "chat",
@@ -75,7 +75,7 @@ class Sockets:
             await asyncio.create_task(self._serve(socket.exchange(message, request_id()), route))
 
 
-async def _refuse(call: Call) -> None:
+async def _refuse(call: HttpCall) -> None:
     raise Refused(
         Problem(
             status=404,
@@ -95,7 +95,7 @@ class _Prepared(Struct, frozen=True):
     """Of the messages that it came in."""
 
 
-class Talk:
+class SocketExchange:
     """One socket's requests, and what it remembers of them."""
 
     def __init__(self, responses: Responses) -> None:
@@ -103,7 +103,7 @@ class Talk:
         self._held: dict[ResponseId, LooseConversation | _Prepared] = {}
         """What can be gone on from here only, the oldest first."""
 
-    async def answer(self, call: Call) -> None:
+    async def answer(self, call: HttpCall) -> None:
         """Answer one message."""
         said = read_message(call.body)
         generates = said.generate is not False

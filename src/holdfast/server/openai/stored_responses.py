@@ -11,8 +11,13 @@ import msgspec
 from holdfast import limits
 from holdfast.server.access.seals import Seals
 from holdfast.server.http.parameters import PAGE, After, Flag, Parameter
-from holdfast.server.http.routing import Answer, Call, Route
-from holdfast.server.openai.response_turns import Ended, Kept, ResponseTurns, response_end
+from holdfast.server.http.routing import AnswerDescription, HttpCall, Route
+from holdfast.server.openai.response_turns import (
+    ResponseOutcome,
+    ResponseTurns,
+    StoredResponse,
+    response_end,
+)
 from holdfast.server.turns.inline_blobs import inlined
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
@@ -40,8 +45,8 @@ class StoredResponses:
         "GET /v1/responses/{response}",
         "chat",
         "retrieveResponse",
-        Answer("The response.", openai.ResponseObject),
-        Answer(
+        AnswerDescription("The response.", openai.ResponseObject),
+        AnswerDescription(
             "Its events again, with `stream=true`, and on until its end.",
             events=openai.RESPONSE_EVENTS,
             done=True,
@@ -52,7 +57,7 @@ class StoredResponses:
             Parameter("starting_after", "Leave out the events up to this number.", After),
         ),
     )
-    async def retrieve(self, call: Call) -> None:
+    async def retrieve(self, call: HttpCall) -> None:
         """A response, in whatever state.
 
         With `?stream=true` its events.
@@ -68,10 +73,10 @@ class StoredResponses:
         "DELETE /v1/responses/{response}",
         "chat",
         "deleteResponse",
-        Answer("It is not found any more.", openai.ResponseDeleted),
+        AnswerDescription("It is not found any more.", openai.ResponseDeleted),
         audit="response.delete",
     )
-    async def delete(self, call: Call) -> None:
+    async def delete(self, call: HttpCall) -> None:
         """Let a response be found no more; the history keeps what was said."""
         kept = await self._turns.find(call.tenant, call.names[0])
         await self._turns.delete(call.tenant, kept)
@@ -82,11 +87,11 @@ class StoredResponses:
         "POST /v1/responses/{response}/cancel",
         "chat",
         "cancelResponse",
-        Answer("What became of it.", openai.ResponseObject),
-        Answer("It has not let go yet.", openai.ResponseObject, 202),
+        AnswerDescription("What became of it.", openai.ResponseObject),
+        AnswerDescription("It has not let go yet.", openai.ResponseObject, 202),
         codes=("invalid_request",),
     )
-    async def cancel(self, call: Call) -> None:
+    async def cancel(self, call: HttpCall) -> None:
         """Stop a response that runs in the background.
 
         Again, and after its end, it says what became of it.
@@ -106,10 +111,10 @@ class StoredResponses:
         "GET /v1/responses/{response}/input_items",
         "chat",
         "listInputItems",
-        Answer("Some items.", openai.ItemList),
+        AnswerDescription("Some items.", openai.ItemList),
         parameters=PAGE,
     )
-    async def input_items(self, call: Call) -> None:
+    async def input_items(self, call: HttpCall) -> None:
         """What a response's request brought."""
         ask = read_page(call.query)
         kept = await self._turns.find(call.tenant, call.names[0])
@@ -120,7 +125,7 @@ class StoredResponses:
             200, await inlined(self._store, call.tenant, kept.row.session_id, body)
         )
 
-    async def _find(self, call: Call) -> Kept:
+    async def _find(self, call: HttpCall) -> StoredResponse:
         """The Response that a path names, with what it takes to show it."""
         kept = await self._turns.find(call.tenant, call.names[0])
         if not kept.head.echo.seal_reasoning:
@@ -128,7 +133,7 @@ class StoredResponses:
         head = msgspec.structs.replace(kept.head, seal=await self._seals.of(call.tenant))
         return msgspec.structs.replace(kept, head=head)
 
-    async def _say(self, call: Call, kept: Kept, *, status: int = 200) -> None:
+    async def _say(self, call: HttpCall, kept: StoredResponse, *, status: int = 200) -> None:
         if kept.row.ended_by is None:
             body = response_object(kept.head, kept.status, None, [])
         else:
@@ -136,7 +141,7 @@ class StoredResponses:
             body = whole_response(kept.head, ended.response)
         await call.exchange.answer(status, msgspec.json.encode(body))
 
-    async def _replay(self, call: Call, kept: Kept, after: int) -> None:
+    async def _replay(self, call: HttpCall, kept: StoredResponse, after: int) -> None:
         """The stream from its beginning, and on as it goes on. What a client has seen is left out."""
         call.occupy("watchers")
         exchange = call.exchange
@@ -156,7 +161,7 @@ class StoredResponses:
         await exchange.write(stream.end(ended.response))
         await exchange.finish()
 
-    async def _ended(self, call: Call, kept: Kept, watch: Watch) -> Ended:
+    async def _ended(self, call: HttpCall, kept: StoredResponse, watch: Watch) -> ResponseOutcome:
         now_s = int(time.time())
         return await response_end(
             self._store, call.tenant, watch, stored=True, now_s=now_s, before=kept.before

@@ -19,7 +19,7 @@ from holdfast.wire.openai.responses.request import ContextAsk
 log = logging.getLogger("holdfast.server")
 
 
-class Counters:
+class TokenCounts:
     """Asks the models of agents, where they can be asked."""
 
     def __init__(self, sessions: Sessions, directory: Directory) -> None:

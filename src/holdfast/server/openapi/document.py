@@ -15,7 +15,7 @@ import msgspec
 from holdfast.core.turns import events as ev
 from holdfast.ids import Version
 from holdfast.server.http.parameters import ANSWER_HEADERS, PLACES, Kind, Parameter
-from holdfast.server.http.routing import Answer, Body, Call, Route, Routes
+from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route, Routes
 from holdfast.server.openapi.error_codes import (
     ANY_REQUEST,
     BODY,
@@ -142,7 +142,7 @@ def _parameter(parameter: Parameter, shapes: _Shapes) -> Schema:
     return made
 
 
-def _body(body: Body, route: Route, shapes: _Shapes) -> Schema:
+def _body(body: BodyDescription, route: Route, shapes: _Shapes) -> Schema:
     return {
         "required": body.required,
         "description": f"At most {route.body_bytes_max:,} bytes.",
@@ -175,7 +175,7 @@ def _codes(route: Route) -> Iterable[str]:
     yield from route.codes
 
 
-def _answer(answer: Answer) -> Schema:
+def _answer(answer: AnswerDescription) -> Schema:
     named = (REQUEST_ID.name, *answer.headers)
     return {
         "description": answer.words,
@@ -184,7 +184,7 @@ def _answer(answer: Answer) -> Schema:
     }
 
 
-def _content(answer: Answer, shapes: _Shapes) -> Schema:
+def _content(answer: AnswerDescription, shapes: _Shapes) -> Schema:
     if not answer.events:
         return {answer.media_type: {"schema": shapes.of(answer.kind)}}
     said: Schema = {
@@ -318,9 +318,9 @@ class OpenApi:
         "GET /openapi.json",
         None,
         "readDescription",
-        Answer("An OpenAPI document.", dict[str, msgspec.Raw]),
+        AnswerDescription("An OpenAPI document.", dict[str, msgspec.Raw]),
     )
-    async def show(self, call: Call) -> None:
+    async def show(self, call: HttpCall) -> None:
         """This API, as an OpenAPI document."""
         if not self._body:
             self._body = rendered(document(self._routes()))

@@ -20,7 +20,7 @@ CAUSES = {errno.EMFILE: "process", errno.ENFILE: "system"}
 """Whose files have run out."""
 
 
-class FileWatch:
+class FileDescriptors:
     """Tells when there are no files left, and when there are some again."""
 
     def __init__(self, exhausted: Counter[str], *, probe: Callable[[], int] | None = None) -> None:

@@ -20,7 +20,7 @@ from msgspec import Struct
 from holdfast import limits
 from holdfast.libraries import prometheus_client
 from holdfast.observe.tally import Tally, WrittenTally, sum_of, written
-from holdfast.server.processes.shared_slots import Board
+from holdfast.server.processes.shared_slots import SharedSlots
 from holdfast.sessions.sessions import Load, Sessions
 
 CPU = "process_cpu_seconds_total"
@@ -28,7 +28,7 @@ _OLDEST = frozenset({"process_start_time_seconds", "process_max_fds"})
 """What is not added up: of these the least counts."""
 
 
-class Shown(Struct, frozen=True, kw_only=True):
+class ProcessNumbers(Struct, frozen=True, kw_only=True):
     """The numbers of one process."""
 
     run: int = 1
@@ -38,7 +38,7 @@ class Shown(Struct, frozen=True, kw_only=True):
     process: dict[str, float]
 
 
-class Past(Struct, frozen=True, kw_only=True):
+class PastNumbers(Struct, frozen=True, kw_only=True):
     """What is left of workers that have ended."""
 
     tally: WrittenTally = WrittenTally()
@@ -47,11 +47,13 @@ class Past(Struct, frozen=True, kw_only=True):
     counted: dict[int, int] = {}
     """By place, the last run whose numbers are in here."""
 
-    def with_ended(self, place: int, shown: Shown | None, *, run: int, restarts: int) -> Past:
+    def with_ended(
+        self, place: int, shown: ProcessNumbers | None, *, run: int, restarts: int
+    ) -> PastNumbers:
         """The same, and one more that has ended. It may never have shown anything."""
         mine = shown if shown is not None and shown.run == run else None
         tallies = [self.tally, *([mine.tally] if mine else [])]
-        return Past(
+        return PastNumbers(
             tally=written(sum_of(tallies)),
             cpu_s=self.cpu_s + (mine.process.get(CPU, 0.0) if mine else 0.0),
             restarts=restarts,
@@ -59,7 +61,7 @@ class Past(Struct, frozen=True, kw_only=True):
         )
 
 
-class Gathered(Struct, frozen=True, kw_only=True):
+class ServerNumbers(Struct, frozen=True, kw_only=True):
     """The numbers of a whole server."""
 
     tally: Tally
@@ -69,13 +71,13 @@ class Gathered(Struct, frozen=True, kw_only=True):
     restarts: int
 
 
-def gather(shown: Mapping[int, Shown], past: Past) -> Gathered:
+def gather(shown: Mapping[int, ProcessNumbers], past: PastNumbers) -> ServerNumbers:
     """All of it, by place. What is counted in the past already is not counted again."""
     there = [each for place, each in shown.items() if each.run > past.counted.get(place, 0)]
     process = _summed([each.process for each in there])
     if CPU in process:
         process[CPU] += past.cpu_s
-    return Gathered(
+    return ServerNumbers(
         tally=sum_of([past.tally, *(each.tally for each in there)]),
         load=_load([each.load for each in there]),
         process=process,
@@ -115,7 +117,7 @@ def _load(loads: Sequence[Load]) -> Load:
 
 
 class Numbers(Protocol):
-    def gather(self, sessions: Sessions) -> Gathered:
+    def gather(self, sessions: Sessions) -> ServerNumbers:
         """The numbers of the server whose sessions these are, or some of them."""
         ...
 
@@ -129,8 +131,8 @@ class Numbers(Protocol):
 class OwnNumbers:
     """Of one process that serves alone."""
 
-    def gather(self, sessions: Sessions) -> Gathered:
-        return gather({0: shown_by(sessions)}, Past())
+    def gather(self, sessions: Sessions) -> ServerNumbers:
+        return gather({0: shown_by(sessions)}, PastNumbers())
 
     def showing(
         self, sessions: Sessions, *, refresh: Callable[[], None]
@@ -141,13 +143,13 @@ class OwnNumbers:
 class SharedNumbers:
     """Of one worker among several. The last place of the board is for what is past."""
 
-    def __init__(self, board: Board, place: int, *, places: int, run: int) -> None:
+    def __init__(self, board: SharedSlots, place: int, *, places: int, run: int) -> None:
         self._board = board
         self._place = place
         self._places = places
         self._run = run
 
-    def gather(self, sessions: Sessions) -> Gathered:
+    def gather(self, sessions: Sessions) -> ServerNumbers:
         self.show(sessions)  # first: what somebody is told now, the others must know of
         found = {place: read_shown(self._board, place) for place in range(self._places)}
         # Last: who ended meanwhile is in here, or still among those.
@@ -177,9 +179,11 @@ class SharedNumbers:
             self.show(sessions)
 
 
-def shown_by(sessions: Sessions, *, run: int = 1) -> Shown:
+def shown_by(sessions: Sessions, *, run: int = 1) -> ProcessNumbers:
     process = {sample.name: sample.value for each in process_metrics() for sample in each.samples}
-    return Shown(run=run, tally=written(sessions.tally), load=sessions.load(), process=process)
+    return ProcessNumbers(
+        run=run, tally=written(sessions.tally), load=sessions.load(), process=process
+    )
 
 
 def process_metrics() -> Iterable[prometheus_client.Metric]:
@@ -187,17 +191,17 @@ def process_metrics() -> Iterable[prometheus_client.Metric]:
     return prometheus_client.ProcessCollector(registry=None).collect()
 
 
-def read_shown(board: Board, place: int) -> Shown | None:
+def read_shown(board: SharedSlots, place: int) -> ProcessNumbers | None:
     text = board.read(place)
-    return msgspec.msgpack.decode(text, type=Shown) if text else None
+    return msgspec.msgpack.decode(text, type=ProcessNumbers) if text else None
 
 
-def read_past(board: Board, places: int) -> Past:
+def read_past(board: SharedSlots, places: int) -> PastNumbers:
     text = board.read(places)
-    return msgspec.msgpack.decode(text, type=Past) if text else Past()
+    return msgspec.msgpack.decode(text, type=PastNumbers) if text else PastNumbers()
 
 
-def note_end(board: Board, place: int, *, places: int, run: int, restarts: int) -> None:
+def note_end(board: SharedSlots, place: int, *, places: int, run: int, restarts: int) -> None:
     """In the supervisor: a worker has ended, and its numbers are past."""
     past = read_past(board, places).with_ended(
         place, read_shown(board, place), run=run, restarts=restarts

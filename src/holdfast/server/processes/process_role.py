@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from holdfast.core.codec import Value
-from holdfast.server.access.quota_usage import Accounts, OwnAccounts
+from holdfast.server.access.quota_usage import ProcessQuotaUsage, QuotaUsage
 from holdfast.server.http.listen_sockets import listen
 from holdfast.server.processes.numbers import Numbers, OwnNumbers
 from holdfast.server.processes.reload_signal import hangup_handler
 
 
-class Ready(Value):
+class ReadyServer(Value):
     """A server that accepts connections."""
 
     url: str
@@ -29,7 +29,7 @@ class Ready(Value):
     """Sources that are not served."""
 
 
-class Stoppable(Protocol):
+class StoppableServer(Protocol):
     """What a station may ask of a server."""
 
     def stop(self) -> None:
@@ -49,14 +49,14 @@ class Stoppable(Protocol):
         ...
 
 
-class Station(Protocol):
+class ProcessRole(Protocol):
     @property
     def numbers(self) -> Numbers:
         """The numbers of all who serve here."""
         ...
 
     @property
-    def accounts(self) -> Accounts:
+    def accounts(self) -> QuotaUsage:
         """What everybody has used up, with all who serve here."""
         ...
 
@@ -64,31 +64,31 @@ class Station(Protocol):
         """The socket to accept on, bound. Raises InvalidValue if there cannot be one."""
         ...
 
-    def heeding(self, server: Stoppable) -> AbstractContextManager[None]:
+    def heeding(self, server: StoppableServer) -> AbstractContextManager[None]:
         """Stop the server when it is to stop, and reload it when it is to do that."""
         ...
 
-    def ready(self, ready: Ready) -> None:
+    def ready(self, ready: ReadyServer) -> None:
         """Connections are accepted."""
         ...
 
 
-class Alone:
+class SoleProcess:
     """One process on its port, stopped by signals: once drains, twice is a hurry."""
 
-    def __init__(self, host: str, port: int, *, on_ready: Callable[[Ready], None]) -> None:
+    def __init__(self, host: str, port: int, *, on_ready: Callable[[ReadyServer], None]) -> None:
         self.numbers = OwnNumbers()
-        self.accounts = OwnAccounts()
+        self.accounts = ProcessQuotaUsage()
         self._address = host, port
         self._on_ready = on_ready
 
     def listen(self) -> socket.socket:
         return listen(*self._address)
 
-    def heeding(self, server: Stoppable) -> AbstractContextManager[None]:
+    def heeding(self, server: StoppableServer) -> AbstractContextManager[None]:
         return heeding_signals(server.stop, server.reload)
 
-    def ready(self, ready: Ready) -> None:
+    def ready(self, ready: ReadyServer) -> None:
         self._on_ready(ready)
 
 

@@ -26,11 +26,11 @@ class GiveUp(Value):
     """Stop everything: it cannot be served from here."""
 
 
-class Leave(Value):
+class ExpectedEnd(Value):
     """It was to end."""
 
 
-Verdict: TypeAlias = Restart | GiveUp | Leave
+Verdict: TypeAlias = Restart | GiveUp | ExpectedEnd
 
 
 def judge_end(
@@ -41,7 +41,7 @@ def judge_end(
     `serving` says whether all were ready once, `deaths` how many of its predecessors died young in a row.
     """
     if draining:
-        return Leave()
+        return ExpectedEnd()
     if not serving and not was_ready:
         return GiveUp()
     if was_ready and lived_s >= limits.worker_steady_s:

@@ -28,14 +28,14 @@ from holdfast.server.access.confinement import require_for_tenants
 from holdfast.server.access.quotas import Quotas
 from holdfast.server.agents.directory import Directory
 from holdfast.server.app import App
-from holdfast.server.http.body_memory import Bodies, memory_bytes
+from holdfast.server.http.body_memory import BodyMemory, memory_bytes
 from holdfast.server.http.connection import connection_class
 from holdfast.server.http.connection_register import ConnectionRegister
 from holdfast.server.http.listen_sockets import shown
-from holdfast.server.http.origin_guard import Guard
+from holdfast.server.http.origin_guard import OriginGuard
 from holdfast.server.processes.dependency_parts import demand_parts
-from holdfast.server.processes.file_descriptors import FileWatch
-from holdfast.server.processes.process_role import Ready, Station
+from holdfast.server.processes.file_descriptors import FileDescriptors
+from holdfast.server.processes.process_role import ProcessRole, ReadyServer
 from holdfast.server.processes.reload_signal import reading_anew
 from holdfast.server.turns.turn_failures import playing
 from holdfast.sessions.ambient import Ambient
@@ -49,7 +49,7 @@ from holdfast.tools.sandbox.sandbox import Sandbox
 async def serve(
     config: Config,
     directory: Directory,
-    station: Station,
+    station: ProcessRole,
     supervisor: TaskSupervisor,
     *,
     sandbox: Sandbox | None = None,
@@ -101,7 +101,7 @@ async def serve(
                     deadline_s=config.turn_deadline_s,
                     expire_after_s=config.expire_after_s,
                     busy_status=config.busy_status,
-                    guard=Guard(
+                    guard=OriginGuard(
                         config.hosts,
                         origins=config.cors_origins,
                         proxies=config.trusted_proxies,
@@ -110,9 +110,9 @@ async def serve(
                     door=door,
                     quotas=quotas,
                     numbers=station.numbers,
-                    bodies=Bodies(memory_bytes(processes=config.workers)),
+                    bodies=BodyMemory(memory_bytes(processes=config.workers)),
                 )
-                ready = Ready(
+                ready = ReadyServer(
                     url=shown(listener, tls=config.tls is not None),
                     node=str(sessions.lease.node),
                     agents=tuple(each.id for each in directory.entries()),
@@ -266,7 +266,7 @@ class HttpServer(uvicorn.Server):
         self._refresh = refresh
         self._tls = tls
         self._logs = standard_files()
-        self._files = FileWatch(sessions.tally.files_exhausted)
+        self._files = FileDescriptors(sessions.tally.files_exhausted)
         self._reloading: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()

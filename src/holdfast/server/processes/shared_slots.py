@@ -24,7 +24,7 @@ READS_MAX = 100
 """A reader that was overtaken looks again. A writer is done with both halves in a millisecond at the very least."""
 
 
-class Board:
+class SharedSlots:
     """Made before forking, used after it."""
 
     def __init__(self, places: int) -> None:

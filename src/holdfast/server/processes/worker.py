@@ -16,30 +16,37 @@ from contextlib import contextmanager
 import msgspec
 
 from holdfast.observe.events import event
-from holdfast.server.access.quota_usage import Accounts, Ledger, OwnAccounts, SharedAccounts
-from holdfast.server.http.listen_sockets import Port
+from holdfast.server.access.quota_usage import (
+    ProcessQuotaUsage,
+    QuotaLedger,
+    QuotaUsage,
+    SharedQuotaUsage,
+)
+from holdfast.server.http.listen_sockets import SharedPort
 from holdfast.server.processes.numbers import Numbers, SharedNumbers, note_end
-from holdfast.server.processes.process_role import Ready, Stoppable, heeding_signals
-from holdfast.server.processes.shared_slots import Board
+from holdfast.server.processes.process_role import ReadyServer, StoppableServer, heeding_signals
+from holdfast.server.processes.shared_slots import SharedSlots
 
 DRAIN, HURRY, RELOAD = b"D", b"H", b"R"
 """What a supervisor says."""
 
 
-class Commons:
+class SharedState:
     """What the workers of a port share besides it: memory, made before they are."""
 
     def __init__(self, places: int, *, bounded: bool) -> None:
         """`bounded` says whether there are bounds for tenants or keys, that have to be kept together."""
         self.places = places
-        self._board = Board(places + 1)
-        self._ledger = Ledger(places) if bounded else None
+        self._board = SharedSlots(places + 1)
+        self._ledger = QuotaLedger(places) if bounded else None
 
     def numbers(self, place: int, run: int) -> Numbers:
         return SharedNumbers(self._board, place, places=self.places, run=run)
 
-    def accounts(self, place: int) -> Accounts:
-        return OwnAccounts() if self._ledger is None else SharedAccounts(self._ledger, place)
+    def accounts(self, place: int) -> QuotaUsage:
+        return (
+            ProcessQuotaUsage() if self._ledger is None else SharedQuotaUsage(self._ledger, place)
+        )
 
     def note_end(self, place: int, run: int, *, restarts: int) -> None:
         """In the supervisor: what a worker has counted is past, and what it held is free."""
@@ -52,7 +59,7 @@ class Worker:
     """One of the processes that serve a port. Made by the supervisor, in the process that it is for."""
 
     def __init__(
-        self, number: int, port: Port, line: socket.socket, commons: Commons, *, run: int
+        self, number: int, port: SharedPort, line: socket.socket, commons: SharedState, *, run: int
     ) -> None:
         """`run` says the how-manieth in its place this is."""
         self.number = number
@@ -65,7 +72,7 @@ class Worker:
         return self._port.listener()
 
     @contextmanager
-    def heeding(self, server: Stoppable) -> Iterator[None]:
+    def heeding(self, server: StoppableServer) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         with heeding_signals(server.drain, server.reload):
             loop.add_reader(self._line, self._hear, loop, server)
@@ -74,14 +81,14 @@ class Worker:
             finally:
                 loop.remove_reader(self._line)
 
-    def ready(self, ready: Ready) -> None:
+    def ready(self, ready: ReadyServer) -> None:
         event("worker.ready", worker=self.number, pid=os.getpid(), node=ready.node)
         try:
             self._line.sendall(msgspec.json.encode(ready) + b"\n")
         except OSError:
             pass  # nobody is there any more, which is heard in a moment
 
-    def _hear(self, loop: asyncio.AbstractEventLoop, server: Stoppable) -> None:
+    def _hear(self, loop: asyncio.AbstractEventLoop, server: StoppableServer) -> None:
         try:
             said = self._line.recv(64)
         except OSError:  # it was killed before it had read what we said

@@ -27,32 +27,32 @@ from msgspec import Struct
 from holdfast import limits
 from holdfast.observe.events import event, warn
 from holdfast.observe.log_files import reopen_all, standard_files
-from holdfast.server.http.listen_sockets import Port
-from holdfast.server.processes.process_role import Ready
+from holdfast.server.http.listen_sockets import SharedPort
+from holdfast.server.processes.process_role import ReadyServer
 from holdfast.server.processes.reload_signal import hangup_handler, reading_anew
-from holdfast.server.processes.restart_policy import GiveUp, Leave, Restart, judge_end
-from holdfast.server.processes.worker import DRAIN, HURRY, RELOAD, Commons, Worker
+from holdfast.server.processes.restart_policy import ExpectedEnd, GiveUp, Restart, judge_end
+from holdfast.server.processes.worker import DRAIN, HURRY, RELOAD, SharedState, Worker
 
 READY_BYTES = 65536
 
 
-class Supervisor:
+class WorkerSupervisor:
     """Starts workers and looks after them."""
 
     def __init__(
         self,
         count: int,
-        port: Port,
+        port: SharedPort,
         *,
         bounded: bool,
-        on_ready: Callable[[Ready], None],
+        on_ready: Callable[[ReadyServer], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_ready` is called once, when all of them accept connections; `bounded`, see `Commons`."""
+        """`on_ready` is called once, when all of them accept connections; `bounded`, see `SharedState`."""
         self._places = [_Place(number=number) for number in range(count)]
         self._places[0].start_at_s = float("-inf")
         self._port = port
-        self._commons = Commons(count, bounded=bounded)
+        self._commons = SharedState(count, bounded=bounded)
         self._restarts = 0
         self._on_ready = on_ready
         self._clock = clock
@@ -129,7 +129,7 @@ class Supervisor:
                     each.start_at_s = float("-inf")
         if not self._serving and all(each.is_ready for each in self._places):
             self._serving = True
-            self._on_ready(msgspec.json.decode(self._places[0].said, type=Ready))
+            self._on_ready(msgspec.json.decode(self._places[0].said, type=ReadyServer))
 
     # ── starting ──
 
@@ -215,7 +215,7 @@ class Supervisor:
                     warn("worker.ended", worker=place.number, pid=pid, code=code)
                 self._code = code if code > 0 else 1
                 self._stop()
-            case Leave():
+            case ExpectedEnd():
                 event("worker.ended", worker=place.number, pid=pid, code=code)
                 if code and was_ready:
                     self._code = self._code or 1

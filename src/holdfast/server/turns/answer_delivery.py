@@ -11,13 +11,13 @@ from typing import Protocol
 from holdfast import limits
 from holdfast.core.turns.journal import Record
 from holdfast.server.http.exchange import Exchange
-from holdfast.server.http.routing import Call
+from holdfast.server.http.routing import HttpCall
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.turns.watch import Watch
 from holdfast.wire.sse import HEARTBEAT
 
 
-class Writes(Protocol):
+class FrameWriter(Protocol):
     """Turns the events of a turn into frames."""
 
     def first(self) -> bytes:
@@ -29,10 +29,10 @@ class Writes(Protocol):
         ...
 
 
-class Showing:
+class AnswerDelivery:
     """The answer to one request whose turn has begun, or was found."""
 
-    def __init__(self, sessions: Sessions, call: Call, watch: Watch, *, stored: bool) -> None:
+    def __init__(self, sessions: Sessions, call: HttpCall, watch: Watch, *, stored: bool) -> None:
         self._sessions = sessions
         self._first_words = sessions.tally.first_words
         self._tenant = call.tenant
@@ -43,7 +43,7 @@ class Showing:
         self._said_s = self._loop.time()
         """When something was written last, by the loop's clock."""
 
-    async def show(self, stream: Writes) -> None:
+    async def show(self, stream: FrameWriter) -> None:
         """Write what happens, as it does, until the turn has ended; and something after a while in which
         nothing did. Nothing is written before there is something to say: a failure may still be a status."""
         exchange = self._exchange
@@ -61,7 +61,7 @@ class Showing:
                         await exchange.write(frames or HEARTBEAT)
                     self._said_s = self._loop.time()
 
-    def _take(self, stream: Writes, records: Sequence[Record]) -> bool:
+    def _take(self, stream: FrameWriter, records: Sequence[Record]) -> bool:
         """Write what has just happened, if the stream has begun and its socket takes it without waiting."""
         if not self._exchange.is_writable:
             return False
@@ -71,7 +71,7 @@ class Showing:
             self._said_s = self._loop.time()
         return True
 
-    def _worth_saying(self, stream: Writes, records: Sequence[Record]) -> bytes | None:
+    def _worth_saying(self, stream: FrameWriter, records: Sequence[Record]) -> bytes | None:
         """The frames of what has happened. None if there are none, unless nothing was said for too long."""
         frames = b"".join(map(stream.frames, records))
         if not frames:
@@ -81,7 +81,7 @@ class Showing:
                 return None
         return frames
 
-    async def end(self, stream: Writes, last: bytes, *, answered: bool = True) -> None:
+    async def end(self, stream: FrameWriter, last: bytes, *, answered: bool = True) -> None:
         """Write the last frames of a stream, and the first ones if nothing was written yet. Only an answer can arrive:
         a client that was told of a failure may ask again."""
         if self._exchange.state == "reading":
@@ -93,7 +93,7 @@ class Showing:
         await self._exchange.start_answer(200, len(body))
         await self._hand_over(body, answered=True)
 
-    async def _begin(self, stream: Writes, frames: bytes = b"") -> None:
+    async def _begin(self, stream: FrameWriter, frames: bytes = b"") -> None:
         await self._exchange.start_stream()
         await self._exchange.write(stream.first() + frames)
         if frames:

@@ -143,7 +143,7 @@ async def _way_on(
     return WayOn(turn_id=turn_id, by_retry=is_last and would, by_hand=is_last)
 
 
-class Content(Value):
+class AnswerContent(Value):
     """What a kept turn said."""
 
     items: tuple[Item, ...]
@@ -152,13 +152,13 @@ class Content(Value):
     """The model's last word was cut off by a filter."""
 
 
-async def content_of(store: Store, tenant: Tenant, watch: Watch, ending: Ending) -> Content:
+async def content_of(store: Store, tenant: Tenant, watch: Watch, ending: Ending) -> AnswerContent:
     """What a kept turn said: from memory if it was played here, else from the store."""
     live = watch.live
     if live is not None and live.turn.ended is not None:
         turn = live.turn
         filtered = turn.root.finish == "content_filter"
-        return Content(items=tuple(turn.items), usage=turn.usage, filtered=filtered)
+        return AnswerContent(items=tuple(turn.items), usage=turn.usage, filtered=filtered)
     row = await persistently(lambda: store.turn(tenant, ending.turn_id))
     snapshot = await persistently(
         lambda: store.snapshot(tenant, ending.session_id, version=ending.version)
@@ -168,7 +168,7 @@ async def content_of(store: Store, tenant: Tenant, watch: Watch, ending: Ending)
         each for each in snapshot.items[row.start : row.end] if not isinstance(each, Unreadable)
     )
     filtered = await _was_filtered(store, tenant, row)
-    return Content(items=items, usage=row.usage, filtered=filtered)
+    return AnswerContent(items=items, usage=row.usage, filtered=filtered)
 
 
 async def _was_filtered(store: Store, tenant: Tenant, row: TurnRow) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from holdfast.server.http.routing import Call
+from holdfast.server.http.routing import HttpCall
 from holdfast.store.outcomes import Attempt
 from holdfast.wire.headers import HEADERS, ConversationHeaders
 
@@ -17,7 +17,7 @@ SHAPING = tuple(each.name for each in HEADERS if each.shapes_answer)
 """Headers that an answer depends on. Retry counters, tracing and busy policy are not among them."""
 
 
-def attempt_of(call: Call, naming: ConversationHeaders) -> Attempt:
+def attempt_of(call: HttpCall, naming: ConversationHeaders) -> Attempt:
     """What tells this request from others."""
     exchange = call.exchange
     shape = sha256()
@@ -39,6 +39,6 @@ def attempt_of(call: Call, naming: ConversationHeaders) -> Attempt:
     )
 
 
-def _credentials(call: Call) -> str:
+def _credentials(call: HttpCall) -> str:
     """Who says it; where nobody needs a key, whoever they say that they are."""
     return call.caller.key_id or call.exchange.headers.get("authorization", "")
