@@ -11,15 +11,15 @@ from rich.terminal_theme import MONOKAI
 
 from holdfast.cli.commands.demo import give_tour
 from holdfast.cli.tour.demo_server import launched
-from holdfast.cli.tour.narration import Teller
-from holdfast.cli.tour.scenes import SCENES, Scene, Shown
+from holdfast.cli.tour.narration import TourNarration
+from holdfast.cli.tour.scenes import SCENES, Scene, SceneResult
 
 HERE = Path(__file__).parents[1] / "docs" / "pictures"
 SHOWN = SCENES[4]
 """The scene that is drawn: it says most."""
 
 
-class Photographer(Teller):
+class Photographer(TourNarration):
     """Puts one scene on a screen that is recorded, and the others nowhere."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Photographer(Teller):
         self._console = self._shot if scene is SHOWN else self._nowhere
         super().open(scene, number, of)
 
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: SceneResult) -> None:
         super().show(shown)
         self._console = self._nowhere
 

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.agents.agent import ModelConfig
 from holdfast.cli import checkup
-from holdfast.cli.checkup import Finding
+from holdfast.cli.checkup import CheckupFinding
 from holdfast.cli.commands.agents import Report
 from holdfast.cli.commands.doctor import Provider, used_providers
 from holdfast.store.condition import Condition, Replication
@@ -19,7 +19,7 @@ POSTGRES = msgspec.structs.replace(GOOD, kind="PostgreSQL", version="16.4")
 ALONE = Replication(commit="on", names="", standbys=0, synchronous=0, is_standby=False)
 
 
-def found(condition: Condition, check: str) -> Finding:
+def found(condition: Condition, check: str) -> CheckupFinding:
     (finding,) = [each for each in checkup.judge_store(condition) if each.check == check]
     return finding
 

@@ -54,7 +54,7 @@ COMMANDS = {
 """Name → the module that has a command of that name, and what it is for."""
 
 
-class Failure(click.ClickException):
+class CommandFailure(click.ClickException):
     """What ends a command, in one sentence; with `--debug`, preceded by where it came from."""
 
     def __init__(self, message: str, *, debug: bool) -> None:
@@ -68,15 +68,15 @@ class Failure(click.ClickException):
         output.say_lines(f"holdfast: {self.message}", err=True)
 
 
-class Refused(Failure):
+class CommandRefused(CommandFailure):
     exit_code = 2
 
 
-class Bug(Failure):
+class Bug(CommandFailure):
     exit_code = 70
 
 
-class Stopped(Failure):
+class Stopped(CommandFailure):
     exit_code = 130
 
 
@@ -128,7 +128,7 @@ class CommandTable(click.Group):
         try:
             return super().invoke(ctx)
         except HoldfastError as error:
-            raise Refused(str(error), debug=debug) from error
+            raise CommandRefused(str(error), debug=debug) from error
         except KeyboardInterrupt as error:
             raise Stopped("stopped", debug=debug) from error
         except click.ClickException as error:
@@ -144,7 +144,7 @@ class CommandTable(click.Group):
 
 def _harmless(error: click.ClickException) -> click.ClickException:
     """The same error; click quotes what it was given as it is."""
-    if not isinstance(error, Failure):  # which sees to it itself
+    if not isinstance(error, CommandFailure):  # which sees to it itself
         vars(error)["message"] = printable(error.message)
     return error
 

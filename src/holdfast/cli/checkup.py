@@ -27,7 +27,7 @@ FILES_WANTED = 4096
 CLOCK_WANTED_MS = 1_000
 
 
-class Finding(Value, omit_defaults=False):
+class CheckupFinding(Value, omit_defaults=False):
     """What was looked at, how it is, and what to do about it if it is not well."""
 
     check: str
@@ -36,33 +36,33 @@ class Finding(Value, omit_defaults=False):
     todo: str = ""
 
 
-def ok(check: str, what: str) -> Finding:
-    return Finding(check=check, state="ok", what=what)
+def ok(check: str, what: str) -> CheckupFinding:
+    return CheckupFinding(check=check, state="ok", what=what)
 
 
-def warning(check: str, what: str, todo: str) -> Finding:
-    return Finding(check=check, state="warning", what=what, todo=todo)
+def warning(check: str, what: str, todo: str) -> CheckupFinding:
+    return CheckupFinding(check=check, state="warning", what=what, todo=todo)
 
 
-def problem(check: str, what: str, todo: str) -> Finding:
-    return Finding(check=check, state="problem", what=what, todo=todo)
+def problem(check: str, what: str, todo: str) -> CheckupFinding:
+    return CheckupFinding(check=check, state="problem", what=what, todo=todo)
 
 
-def skipped(check: str, what: str) -> Finding:
-    return Finding(check=check, state="skipped", what=what)
+def skipped(check: str, what: str) -> CheckupFinding:
+    return CheckupFinding(check=check, state="skipped", what=what)
 
 
 # ── this machine ─────────────────────────────────────────────────────────────────────────────
 
 
-def judge_python(version: tuple[int, int, int]) -> Finding:
+def judge_python(version: tuple[int, int, int]) -> CheckupFinding:
     shown = ".".join(map(str, version))
     if version < (3, 11, 0):
         return problem("python", f"Python {shown}", "install 3.11 or later")
     return ok("python", f"Python {shown}")
 
 
-def judge_descriptors(most: int) -> Finding:
+def judge_descriptors(most: int) -> CheckupFinding:
     if most < FILES_WANTED:
         return warning(
             "open files",
@@ -73,7 +73,7 @@ def judge_descriptors(most: int) -> Finding:
     return ok("open files", f"a process may open {shown}")
 
 
-def judge_sandbox(mode: Mode, backend: Backend) -> Finding:
+def judge_sandbox(mode: Mode, backend: Backend) -> CheckupFinding:
     """How commands of agents are confined here."""
     check = "sandbox"
     if mode == "off":
@@ -89,7 +89,7 @@ def judge_sandbox(mode: Mode, backend: Backend) -> Finding:
     return warning(check, f"auto: {backend.words}", WAY_OUT)
 
 
-def judge_disk(folder: str, free_bytes: int) -> Finding:
+def judge_disk(folder: str, free_bytes: int) -> CheckupFinding:
     what = f"{size(free_bytes)} free in {folder}"
     if free_bytes < FREE_NEEDED_BYTES:
         return problem("disk", what, "make room: without it turns are refused with storage_full")
@@ -100,7 +100,7 @@ def judge_disk(folder: str, free_bytes: int) -> Finding:
     return ok("disk", what)
 
 
-def judge_mode(path: str, mode: int) -> Finding:
+def judge_mode(path: str, mode: int) -> CheckupFinding:
     """Who may read the file that holds every conversation."""
     if mode & 0o007:
         return warning("permissions", f"everybody may open {path}", f"chmod o-rwx {path}")
@@ -110,7 +110,7 @@ def judge_mode(path: str, mode: int) -> Finding:
 # ── the store ────────────────────────────────────────────────────────────────────────────────
 
 
-def judge_store(condition: Condition) -> Iterator[Finding]:
+def judge_store(condition: Condition) -> Iterator[CheckupFinding]:
     """Everything about a store that is there."""
     if condition.kind == "PostgreSQL":
         yield ok("version", f"PostgreSQL {condition.version}")
@@ -125,7 +125,7 @@ def judge_store(condition: Condition) -> Iterator[Finding]:
         yield judge_replication(condition.replication)
 
 
-def _judge_step(condition: Condition) -> Finding:
+def _judge_step(condition: Condition) -> CheckupFinding:
     what = f"the tables are at step {condition.step} of {condition.newest}, {size(condition.bytes)}"
     if condition.step == 0:
         return warning(
@@ -138,7 +138,7 @@ def _judge_step(condition: Condition) -> Finding:
     return ok("tables", what)
 
 
-def _judge_damage(condition: Condition) -> Finding:
+def _judge_damage(condition: Condition) -> CheckupFinding:
     if condition.damage:
         return problem(
             "integrity",
@@ -154,7 +154,7 @@ def _judge_damage(condition: Condition) -> Finding:
     return ok("integrity", "SQLite's quick check finds nothing")
 
 
-def _judge_checksums(condition: Condition) -> Finding:
+def _judge_checksums(condition: Condition) -> CheckupFinding:
     if condition.step and not condition.checksums:
         return warning(
             "checksums",
@@ -164,7 +164,7 @@ def _judge_checksums(condition: Condition) -> Finding:
     return ok("checksums", "every page has one")
 
 
-def _judge_log(condition: Condition) -> Finding:
+def _judge_log(condition: Condition) -> CheckupFinding:
     what = f"{size(condition.log_bytes)} in the write-ahead log"
     if condition.log_bytes > LOG_WANTED_BYTES:
         return warning(
@@ -173,7 +173,7 @@ def _judge_log(condition: Condition) -> Finding:
     return ok("log", what)
 
 
-def _judge_nodes(condition: Condition) -> Finding:
+def _judge_nodes(condition: Condition) -> CheckupFinding:
     gone = f", {condition.nodes_gone} ended without a word" if condition.nodes_gone else ""
     turns = f", {condition.open_turns} turns open" if condition.open_turns else ""
     what = f"{condition.nodes} alive{gone}{turns}"
@@ -192,7 +192,7 @@ def _judge_nodes(condition: Condition) -> Finding:
     return ok("servers", what)
 
 
-def _judge_clocks(condition: Condition) -> Finding:
+def _judge_clocks(condition: Condition) -> CheckupFinding:
     here, ahead = condition.clock_ms, condition.node_ahead_ms
     if abs(here) > CLOCK_WANTED_MS:
         side = "behind" if here > 0 else "ahead of"
@@ -210,7 +210,7 @@ def _judge_clocks(condition: Condition) -> Finding:
     return ok("clocks", "they agree within a second")
 
 
-def judge_replication(replication: Replication) -> Finding:
+def judge_replication(replication: Replication) -> CheckupFinding:
     """Whether a failover can lose what was acknowledged."""
     check = "replication"
     if replication.is_standby:

@@ -21,14 +21,14 @@ from holdfast.cli.output import say, say_lines, say_row
 from holdfast.printable import printable, printable_lines
 
 
-class Tell(Protocol):
+class ProgressBar(Protocol):
     """Moves a bar on: `done` of `of`, or of nobody knows how many."""
 
     def __call__(self, what: str, done: int, of: int | None) -> None: ...
 
 
 @contextmanager
-def bar() -> Iterator[Tell]:
+def bar() -> Iterator[ProgressBar]:
     """A progress bar on stderr, that is gone when the work is done; nothing at all if nobody is watching."""
     progress = Progress(
         TextColumn("{task.description}"),

@@ -39,7 +39,7 @@ def tenant_option(command: F) -> F:
     )(command)
 
 
-class Where(Value):
+class ConversationPlace(Value):
     """Where a command finds conversations: on a server, or else in a store."""
 
     server: str | None
@@ -61,7 +61,9 @@ def where_options(command: Callable[..., None]) -> Callable[..., None]:
         if said == (True, True):
             raise click.UsageError("--store and --server name two places; use one of them")
         found = None if said[0] else server
-        command(*args, at=Where(server=found, key=api_key, store=url, tenant=tenant), **rest)
+        command(
+            *args, at=ConversationPlace(server=found, key=api_key, store=url, tenant=tenant), **rest
+        )
 
     for option in (_server_option, key_option):
         placed = option(placed)

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast.cli import own_server
-from holdfast.cli.options import Where
+from holdfast.cli.options import ConversationPlace
 from holdfast.client.sync import Client
 from holdfast.core.codec import Value
 from holdfast.errors import InvalidValue
 from holdfast.store.store_url import without_password
 
 
-class Reached(Value):
+class ChosenServer(Value):
     """Somebody to talk to."""
 
     client: Client
@@ -24,15 +24,15 @@ class Reached(Value):
 
 
 @contextmanager
-def reach(agent: str | None, at: Where) -> Iterator[Reached]:
+def reach(agent: str | None, at: ConversationPlace) -> Iterator[ChosenServer]:
     """An agent to talk to: of a server that runs, by its name; or else of a source, as `serve` takes it."""
     if at.server is not None:
         client = Client(at.server, key=at.key)
-        yield Reached(client=client, model=agent or _first(client), where=at.server)
+        yield ChosenServer(client=client, model=agent or _first(client), where=at.server)
         return
     with own_server((agent,) if agent else (), at.store) as address:
         client = Client(address)
-        yield Reached(client=client, model=_first(client), where=without_password(at.store))
+        yield ChosenServer(client=client, model=_first(client), where=without_password(at.store))
 
 
 def _first(client: Client) -> str:

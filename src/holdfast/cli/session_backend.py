@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from holdfast import limits
 from holdfast.cli.audit import audit_command
-from holdfast.cli.options import Where
+from holdfast.cli.options import ConversationPlace
 from holdfast.cli.session_lookup import find_session, find_tenant
 from holdfast.client.methods import SessionSelection
 from holdfast.client.sync import Client
@@ -50,7 +50,7 @@ from holdfast.wire.api import objects as api
 T = TypeVar("T")
 
 
-class Desk(Protocol):
+class SessionBackend(Protocol):
     """Where sessions and turns are handled. `Client` says what each method does."""
 
     def sessions(self, **which: Unpack[SessionSelection]) -> api.SessionPage: ...
@@ -91,33 +91,33 @@ class Desk(Protocol):
 
 
 @contextmanager
-def desk(at: Where) -> Iterator[ServerDesk | StoreDesk]:
+def desk(at: ConversationPlace) -> Iterator[ServerBackend | StoreBackend]:
     """A server if one is named, and else a store that is there. Raises HoldfastError, with the way out."""
     if at.server is not None:
         if at.tenant is not None:
             raise InvalidValue(
                 "on a server the key says whose sessions they are; leave --tenant out"
             )
-        yield ServerDesk(at.server, key=at.key)
+        yield ServerBackend(at.server, key=at.key)
         return
     with asyncio.Runner() as runner:
         opened = runner.run(open_existing(at.store))
         try:
-            yield StoreDesk(runner, opened, runner.run(find_tenant(opened, at.tenant)))
+            yield StoreBackend(runner, opened, runner.run(find_tenant(opened, at.tenant)))
         finally:
             runner.run(opened.close())
 
 
-class ServerDesk(Client):
-    """A `Desk` on a server."""
+class ServerBackend(Client):
+    """A `SessionBackend` on a server."""
 
     def journal(self, turn_id: str) -> tuple[Record, ...]:
         # Of a turn that is still played, the events have no end yet.
         return () if self.turn(turn_id).ended_at is None else tuple(self.records(turn_id))
 
 
-class StoreDesk:
-    """A `Desk` over an open store."""
+class StoreBackend:
+    """A `SessionBackend` over an open store."""
 
     def __init__(self, runner: asyncio.Runner, store: Store, tenant: Tenant) -> None:
         self._runner = runner

@@ -27,7 +27,7 @@ BUILD = b"/console/build/"
 """How the page names its files; the digest takes the place of the word."""
 
 
-class File(Struct, frozen=True):
+class ConsoleFile(Struct, frozen=True):
     """One file, as it is and squeezed."""
 
     name: str
@@ -41,8 +41,8 @@ class Files(Struct, frozen=True):
     """All of them."""
 
     build: str
-    page: File
-    others: Mapping[str, File]
+    page: ConsoleFile
+    others: Mapping[str, ConsoleFile]
     """By their names, with slashes."""
 
 
@@ -60,8 +60,8 @@ def load(here: Path = HERE) -> Files:
     )
 
 
-def _file(name: str, body: bytes) -> File:
-    return File(
+def _file(name: str, body: bytes) -> ConsoleFile:
+    return ConsoleFile(
         name=name,
         media_type=MEDIA_TYPES[Path(name).suffix],
         plain=body,

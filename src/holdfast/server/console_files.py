@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from holdfast.console import File, Files, load
+from holdfast.console import ConsoleFile, Files, load
 from holdfast.server.http.routing import HttpCall, Route
 from holdfast.wire.problems import Problem, Refused
 
@@ -58,7 +58,7 @@ class ConsoleFiles:
         await _send(call, found, NEVER_ASK if build == self._files.build else ALWAYS_ASK)
 
 
-async def _send(call: HttpCall, file: File, caching: str) -> None:
+async def _send(call: HttpCall, file: ConsoleFile, caching: str) -> None:
     exchange = call.exchange
     headers = {**HEADERS, "etag": file.etag, "cache-control": caching}
     if file.etag in exchange.headers.get("if-none-match", ""):

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from holdfast.cli import main
 from holdfast.cli.commands import demo as demo_module
 from holdfast.cli.tour import scenes
-from holdfast.cli.tour.demo_server import Host, launched
+from holdfast.cli.tour.demo_server import ServerHost, launched
 from holdfast.cli.tour.narration import BROKEN, HOLDS
 
 
@@ -77,7 +77,7 @@ def test_a_claim_that_does_not_hold_ends_the_tour_with_one(monkeypatch: pytest.M
 class Forgetful:
     """A server before which somebody has put a proxy that drops a header that it does not know."""
 
-    def __init__(self, host: Host, url: str) -> None:
+    def __init__(self, host: ServerHost, url: str) -> None:
         self._host = host
         self.url = url
         self.here: Path = host.here
@@ -90,7 +90,7 @@ class Forgetful:
 
 
 @contextmanager
-def _forgetful() -> Iterator[Host]:
+def _forgetful() -> Iterator[ServerHost]:
     with launched() as host:
         proxy = ThreadingHTTPServer(("127.0.0.1", 0), _dropping_keys(urlsplit(host.url).netloc))
         thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})

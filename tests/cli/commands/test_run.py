@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from holdfast.cli.commands.run import MEANINGS, PlainText, _run, code_of
+from holdfast.cli.commands.run import MEANINGS, PlainRunOutput, _run, code_of
 from holdfast.client.events import AnswerEvent
 from holdfast.errors import HoldfastError, ServerRefused, ServerUnreachable
 from tests.cli.commands.test_chat import clerk, said  # noqa: F401
@@ -138,7 +138,7 @@ def test_ctrl_c_before_there_is_an_answer_says_what_becomes_of_the_turn(
     """The turn has no name yet that it could be cancelled by; its client goes away."""
     reached: Any = Mock()
     unanswered: Any = Unanswered()
-    assert _run(reached, unanswered, PlainText(), "a") == 130
+    assert _run(reached, unanswered, PlainRunOutput(), "a") == 130
     assert "ends as one whose client went away" in capsys.readouterr().err
     assert not reached.client.cancel.called
 

@@ -6,11 +6,11 @@ import pytest
 
 from holdfast.cli.talk.input_commands import (
     HELP,
-    Command,
-    Nothing,
-    Say,
+    ChatCommand,
+    EmptyInput,
+    InvalidInput,
+    MessageInput,
     Typed,
-    Wrong,
     completions,
     is_unfinished,
     joined,
@@ -21,15 +21,15 @@ from holdfast.cli.talk.input_commands import (
 @pytest.mark.parametrize(
     ("text", "typed"),
     [
-        ("", Nothing()),
-        ("  \t", Nothing()),
-        ("Hello", Say(text="Hello")),
-        ("  two\nlines ", Say(text="two\nlines")),
-        ("//etc", Say(text="/etc")),
-        ("/quit", Command(name="quit")),
-        ("/open  trip to", Command(name="open", rest="trip to")),
-        ("/fork 3", Command(name="fork", rest="3")),
-        ("/rewind", Command(name="rewind")),
+        ("", EmptyInput()),
+        ("  \t", EmptyInput()),
+        ("Hello", MessageInput(text="Hello")),
+        ("  two\nlines ", MessageInput(text="two\nlines")),
+        ("//etc", MessageInput(text="/etc")),
+        ("/quit", ChatCommand(name="quit")),
+        ("/open  trip to", ChatCommand(name="open", rest="trip to")),
+        ("/fork 3", ChatCommand(name="fork", rest="3")),
+        ("/rewind", ChatCommand(name="rewind")),
     ],
 )
 def test_a_line_is_something_to_say_or_a_command(text: str, typed: Typed) -> None:
@@ -48,7 +48,7 @@ def test_a_line_is_something_to_say_or_a_command(text: str, typed: Typed) -> Non
 )
 def test_a_command_that_cannot_be_meant_has_a_way_out(text: str, way_out: str) -> None:
     typed = parse(text)
-    assert isinstance(typed, Wrong)
+    assert isinstance(typed, InvalidInput)
     assert way_out in typed.why
 
 

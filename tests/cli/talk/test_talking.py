@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.cli.commands import chat as chatting
 from holdfast.cli.talk.screens import PlainScreen
-from holdfast.cli.talk.terminal_chat import Chat
+from holdfast.cli.talk.terminal_chat import TerminalChat
 from holdfast.errors import ServerRefused, ServerUnreachable
 
 CTRL_C = KeyboardInterrupt()
@@ -77,7 +77,7 @@ def talk(
     client: Any = Server(failure)
     screen = Noting()
     monkeypatch.setattr(chatting, "Lines", typed)
-    talking = Chat(client, screen, model="demo", name="trip", new_name=lambda: "fresh")
+    talking = TerminalChat(client, screen, model="demo", name="trip", new_name=lambda: "fresh")
     chatting._talk(talking, "here")
     greeting = ["Holdfast, on here. /help says what there is, Ctrl-D leaves.", "demo, in trip"]
     assert screen.notes[:2] == greeting

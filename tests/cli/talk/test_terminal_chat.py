@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.talk.input_commands import HELP, Command
+from holdfast.cli.talk.input_commands import HELP, ChatCommand
 from holdfast.cli.talk.screens import PlainScreen
-from holdfast.cli.talk.terminal_chat import Chat
-from holdfast.cli.talk.turn_view import Played
+from holdfast.cli.talk.terminal_chat import TerminalChat
+from holdfast.cli.talk.turn_view import TurnOutcome
 from holdfast.client.events import ToolUse
 from holdfast.core.items import EndedBy, Text, UserMessage
 from holdfast.errors import ServerRefused
@@ -32,8 +32,8 @@ class Refusing:
         return refuse
 
 
-def chat(client: Any, name: str = "trip") -> Chat:
-    return Chat(client, PlainScreen(), model="demo", name=name, new_name=lambda: "fresh")
+def chat(client: Any, name: str = "trip") -> TerminalChat:
+    return TerminalChat(client, PlainScreen(), model="demo", name=name, new_name=lambda: "fresh")
 
 
 def test_a_key_that_may_only_talk_is_enough_to_talk(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,8 +60,8 @@ def test_a_decision_that_comes_too_late_does_not_end_the_chat(
     """It is asked about when the conversation is opened, and that may be days later."""
     waiting = ToolUse(id="fc_1", name="pay", arguments="{}")
     client: Any = Refusing(409)
-    late = Chat(client, Deciding(), model="demo", name="trip", new_name=lambda: "fresh")
-    late.see_to(Played(turn_id="turn_1", version=1, waiting=(waiting,)))
+    late = TerminalChat(client, Deciding(), model="demo", name="trip", new_name=lambda: "fresh")
+    late.see_to(TurnOutcome(turn_id="turn_1", version=1, waiting=(waiting,)))
     assert capsys.readouterr().err == "holdfast: no\n"
 
 
@@ -164,16 +164,16 @@ def test_retry_asks_again_what_was_not_kept_and_goes_on_with_what_nobody_has_sto
     talking = chat(server)
     talking._asked = asked
     with contextlib.suppress(ServerRefused):
-        talking.do(Command(name="retry"))
+        talking.do(ChatCommand(name="retry"))
     assert server.done == done
 
 
 def test_nothing_to_retry_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
-    chat(Refusing(500)).do(Command(name="retry"))
+    chat(Refusing(500)).do(ChatCommand(name="retry"))
     assert "Nothing was asked here yet" in capsys.readouterr().err
 
 
 def test_help_has_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    chat(Refusing(500)).do(Command(name="help"))
+    chat(Refusing(500)).do(ChatCommand(name="help"))
     told = capsys.readouterr().out
     assert all(name in told for name, _ in HELP)

@@ -11,12 +11,18 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.options import Where, where_options
+from holdfast.cli.options import ConversationPlace, where_options
 from holdfast.cli.server_choice import reach
-from holdfast.cli.talk.input_commands import Command, Nothing, Say, Wrong, parse
+from holdfast.cli.talk.input_commands import (
+    ChatCommand,
+    EmptyInput,
+    InvalidInput,
+    MessageInput,
+    parse,
+)
 from holdfast.cli.talk.input_lines import Lines
 from holdfast.cli.talk.screens import PlainScreen, Screen, TerminalScreen, is_terminal
-from holdfast.cli.talk.terminal_chat import Chat, Leave
+from holdfast.cli.talk.terminal_chat import ChatExit, TerminalChat
 from holdfast.errors import ServerRefused, ServerUnreachable
 
 
@@ -26,7 +32,7 @@ from holdfast.errors import ServerRefused, ServerUnreachable
     "--session", "name", metavar="KEY|ID", help="Which conversation; a new one by default."
 )
 @where_options
-def chat(agent: str | None, name: str | None, at: Where) -> None:
+def chat(agent: str | None, name: str | None, at: ConversationPlace) -> None:
     """Talk to AGENT: a source as `serve` takes it, or with --server the name of one of its agents.
 
     Without one it is the demo agent, which needs no key and no network.
@@ -41,7 +47,7 @@ def chat(agent: str | None, name: str | None, at: Where) -> None:
     """
     screen: Screen = TerminalScreen() if is_terminal() else PlainScreen()
     with reach(agent, at) as reached:
-        talking = Chat(
+        talking = TerminalChat(
             reached.client,
             screen,
             model=reached.model,
@@ -65,7 +71,7 @@ def new_name(kind: str) -> str:
     return f"{kind}-{today}-{secrets.token_hex(3)}"
 
 
-def _talk(chat: Chat, where: str) -> None:
+def _talk(chat: TerminalChat, where: str) -> None:
     """With somebody at a terminal."""
     chat.screen.note(f"Holdfast, on {where}. /help says what there is, Ctrl-D leaves.")
     chat.greet()
@@ -85,7 +91,7 @@ def _talk(chat: Chat, where: str) -> None:
                 return
 
 
-def _handle_patiently(chat: Chat, typed: str) -> bool:
+def _handle_patiently(chat: TerminalChat, typed: str) -> bool:
     """Do what was typed, for somebody who can try again if the server has gone. False to leave."""
     try:
         return _handle(chat, typed)
@@ -96,26 +102,26 @@ def _handle_patiently(chat: Chat, typed: str) -> bool:
         return False
 
 
-def _take(chat: Chat, lines: Iterator[str]) -> None:
+def _take(chat: TerminalChat, lines: Iterator[str]) -> None:
     """From a pipe: each line is a message, or a command."""
     for line in lines:
         if not _handle(chat, line.removesuffix("\n")):
             return
 
 
-def _handle(chat: Chat, typed: str) -> bool:
+def _handle(chat: TerminalChat, typed: str) -> bool:
     """Do what was typed. False if that was to leave."""
     try:
         match parse(typed):
-            case Say(text=text):
+            case MessageInput(text=text):
                 chat.say(text)
-            case Command() as command:
+            case ChatCommand() as command:
                 chat.do(command)
-            case Wrong(why=why):
+            case InvalidInput(why=why):
                 chat.screen.trouble(why)
-            case Nothing():
+            case EmptyInput():
                 pass
-    except Leave:
+    except ChatExit:
         return False
     except ServerRefused as refused:  # one that a command met: the conversation goes on
         chat.screen.trouble(str(refused))

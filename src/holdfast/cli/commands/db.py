@@ -83,7 +83,7 @@ def verify_command(ctx: click.Context, url: str, as_json: bool, kept: Path | Non
       holdfast db verify --json
       holdfast db verify --heads monday.heads
     """
-    seen = Seen(lines=not as_json and not display.is_watched())
+    seen = VerifyCounts(lines=not as_json and not display.is_watched())
     lines = [] if kept is None else kept.read_bytes().splitlines(keepends=True)
     known = tuple(heads.read(lines)) if kept else ()
     try:
@@ -99,7 +99,7 @@ def verify_command(ctx: click.Context, url: str, as_json: bool, kept: Path | Non
     ctx.exit(FOUND if seen.findings else 0)
 
 
-class Seen(msgspec.Struct):
+class VerifyCounts(msgspec.Struct):
     """What `verify` has seen so far."""
 
     lines: bool
@@ -109,7 +109,9 @@ class Seen(msgspec.Struct):
     complete: bool = False
 
 
-async def _verify(url: str, seen: Seen, tell: display.Tell, known: tuple[heads.Head, ...]) -> None:
+async def _verify(
+    url: str, seen: VerifyCounts, tell: display.ProgressBar, known: tuple[heads.Head, ...]
+) -> None:
     store = await open_existing(url)
     try:
         async for finding in heads.compared(store, known):
@@ -132,7 +134,7 @@ async def _verify(url: str, seen: Seen, tell: display.Tell, known: tuple[heads.H
         await store.close()
 
 
-def _show_verified(seen: Seen, *, as_json: bool) -> None:
+def _show_verified(seen: VerifyCounts, *, as_json: bool) -> None:
     if as_json:
         output.give(json.dumps(_verified(seen), indent=2))
         return
@@ -148,7 +150,7 @@ def _show_verified(seen: Seen, *, as_json: bool) -> None:
     output.say(f"{display.counted(seen.sessions, 'session')} checked, {_judged(seen)}", err=True)
 
 
-def _verified(seen: Seen) -> dict[str, object]:
+def _verified(seen: VerifyCounts) -> dict[str, object]:
     return {
         "complete": seen.complete,
         "clean": seen.complete and not seen.findings,
@@ -166,7 +168,7 @@ def _verified(seen: Seen) -> dict[str, object]:
     }
 
 
-def _judged(seen: Seen) -> str:
+def _judged(seen: VerifyCounts) -> str:
     if not seen.findings:
         return "all is well"
     return (
@@ -303,7 +305,7 @@ def prune(url: str, trust_clock: bool) -> None:
         )
 
 
-async def _prune(url: str, tell: display.Tell, *, trust_clock: bool) -> Pruned:
+async def _prune(url: str, tell: display.ProgressBar, *, trust_clock: bool) -> Pruned:
     store: Store = await open_existing(url)
     try:
         rows = 0

@@ -66,7 +66,7 @@ async def _export(
     session_id: str | None,
     key: str | None,
     output: BinaryIO,
-    tell: display.Tell,
+    tell: display.ProgressBar,
 ) -> tuple[int, list[LeftOut]]:
     store = await open_existing(url)
     try:
@@ -139,7 +139,7 @@ async def _import(
     *,
     on_conflict: OnConflict,
     damaged: bool,
-    tell: display.Tell,
+    tell: display.ProgressBar,
 ) -> Counter[str]:
     store = await open_existing(url)
     how: Counter[str] = Counter()
@@ -200,7 +200,7 @@ def copy(ctx: click.Context, source: str, target: str) -> None:
 
 
 async def _copy(
-    source: str, target: str, tell: display.Tell
+    source: str, target: str, tell: display.ProgressBar
 ) -> tuple[CopyProgress | None, list[NotCopied], list[Finding]]:
     copied: CopyProgress | None = None
     left_out: list[NotCopied] = []

@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 
 from holdfast.cli import output
-from holdfast.cli.tour.demo_server import Host, launched
-from holdfast.cli.tour.narration import Teller
+from holdfast.cli.tour.demo_server import ServerHost, launched
+from holdfast.cli.tour.narration import TourNarration
 from holdfast.cli.tour.scenes import SCENES
 
 
@@ -33,11 +33,13 @@ def demo(no_wait: bool) -> None:
     console.print("Starting a server …")
     with launched() as host:
         console.print(f"It listens on {host.url}; its conversations lie in {host.here}.")
-        if not give_tour(host, Teller(console), pause=_wait_for_enter if is_guided else _go_on):
+        if not give_tour(
+            host, TourNarration(console), pause=_wait_for_enter if is_guided else _go_on
+        ):
             raise click.exceptions.Exit(1)
 
 
-def give_tour(host: Host, teller: Teller, *, pause: Callable[[], None]) -> bool:
+def give_tour(host: ServerHost, teller: TourNarration, *, pause: Callable[[], None]) -> bool:
     """Play every scene; whether all that was claimed holds."""
     began = time.monotonic()
     held = broken = 0

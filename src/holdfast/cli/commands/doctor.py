@@ -16,7 +16,7 @@ import apsw
 import click
 
 from holdfast.cli import checkup, display, output
-from holdfast.cli.checkup import Finding, ok, problem, skipped, warning
+from holdfast.cli.checkup import CheckupFinding, ok, problem, skipped, warning
 from holdfast.cli.commands.agents import Report, check_sources
 from holdfast.cli.options import json_option, store_option
 from holdfast.config import load_config
@@ -71,9 +71,9 @@ def doctor(
 
 async def _examine(
     sources: tuple[str, ...], url: str, *, offline: bool, shown: bool
-) -> list[Finding]:
+) -> list[CheckupFinding]:
     """Everything, told as it is found."""
-    findings: list[Finding] = []
+    findings: list[CheckupFinding] = []
     async for finding in _all(sources, url, offline=offline):
         findings.append(finding)
         if shown:
@@ -81,14 +81,16 @@ async def _examine(
     return findings
 
 
-def _show(finding: Finding) -> None:
+def _show(finding: CheckupFinding) -> None:
     mark = click.style(MARKS[finding.state], fg=STYLES[finding.state])
     output.say(f" {finding.check:<14} {finding.what}", mark=mark)
     if finding.todo:
         output.say(f"  {'':<14} → {finding.todo}")
 
 
-async def _all(sources: tuple[str, ...], url: str, *, offline: bool) -> AsyncIterator[Finding]:
+async def _all(
+    sources: tuple[str, ...], url: str, *, offline: bool
+) -> AsyncIterator[CheckupFinding]:
     yield checkup.judge_python(sys.version_info[:3])
     yield _library()
     yield checkup.judge_descriptors(_descriptors())
@@ -105,7 +107,7 @@ async def _all(sources: tuple[str, ...], url: str, *, offline: bool) -> AsyncIte
 # ── this machine, and the store ──────────────────────────────────────────────────────────────
 
 
-def _library() -> Finding:
+def _library() -> CheckupFinding:
     version = apsw.sqlite_lib_version()
     try:
         check_library(version)
@@ -119,7 +121,7 @@ def _descriptors() -> int:
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
-async def _store(url: str) -> AsyncIterator[Finding]:
+async def _store(url: str) -> AsyncIterator[CheckupFinding]:
     try:
         address = parse_url(url)
         if isinstance(address, InMemory):
@@ -141,7 +143,7 @@ async def _store(url: str) -> AsyncIterator[Finding]:
             yield finding
 
 
-def _place(path: Path) -> list[Finding]:
+def _place(path: Path) -> list[CheckupFinding]:
     folder = path.parent
     if not folder.is_dir():
         return [problem("store", f"the directory {folder} does not exist", "create it")]
@@ -155,7 +157,7 @@ def _place(path: Path) -> list[Finding]:
 # ── agents, and who they ask ─────────────────────────────────────────────────────────────────
 
 
-def _judge_file(report: Report) -> Finding:
+def _judge_file(report: Report) -> CheckupFinding:
     if report.unreadable:
         return problem("agents", report.unreadable[0], "see the path, or that the server answers")
     if report.problems:
@@ -197,7 +199,7 @@ def used_providers(reports: Sequence[Report], environ: Mapping[str, str]) -> lis
     ]
 
 
-async def _providers(reports: Sequence[Report], *, offline: bool) -> list[Finding]:
+async def _providers(reports: Sequence[Report], *, offline: bool) -> list[CheckupFinding]:
     providers = used_providers(reports, os.environ)
     if not providers:
         return [skipped("providers", "nobody is used; agent files as arguments say who is")]
@@ -208,7 +210,7 @@ async def _providers(reports: Sequence[Report], *, offline: bool) -> list[Findin
         )
 
 
-async def _provider(provider: Provider, http: aiohttp.ClientSession | None) -> Finding:
+async def _provider(provider: Provider, http: aiohttp.ClientSession | None) -> CheckupFinding:
     # The host alone: the rest of an address may have secrets filled in.
     check, place = "providers", f"{provider.name} at {urlsplit(provider.base_url).hostname}"
     if provider.key and not os.environ.get(provider.key, "").strip():

@@ -13,8 +13,8 @@ import msgspec
 from holdfast.cli import output
 from holdfast.cli.commands.chat import new_name
 from holdfast.cli.display import seen
-from holdfast.cli.options import Where, where_options
-from holdfast.cli.server_choice import Reached, reach
+from holdfast.cli.options import ConversationPlace, where_options
+from holdfast.cli.server_choice import ChosenServer, reach
 from holdfast.cli.talk.interrupts import stopping
 from holdfast.client.events import AnswerEvent, AnswerFinished, AnswerRefusal, AnswerText, Event
 from holdfast.client.sync import AnswerStream
@@ -49,7 +49,7 @@ BROKEN_OFF = frozenset(
 """What a server says of turns that somebody or something ended before they had an answer or a failure."""
 
 
-class Failed(Event, tag="failed"):
+class RunFailed(Event, tag="failed"):
     """The last line of `--json`, in place of `finished`."""
 
     code: str
@@ -79,7 +79,7 @@ def run(
     name: str | None,
     idempotency_key: str | None,
     as_json: bool,
-    at: Where,
+    at: ConversationPlace,
 ) -> None:
     """Ask AGENT for one turn, and write its answer to stdout as it comes.
 
@@ -98,7 +98,7 @@ def run(
       holdfast run demo "Pay" --idempotency-key invoice-17 --json
     """
     said = sys.stdin.read() if prompt == "-" else prompt
-    writer: Writer = JsonLines() if as_json else PlainText()
+    writer: RunOutput = JsonRunOutput() if as_json else PlainRunOutput()
     try:
         with reach(agent, at) as reached:
             session = name or _name(idempotency_key)
@@ -108,11 +108,11 @@ def run(
             code = _run(reached, answer, writer, session)
     except ServerUnreachable as error:
         code = UNREACHABLE
-        writer.failed(Failed(code=error.code, message=str(error), exit_code=code))
+        writer.failed(RunFailed(code=error.code, message=str(error), exit_code=code))
     ctx.exit(code)
 
 
-def _run(reached: Reached, answer: AnswerStream, writer: Writer, session: str) -> int:
+def _run(reached: ChosenServer, answer: AnswerStream, writer: RunOutput, session: str) -> int:
     """Run the turn to its end, and say how it was."""
     error: ServerRefused | ServerUnreachable
     with answer, stopping(answer, reached.client.cancel) as stop:
@@ -128,11 +128,11 @@ def _run(reached: Reached, answer: AnswerStream, writer: Writer, session: str) -
     ):  # there was no turn yet that could be named, and so cancelled
         reason = "turn_disconnected"
         message = "stopped before there was an answer; the turn ends as one whose client went away"
-    writer.failed(Failed(code=reason, message=message, turn_id=answer.turn_id, exit_code=code))
+    writer.failed(RunFailed(code=reason, message=message, turn_id=answer.turn_id, exit_code=code))
     return code
 
 
-def _ending(finished: AnswerFinished, writer: Writer, session: str) -> int:
+def _ending(finished: AnswerFinished, writer: RunOutput, session: str) -> int:
     if finished.approvals:
         calls = ", ".join(each.name for each in finished.approvals)
         writer.note(f"{calls}: waiting for a person, whom `holdfast chat --session {session}` asks")
@@ -163,7 +163,7 @@ def _name(idempotency_key: str | None) -> str:
     return f"run-{sha256(idempotency_key.encode()).hexdigest()[:20]}"
 
 
-class Writer(Protocol):
+class RunOutput(Protocol):
     """Where a run is told."""
 
     def write(self, events: Iterable[AnswerEvent]) -> AnswerFinished:
@@ -172,10 +172,10 @@ class Writer(Protocol):
 
     def note(self, text: str) -> None: ...
 
-    def failed(self, failed: Failed) -> None: ...
+    def failed(self, failed: RunFailed) -> None: ...
 
 
-class PlainText:
+class PlainRunOutput:
     """The answer on stdout, and everything else on stderr."""
 
     def __init__(self) -> None:
@@ -199,11 +199,11 @@ class PlainText:
     def note(self, text: str) -> None:
         output.say(f"holdfast: {text}", err=True)
 
-    def failed(self, failed: Failed) -> None:
+    def failed(self, failed: RunFailed) -> None:
         self.note(failed.message)
 
 
-class JsonLines:
+class JsonRunOutput:
     """Every event on stdout, a line each."""
 
     def write(self, events: Iterable[AnswerEvent]) -> AnswerFinished:
@@ -218,7 +218,7 @@ class JsonLines:
     def note(self, text: str) -> None:
         pass  # the last event says it
 
-    def failed(self, failed: Failed) -> None:
+    def failed(self, failed: RunFailed) -> None:
         self._line(failed)
 
     def _line(self, event: Event) -> None:

@@ -12,9 +12,9 @@ from typing import IO, BinaryIO, Literal
 import click
 
 from holdfast.cli import display
-from holdfast.cli.options import Where, json_option, tenant_option, where_options
+from holdfast.cli.options import ConversationPlace, json_option, tenant_option, where_options
 from holdfast.cli.output import confirm, give, say
-from holdfast.cli.session_backend import Desk, desk
+from holdfast.cli.session_backend import SessionBackend, desk
 from holdfast.core.codec import encode
 from holdfast.errors import InvalidValue
 from holdfast.peers.conversion import READERS, convert
@@ -41,7 +41,7 @@ def _tell(session: api.Session, words: str, *, as_json: bool) -> None:
 )
 @tenant_option
 @where_options
-def export(name: str, output: Path | None, at: Where) -> None:
+def export(name: str, output: Path | None, at: ConversationPlace) -> None:
     """Write a conversation, and those that it goes on from, for `import`.
 
     All conversations of a store are `holdfast db export`.
@@ -101,7 +101,7 @@ def import_command(
     peer: str | None,
     on_conflict: Literal["stop", "skip"],
     as_json: bool,
-    at: Where,
+    at: ConversationPlace,
 ) -> None:
     """Take in the conversations of FILE, which `export` wrote; - is stdin.
 
@@ -139,7 +139,7 @@ def import_command(
 
 
 def _taken_from(
-    peer: str, path: Path, here: Desk, on_conflict: Literal["stop", "skip"]
+    peer: str, path: Path, here: SessionBackend, on_conflict: Literal["stop", "skip"]
 ) -> api.Imported:
     """Take in what another program has kept, and say what had to be done to it."""
     all_taken: list[api.Imported] = []
@@ -164,7 +164,7 @@ def _taken_from(
 @tenant_option
 @json_option
 @where_options
-def fork(name: str, version: int | None, as_json: bool, at: Where) -> None:
+def fork(name: str, version: int | None, as_json: bool, at: ConversationPlace) -> None:
     """Begin another conversation as this one stands, or stood at a version. This one stays as it is.
 
     The id of the new one goes to stdout.
@@ -184,7 +184,7 @@ def fork(name: str, version: int | None, as_json: bool, at: Where) -> None:
 @tenant_option
 @json_option
 @where_options
-def rewind(key: str, version: int, as_json: bool, at: Where) -> None:
+def rewind(key: str, version: int, as_json: bool, at: ConversationPlace) -> None:
     """Make KEY mean its conversation as it was at VERSION. Nothing is lost: the rest stays under its old id.
 
     \b
@@ -212,7 +212,7 @@ def annotate(
     given: tuple[str, ...],
     unset: tuple[str, ...],
     as_json: bool,
-    at: Where,
+    at: ConversationPlace,
 ) -> None:
     """Give a conversation a title, and attributes. They lie beside its history, which they do not change.
 
@@ -239,7 +239,7 @@ def annotate(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @tenant_option
 @where_options
-def delete(name: str, yes: bool, at: Where) -> None:
+def delete(name: str, yes: bool, at: ConversationPlace) -> None:
     """Delete a conversation for good: it is gone at once, and a turn that runs in it ends.
 
     \b

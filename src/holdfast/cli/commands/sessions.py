@@ -17,8 +17,8 @@ from holdfast.cli.commands.session_changes import (
     rewind,
 )
 from holdfast.cli.conversation_text import flat_lines, model_lines, turn_lines, when
-from holdfast.cli.options import Where, json_option, tenant_option, where_options
-from holdfast.cli.session_backend import StoreDesk, desk
+from holdfast.cli.options import ConversationPlace, json_option, tenant_option, where_options
+from holdfast.cli.session_backend import StoreBackend, desk
 from holdfast.core.codec import encode
 from holdfast.wire.api import objects as api
 
@@ -65,7 +65,7 @@ def list_command(
     anonymous: bool,
     limit: int,
     as_json: bool,
-    at: Where,
+    at: ConversationPlace,
 ) -> None:
     """List conversations, the last active first.
 
@@ -89,7 +89,7 @@ def list_command(
 @tenant_option
 @json_option
 @where_options
-def search(words: tuple[str, ...], limit: int, as_json: bool, at: Where) -> None:
+def search(words: tuple[str, ...], limit: int, as_json: bool, at: ConversationPlace) -> None:
     """Find conversations in which one message, or the title, has all these WORDS.
 
     Quotes keep words together, and a star ends a word that only begins so.
@@ -145,7 +145,7 @@ def _excerpt(session: api.Session) -> str:
 @tenant_option
 @json_option
 @where_options
-def show(name: str, view: Literal["people", "model"], as_json: bool, at: Where) -> None:
+def show(name: str, view: Literal["people", "model"], as_json: bool, at: ConversationPlace) -> None:
     """Show a conversation, turn by turn, and from where on its model sees it in full.
 
     What stands above that line the model knows by a summary only; people see everything.
@@ -160,7 +160,7 @@ def show(name: str, view: Literal["people", "model"], as_json: bool, at: Where) 
         if as_json:
             output.give(encode(here.items(name, view=view)))
             return
-        if isinstance(here, StoreDesk):
+        if isinstance(here, StoreBackend):
             snapshot = here.snapshot(name)
             lines = model_lines(snapshot) if view == "model" else turn_lines(snapshot)
             empty = not snapshot.items

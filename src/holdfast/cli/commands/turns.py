@@ -6,7 +6,7 @@ import click
 
 from holdfast.cli import display, output
 from holdfast.cli.conversation_text import fate_of, journal_lines, when
-from holdfast.cli.options import Where, json_option, tenant_option, where_options
+from holdfast.cli.options import ConversationPlace, json_option, tenant_option, where_options
 from holdfast.cli.session_backend import desk
 from holdfast.client.events import AnswerRefusal, AnswerText
 from holdfast.client.sync import Client
@@ -39,7 +39,7 @@ def turns() -> None:
 @tenant_option
 @json_option
 @where_options
-def list_command(session: str, as_json: bool, at: Where) -> None:
+def list_command(session: str, as_json: bool, at: ConversationPlace) -> None:
     """List the last turns of a conversation, the newest first: committed, discarded and open.
 
     A discarded turn is kept to be looked at for a week.
@@ -65,7 +65,7 @@ def list_command(session: str, as_json: bool, at: Where) -> None:
 @tenant_option
 @json_option
 @where_options
-def show(turn: str, as_json: bool, at: Where) -> None:
+def show(turn: str, as_json: bool, at: ConversationPlace) -> None:
     """Show what became of TURN and why, and its journal, if that is kept.
 
     The journal of a turn is kept while it is open, of a discarded one for a week, and of a committed one if
@@ -100,7 +100,7 @@ def show(turn: str, as_json: bool, at: Where) -> None:
 @json_option
 @where_options
 @click.pass_context
-def cancel(ctx: click.Context, turn: str, as_json: bool, at: Where) -> None:
+def cancel(ctx: click.Context, turn: str, as_json: bool, at: ConversationPlace) -> None:
     """Stop TURN, wherever it is played, and say what became of it: also if it had ended before.
 
     Ends with 1 if it has not let go after ten seconds.
@@ -128,7 +128,7 @@ def cancel(ctx: click.Context, turn: str, as_json: bool, at: Where) -> None:
 @json_option
 @where_options
 @click.pass_context
-def continue_command(ctx: click.Context, turn: str, as_json: bool, at: Where) -> None:
+def continue_command(ctx: click.Context, turn: str, as_json: bool, at: ConversationPlace) -> None:
     """Go on with TURN, which broke off and was kept, and say what became of that, and what was answered.
 
     No message and no tool call of it is repeated. Only the last turn of a conversation can be continued, and only by a

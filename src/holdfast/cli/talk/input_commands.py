@@ -33,28 +33,28 @@ KEYS = (
 """What else one can do."""
 
 
-class Nothing(Value):
+class EmptyInput(Value):
     """White space."""
 
 
-class Say(Value):
+class MessageInput(Value):
     text: str
 
 
-class Command(Value):
+class ChatCommand(Value):
     """`name` is one of those in HELP, without its slash."""
 
     name: str
     rest: str = ""
 
 
-class Wrong(Value):
+class InvalidInput(Value):
     """A command that there is not, or that cannot be meant so."""
 
     why: str
 
 
-Typed: TypeAlias = Nothing | Say | Command | Wrong
+Typed: TypeAlias = EmptyInput | MessageInput | ChatCommand | InvalidInput
 
 _NAMES = tuple(each.split()[0].removeprefix("/") for each, _ in HELP)
 _NUMBERED = frozenset({"fork", "rewind"})
@@ -65,22 +65,24 @@ def parse(text: str) -> Typed:
     """What was typed. A line that begins with two slashes is said with one."""
     said = text.strip()
     if not said:
-        return Nothing()
+        return EmptyInput()
     if not said.startswith("/"):
-        return Say(text=said)
+        return MessageInput(text=said)
     if said.startswith("//"):
-        return Say(text=said[1:])
+        return MessageInput(text=said[1:])
     name, _, rest = said[1:].partition(" ")
     rest = rest.strip()
     if name not in _NAMES:
         near = get_close_matches(name, _NAMES, n=1)
         hint = f"did you mean /{near[0]}?" if near else "/help has them all"
-        return Wrong(why=f"there is no /{name}; {hint}")
+        return InvalidInput(why=f"there is no /{name}; {hint}")
     if name in _NUMBERED and rest and not (rest.isascii() and rest.isdigit()):
-        return Wrong(why=f"/{name} takes the number of a version, not {rest!r}; /show has them")
+        return InvalidInput(
+            why=f"/{name} takes the number of a version, not {rest!r}; /show has them"
+        )
     if name in _NAMED and not rest:
-        return Wrong(why=f"/{name} takes a name; /sessions has some")
-    return Command(name=name, rest=rest)
+        return InvalidInput(why=f"/{name} takes a name; /sessions has some")
+    return ChatCommand(name=name, rest=rest)
 
 
 def is_unfinished(lines: list[str]) -> bool:

@@ -16,7 +16,7 @@ from typing import Protocol
 from holdfast.errors import HoldfastError
 
 
-class Stoppable(Protocol):
+class StoppableAnswer(Protocol):
     """An answer that is being read."""
 
     turn_id: str | None
@@ -27,16 +27,16 @@ class Stoppable(Protocol):
         ...
 
 
-class Stop:
+class InterruptState:
     """Whether Ctrl-C was pressed."""
 
     pressed = False
 
 
 @contextmanager
-def stopping(answer: Stoppable, cancel: Callable[[str], object]) -> Iterator[Stop]:
+def stopping(answer: StoppableAnswer, cancel: Callable[[str], object]) -> Iterator[InterruptState]:
     """While this lasts, Ctrl-C cancels the turn of an answer; the second one raises KeyboardInterrupt."""
-    stop = Stop()
+    stop = InterruptState()
 
     def heard(number: int, frame: FrameType | None) -> None:
         if stop.pressed:

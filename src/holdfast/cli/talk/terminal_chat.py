@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from holdfast.cli.conversation_text import when
-from holdfast.cli.talk.input_commands import HELP, KEYS, Command
+from holdfast.cli.talk.input_commands import HELP, KEYS, ChatCommand
 from holdfast.cli.talk.screens import Screen
-from holdfast.cli.talk.turn_view import KEEPING, Played, play, play_decided, waiting_in
+from holdfast.cli.talk.turn_view import KEEPING, TurnOutcome, play, play_decided, waiting_in
 from holdfast.client.sync import Client
 from holdfast.core.items import Item, UserMessage, text_of
 from holdfast.core.transcript import entry_of
@@ -19,11 +19,11 @@ RECENT = 10
 """How many conversations `/sessions` shows."""
 
 
-class Leave(Exception):
+class ChatExit(Exception):
     """The person wants to go."""
 
 
-class Chat:
+class TerminalChat:
     """One person's place in a conversation. Everything that lasts is on the server."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Chat:
         finally:
             self._asked = text, answer.turn_id
 
-    def see_to(self, played: Played) -> None:
+    def see_to(self, played: TurnOutcome) -> None:
         """Let the person decide on calls that wait, and show what comes of it, until nothing waits."""
         while played.waiting and played.turn_id is not None:
             decided = self.screen.decide(played.waiting)
@@ -74,13 +74,13 @@ class Chat:
 
     # ── commands ──
 
-    def do(self, command: Command) -> None:
+    def do(self, command: ChatCommand) -> None:
         """Carry out a command. Raises Leave for the one that ends the chat."""
         match command.name:
             case "help":
                 self.screen.table(("", ""), (*HELP, *KEYS))
             case "quit":
-                raise Leave
+                raise ChatExit
             case "sessions":
                 self._sessions(command.rest)
             case "open":

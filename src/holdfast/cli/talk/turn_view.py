@@ -26,7 +26,7 @@ KEEPING = "cancel=keep, disconnect=keep"
 """Who stops an answer in a chat has read it; the agent should know what it said."""
 
 
-class Played(Value):
+class TurnOutcome(Value):
     """What became of a turn."""
 
     turn_id: str | None
@@ -36,7 +36,7 @@ class Played(Value):
     """Calls that wait for a person."""
 
 
-def play(client: Client, screen: Screen, answer: AnswerStream) -> Played:
+def play(client: Client, screen: Screen, answer: AnswerStream) -> TurnOutcome:
     """Show a turn to its end. Raises ServerRefused and ServerUnreachable, but not for one that was stopped."""
     screen.wait()
     with answer, stopping(answer, client.cancel) as stop:
@@ -49,10 +49,12 @@ def play(client: Client, screen: Screen, answer: AnswerStream) -> Played:
     assert finished is not None, "an answer that ends without an error has finished"
     if finished.reason == "length":
         screen.note("The answer reached a limit, and is cut short; /retry goes on.")
-    return Played(turn_id=finished.turn_id, version=finished.version, waiting=finished.approvals)
+    return TurnOutcome(
+        turn_id=finished.turn_id, version=finished.version, waiting=finished.approvals
+    )
 
 
-def play_decided(client: Client, screen: Screen, turn_id: str) -> Played:
+def play_decided(client: Client, screen: Screen, turn_id: str) -> TurnOutcome:
     """Show the turn that began with a decision."""
     screen.wait()
     watched = _Following(client.events(turn_id), turn_id)
@@ -69,13 +71,13 @@ def play_decided(client: Client, screen: Screen, turn_id: str) -> Played:
     return waiting_in(client, turn)
 
 
-def waiting_in(client: Client, turn: api.TurnObject) -> Played:
+def waiting_in(client: Client, turn: api.TurnObject) -> TurnOutcome:
     """A turn that has ended, with the calls of it that still wait for a person."""
     calls = tuple(
         ToolUse(id=each.id, name=each.name, arguments=each.arguments, agent=each.agent)
         for each in client.approvals(turn.id).approvals
     )
-    return Played(turn_id=turn.id, version=turn.version, waiting=calls)
+    return TurnOutcome(turn_id=turn.id, version=turn.version, waiting=calls)
 
 
 class _Following:
@@ -114,10 +116,10 @@ def show(screen: Screen, events: Iterable[AnswerEvent]) -> AnswerFinished | None
 
 def _stopped(
     client: Client, screen: Screen, turn_id: str | None, error: ServerRefused | ServerUnreachable
-) -> Played:
+) -> TurnOutcome:
     if turn_id is None:
         screen.note("Stopped, before there was an answer.")
-        return Played(turn_id=None)
+        return TurnOutcome(turn_id=None)
     if isinstance(error, ServerRefused) and error.reason != "turn_cancelled":
         try:
             raise error  # it came to another end before it could be stopped
@@ -127,7 +129,7 @@ def _stopped(
     return _told(screen, turn_id, turn.version, turn.ended_by or turn.state, turn.detail)
 
 
-def _told(screen: Screen, turn_id: str, version: int | None, how: str, detail: str) -> Played:
+def _told(screen: Screen, turn_id: str, version: int | None, how: str, detail: str) -> TurnOutcome:
     why = f" ({detail})" if detail else ""
     if how == "cancelled":
         kept = f"kept, as version {version}" if version is not None else "not kept"
@@ -135,4 +137,4 @@ def _told(screen: Screen, turn_id: str, version: int | None, how: str, detail: s
     else:
         kept = f"kept, as version {version}" if version is not None else "discarded"
         screen.note(f"The turn ended by {how}{why}, and is {kept}.")
-    return Played(turn_id=turn_id, version=version)
+    return TurnOutcome(turn_id=turn_id, version=version)

@@ -47,7 +47,7 @@ class NotStarted(HoldfastError):
     """The tour's server did not come up; the message has what it said."""
 
 
-class Host(Protocol):
+class ServerHost(Protocol):
     """Whoever runs the server that is shown."""
 
     here: Path
@@ -66,7 +66,7 @@ class _Ready(msgspec.Struct):
     url: str = ""
 
 
-class OwnServer:
+class DemoServer:
     """`holdfast serve` in a directory, on a free port."""
 
     def __init__(self, here: Path) -> None:
@@ -115,12 +115,12 @@ def _without_settings(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def launched() -> Iterator[Host]:
+def launched() -> Iterator[ServerHost]:
     """A server that was just started, in a directory that is gone afterwards, also if the terminal is closed."""
     for number in (signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, _leave)
     with tempfile.TemporaryDirectory(prefix="holdfast-tour-") as folder:
-        server = OwnServer(Path(folder))
+        server = DemoServer(Path(folder))
         try:
             server.start()
             yield server

@@ -17,7 +17,7 @@ from holdfast.wire.headers import CONVERSATION_ID, IDEMPOTENCY_KEY, SESSION_ID, 
 PATIENCE_S = 60.0
 
 
-class Reply(Value):
+class HttpReply(Value):
     """An answer to a request, read to its end."""
 
     status: int
@@ -40,7 +40,7 @@ class Reply(Value):
         return self.headers[TURN_ID.name]
 
 
-class Turn(Value):
+class TurnReport(Value):
     """A turn, as `/api` tells it."""
 
     id: str
@@ -50,7 +50,7 @@ class Turn(Value):
     version: int | None = None
 
 
-class Line(Value):
+class HistoryLine(Value):
     """One item of a history: who, and what."""
 
     id: str
@@ -64,54 +64,56 @@ class Line(Value):
         return f"{who}: {self.text}"
 
 
-class Visitor:
+class HttpClient:
     """Asks a server things, one connection for each."""
 
     def __init__(self, url: str) -> None:
         self._address = urlsplit(url).netloc
 
-    def say(self, name: str, text: str, *, key: str | None = None) -> Reply:
+    def say(self, name: str, text: str, *, key: str | None = None) -> HttpReply:
         """Say something in the conversation of this name, and wait for the answer."""
         return self._ask("POST", "/v1/chat/completions", _chat(text), _named(name, key))
 
     @contextmanager
-    def listening(self, name: str, text: str, *, key: str | None = None) -> Iterator[Stream]:
+    def listening(self, name: str, text: str, *, key: str | None = None) -> Iterator[HttpStream]:
         """Say something, and hear the answer as it comes. Whoever leaves early has hung up."""
         connection = http.client.HTTPConnection(self._address, timeout=PATIENCE_S)
         try:
             body = _chat(text, stream=True)
             connection.request("POST", "/v1/chat/completions", body, _named(name, key))
-            yield Stream(connection.getresponse())
+            yield HttpStream(connection.getresponse())
         finally:
             connection.close()
 
-    def cancel(self, turn: str) -> Reply:
+    def cancel(self, turn: str) -> HttpReply:
         return self._ask("POST", f"/api/turns/{turn}/cancel", b"{}", {})
 
-    def history(self, name: str) -> tuple[Line, ...]:
+    def history(self, name: str) -> tuple[HistoryLine, ...]:
         """What the conversation holds; nothing, if there is none."""
         reply = self._ask("GET", f"/api/sessions/{quote(name, safe='')}/items", None, {})
         if reply.status == 404:
             return ()
         return tuple(map(_line, msgspec.json.decode(reply.body, type=_Items).items))
 
-    def turns(self, name: str) -> tuple[Turn, ...]:
+    def turns(self, name: str) -> tuple[TurnReport, ...]:
         """Its turns, the discarded ones too, in the order in which they were tried."""
         reply = self._ask("GET", f"/api/sessions/{quote(name, safe='')}/turns", None, {})
         return msgspec.json.decode(reply.body, type=_Turns).turns[::-1]
 
-    def _ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+    def _ask(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> HttpReply:
         connection = http.client.HTTPConnection(self._address, timeout=PATIENCE_S)
         try:
             connection.request(method, path, body, dict(headers))
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
-            return Reply(status=answer.status, headers=found, body=answer.read())
+            return HttpReply(status=answer.status, headers=found, body=answer.read())
         finally:
             connection.close()
 
 
-class Stream:
+class HttpStream:
     """An answer that is still being given."""
 
     def __init__(self, answer: http.client.HTTPResponse) -> None:
@@ -188,10 +190,10 @@ class _Items(msgspec.Struct):
 
 
 class _Turns(msgspec.Struct):
-    turns: tuple[Turn, ...]
+    turns: tuple[TurnReport, ...]
 
 
-def _line(item: _Item) -> Line:
+def _line(item: _Item) -> HistoryLine:
     said = "".join(part.text for part in item.content).strip() or item.ended_by
     text = f"{item.name} {item.arguments}" if item.type == "call" else said
-    return Line(id=item.id, type=item.type, text=text, call=item.call, outcome=item.outcome)
+    return HistoryLine(id=item.id, type=item.type, text=text, call=item.call, outcome=item.outcome)

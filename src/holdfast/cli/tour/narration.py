@@ -8,12 +8,12 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.tour.scenes import Reading, Scene, Shown
+from holdfast.cli.tour.scenes import ConversationState, Scene, SceneResult
 
 HOLDS, BROKEN = "✔", "✘"
 
 
-class Teller:
+class TourNarration:
     """Puts scenes on the screen; in a pipe the same words, without colours."""
 
     def __init__(self, console: Console) -> None:
@@ -28,7 +28,7 @@ class Teller:
     def tell(self, step: str) -> None:
         self._line(f"→ {step}")
 
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: SceneResult) -> None:
         sides = Table(box=None, padding=(0, 4, 0, 0), pad_edge=False, expand=True)
         for reading in (shown.before, shown.after):
             sides.add_column(reading.title, header_style="underline", ratio=1, overflow="fold")
@@ -55,5 +55,5 @@ class Teller:
         self._console.print(Padding(Text(text, style=style), (0, 2)))
 
 
-def _text(reading: Reading) -> Text:
+def _text(reading: ConversationState) -> Text:
     return Text("\n".join(reading.lines) or "(nothing)")

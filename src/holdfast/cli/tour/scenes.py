@@ -12,37 +12,37 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
-from holdfast.cli.tour.demo_server import Host
-from holdfast.cli.tour.http_client import PATIENCE_S, Line, Visitor
+from holdfast.cli.tour.demo_server import ServerHost
+from holdfast.cli.tour.http_client import PATIENCE_S, HistoryLine, HttpClient
 from holdfast.core.codec import Value
 
 
-class Claim(Value):
+class SceneClaim(Value):
     """A sentence, and whether it is true."""
 
     says: str
     holds: bool
 
 
-class Reading(Value):
+class ConversationState(Value):
     """What a conversation held at one moment."""
 
     title: str
     lines: tuple[str, ...]
 
 
-class Shown(Value):
+class SceneResult(Value):
     """What came of a scene."""
 
-    before: Reading
-    after: Reading
-    claims: tuple[Claim, ...]
+    before: ConversationState
+    after: ConversationState
+    claims: tuple[SceneClaim, ...]
 
 
 Tell: TypeAlias = Callable[[str], None]
 """Says what is being done, while it is done."""
 
-Play: TypeAlias = Callable[[Host, Tell], Shown]
+Play: TypeAlias = Callable[[ServerHost, Tell], SceneResult]
 
 
 class Scene(Value):
@@ -55,8 +55,8 @@ class Scene(Value):
 # ── a failure leaves no trace ────────────────────────────────────────────────────────────────
 
 
-def failure(host: Host, tell: Tell) -> Shown:
-    visitor, name = Visitor(host.url), "a-failed-turn"
+def failure(host: ServerHost, tell: Tell) -> SceneResult:
+    visitor, name = HttpClient(host.url), "a-failed-turn"
     tell("“My name is Ada.”")
     visitor.say(name, "My name is Ada.")
     before = visitor.history(name)
@@ -64,13 +64,13 @@ def failure(host: Host, tell: Tell) -> Shown:
     failed = visitor.say(name, "please fail")
     after = visitor.history(name)
     last = visitor.turns(name)[-1]
-    return Shown(
+    return SceneResult(
         before=_reading("before the failure", before),
         after=_reading("after it", after),
         claims=(
-            Claim(says=f"the client was told: {failed.status}", holds=failed.status >= 500),
-            Claim(says="the conversation is the same, id for id", holds=before == after),
-            Claim(
+            SceneClaim(says=f"the client was told: {failed.status}", holds=failed.status >= 500),
+            SceneClaim(says="the conversation is the same, id for id", holds=before == after),
+            SceneClaim(
                 says=f"the attempt is on record: {last.state}, {last.detail}",
                 holds=last.state == "discarded" and "failed" in last.detail,
             ),
@@ -78,8 +78,8 @@ def failure(host: Host, tell: Tell) -> Shown:
     )
 
 
-def retry(host: Host, tell: Tell) -> Shown:
-    visitor, name = Visitor(host.url), "a-retry"
+def retry(host: ServerHost, tell: Tell) -> SceneResult:
+    visitor, name = HttpClient(host.url), "a-retry"
     visitor.say(name, "My name is Ada.")
     tell(
         "“What is my name? But break off first.” fails half-way, after the client has seen some of it"
@@ -91,20 +91,20 @@ def retry(host: Host, tell: Tell) -> Shown:
     answer = visitor.say(name, "What is my name?")
     after = visitor.history(name)
     said = [line.text for line in after if line.type == "user"]
-    return Shown(
+    return SceneResult(
         before=_reading("after the failure", before),
         after=_reading("after the retry", after),
         claims=(
-            Claim(says=f"the client had seen “{_short(seen)}”", holds=bool(seen)),
-            Claim(
+            SceneClaim(says=f"the client had seen “{_short(seen)}”", holds=bool(seen)),
+            SceneClaim(
                 says="nothing of it is in the conversation",
                 holds=all(seen.strip() not in line.text for line in after),
             ),
-            Claim(
+            SceneClaim(
                 says="the question is there once",
                 holds=said == ["My name is Ada.", "What is my name?"],
             ),
-            Claim(says=f"and is answered: “{answer.text}”", holds="Ada" in answer.text),
+            SceneClaim(says=f"and is answered: “{answer.text}”", holds="Ada" in answer.text),
         ),
     )
 
@@ -112,23 +112,23 @@ def retry(host: Host, tell: Tell) -> Shown:
 # ── two first requests make one session ──────────────────────────────────────────────────────
 
 
-def together(host: Host, tell: Tell) -> Shown:
-    visitor, name = Visitor(host.url), "two-first-requests"
+def together(host: ServerHost, tell: Tell) -> SceneResult:
+    visitor, name = HttpClient(host.url), "two-first-requests"
     before = visitor.history(name)
     tell("“My name is Ada.” and “My name is Bo.”, at the same moment, to a new conversation")
     with ThreadPoolExecutor(2) as both:
         replies = list(both.map(lambda who: visitor.say(name, f"My name is {who}."), ("Ada", "Bo")))
     after = visitor.history(name)
     said = {line.text for line in after if line.type == "user"}
-    return Shown(
+    return SceneResult(
         before=_reading("before", before),
         after=_reading("after", after),
         claims=(
-            Claim(
+            SceneClaim(
                 says=f"both were given one session: {replies[0].session}",
                 holds=len({reply.session for reply in replies}) == 1,
             ),
-            Claim(
+            SceneClaim(
                 says="both turns are in it, one after the other",
                 holds=said == {"My name is Ada.", "My name is Bo."}
                 and [line.type for line in after] == ["user", "assistant"] * 2,
@@ -140,8 +140,8 @@ def together(host: Host, tell: Tell) -> Shown:
 # ── a stop keeps what was said, and leaves no orphan ─────────────────────────────────────────
 
 
-def stop(host: Host, tell: Tell) -> Shown:
-    visitor, name = Visitor(host.url), "a-stop"
+def stop(host: ServerHost, tell: Tell) -> SceneResult:
+    visitor, name = HttpClient(host.url), "a-stop"
     tell("“Tell me a long story.”, and stop after a dozen words")
     with visitor.listening(name, "Tell me a long story.") as stream:
         heard = stream.hear(12)
@@ -156,17 +156,17 @@ def stop(host: Host, tell: Tell) -> Shown:
     calls = {line.id for line in after if line.type == "call"}
     answered = {line.call for line in after if line.type == "result"}
     outcomes = [line.outcome for line in after if line.type == "result"]
-    return Shown(
+    return SceneResult(
         before=_reading("after the first stop", before),
         after=_reading("after the second", after),
         claims=(
-            Claim(says="what was heard of the story is kept", holds=heard.strip() in kept),
-            Claim(says="every call has its result", holds=bool(calls) and calls == answered),
-            Claim(
+            SceneClaim(says="what was heard of the story is kept", holds=heard.strip() in kept),
+            SceneClaim(says="every call has its result", holds=bool(calls) and calls == answered),
+            SceneClaim(
                 says=f"which says what is known of the letter: {', '.join(outcomes)}",
                 holds=outcomes == ["unknown"],
             ),
-            Claim(
+            SceneClaim(
                 says="and the conversation goes on",
                 holds=visitor.say(name, "Where were we?").status == 200,
             ),
@@ -177,8 +177,8 @@ def stop(host: Host, tell: Tell) -> Shown:
 # ── kill -9 ──────────────────────────────────────────────────────────────────────────────────
 
 
-def killed(host: Host, tell: Tell) -> Shown:
-    visitor, name = Visitor(host.url), "a-killed-server"
+def killed(host: ServerHost, tell: Tell) -> SceneResult:
+    visitor, name = HttpClient(host.url), "a-killed-server"
     ask = 'call send_by_ship with {"to": "Narvik"}'
     visitor.say(name, "My name is Ada.")
     before = visitor.history(name)
@@ -188,28 +188,28 @@ def killed(host: Host, tell: Tell) -> Shown:
         host.kill()
     tell("the server is started again, and the client asks again with the same key")
     host.start()
-    visitor = Visitor(host.url)
+    visitor = HttpClient(host.url)
     with visitor.listening(name, ask, key="tour-killed") as stream:
         answer = "".join(stream.pieces()).strip()
     after = visitor.history(name)
-    return Shown(
+    return SceneResult(
         before=_reading("before the kill", before),
         after=_reading("after the restart", after),
         claims=(
-            Claim(
+            SceneClaim(
                 says="what was acknowledged is there, id for id",
                 holds=bool(before) and after[: len(before)] == before,
             ),
-            Claim(
+            SceneClaim(
                 says="the turn that was cut off is there once, and whole",
                 holds=[line.type for line in after[len(before) :]]
                 == ["user", "call", "result", "assistant"],
             ),
-            Claim(
+            SceneClaim(
                 says=f"the client has its answer: “{_short(answer)}”",
                 holds=bool(answer) and after[-1].text == answer,
             ),
-            Claim(
+            SceneClaim(
                 says=f"letters sent to Narvik: {_letters(host).count('Narvik')}; nobody sent one again in silence",
                 holds=_letters(host).count("Narvik") == 1,
             ),
@@ -220,8 +220,8 @@ def killed(host: Host, tell: Tell) -> Shown:
 # ── a lost answer is not run twice ───────────────────────────────────────────────────────────
 
 
-def lost(host: Host, tell: Tell) -> Shown:
-    visitor, name = Visitor(host.url), "a-lost-answer"
+def lost(host: ServerHost, tell: Tell) -> SceneResult:
+    visitor, name = HttpClient(host.url), "a-lost-answer"
     ask = 'call send_letter with {"to": "Bergen"}'
     tell(f"“{ask}”, with an Idempotency-Key; the answer is lost on the way")
     with visitor.listening(name, ask, key="tour-lost") as stream:
@@ -233,14 +233,14 @@ def lost(host: Host, tell: Tell) -> Shown:
         second, answer = stream.turn, "".join(stream.pieces())
     after = visitor.history(name)
     letters = _letters(host)
-    return Shown(
+    return SceneResult(
         before=_reading("before the retry", before),
         after=_reading("after it", after),
         claims=(
-            Claim(says=f"the retry is answered: “{answer.strip()}”", holds="Bergen" in answer),
-            Claim(says=f"from the same turn: {first}", holds=first == second),
-            Claim(says="the conversation has not changed", holds=before == after),
-            Claim(
+            SceneClaim(says=f"the retry is answered: “{answer.strip()}”", holds="Bergen" in answer),
+            SceneClaim(says=f"from the same turn: {first}", holds=first == second),
+            SceneClaim(says="the conversation has not changed", holds=before == after),
+            SceneClaim(
                 says=f"letters sent to Bergen: {letters.count('Bergen')}",
                 holds=letters.count("Bergen") == 1,
             ),
@@ -285,11 +285,11 @@ SCENES = (
 # ── small things ─────────────────────────────────────────────────────────────────────────────
 
 
-def _reading(title: str, lines: Iterable[Line]) -> Reading:
-    return Reading(title=title, lines=tuple(map(str, lines)))
+def _reading(title: str, lines: Iterable[HistoryLine]) -> ConversationState:
+    return ConversationState(title=title, lines=tuple(map(str, lines)))
 
 
-def _letters(host: Host) -> list[str]:
+def _letters(host: ServerHost) -> list[str]:
     """To whom letters were sent, in fact."""
     log = host.here / "post" / "letters.txt"
     return log.read_text(encoding="utf-8").split() if log.exists() else []
