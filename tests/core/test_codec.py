@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.core.codec import Decoder, Unreadable, encode
-from holdfast.core.history.chain import Header
+from holdfast.core.history.chain import LinkHeader
 from holdfast.core.history.conversation import Annotation, Notes, patch_decoder
 from holdfast.core.items import Item, Opaque, SessionSettings, UserMessage, item_decoder
 from holdfast.core.turns.journal import Record, decode_records, encode_records
@@ -20,7 +20,7 @@ from tests.core.strategies import minted, values
 
 # ── there and back ───────────────────────────────────────────────────────────────────────────
 
-STORED: list[Any] = [Item, Record, Annotation, SessionSettings, Header]
+STORED: list[Any] = [Item, Record, Annotation, SessionSettings, LinkHeader]
 
 
 @pytest.mark.parametrize("kind", STORED, ids=lambda kind: getattr(kind, "__name__", "Item"))
@@ -48,8 +48,10 @@ def test_what_is_somebody_elses_comes_back_byte_for_byte(
 
 
 def test_ids_come_back_as_ids_and_versions_as_versions() -> None:
-    header = Header(turn_id=mint(TurnId), version=Version(7), ended_by="completed", agent="butler")
-    back = Decoder[Header](Header).strict(encode(header))
+    header = LinkHeader(
+        turn_id=mint(TurnId), version=Version(7), ended_by="completed", agent="butler"
+    )
+    back = Decoder[LinkHeader](LinkHeader).strict(encode(header))
     assert (type(back.turn_id), type(back.version)) == (TurnId, Version)
 
 
@@ -103,9 +105,9 @@ def test_what_cannot_be_read_says_why_and_keeps_its_bytes(raw: bytes) -> None:
 
 @pytest.mark.parametrize("version", [b"1.5", b"1.0", b"1e3", b'"1"', b"null", b"-1", b"[]"])
 def test_a_version_that_is_no_whole_number_is_damage(version: bytes) -> None:
-    header = Header(turn_id=mint(TurnId), version=Version(1), ended_by="completed", agent="")
+    header = LinkHeader(turn_id=mint(TurnId), version=Version(1), ended_by="completed", agent="")
     raw = encode(header).replace(b'"version":1', b'"version":' + version)
-    assert isinstance(Decoder[Header](Header).lenient(raw), Unreadable)
+    assert isinstance(Decoder[LinkHeader](LinkHeader).lenient(raw), Unreadable)
 
 
 @given(st.binary(max_size=60))

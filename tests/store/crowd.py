@@ -84,7 +84,7 @@ def _session(
         answer = AssistantMessage(id=mint(MessageId), content=plain_text(_words(dice, number, 0)))
         opening = opening or opening_of((said,))
         bodies = encode(said), encode(answer)
-        header = chain.Header(
+        header = chain.LinkHeader(
             turn_id=turn_id, version=Version(seq), ended_by="completed", agent="butler"
         )
         link = chain.link(link, header, items=bodies, changes=())

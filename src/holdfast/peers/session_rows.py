@@ -91,7 +91,7 @@ def _row(
     assert turn.ended is not None
     turn_id, ended_by, base = turn.request.turn_id, turn.ended.by, turn.request.base
     seq = Version(base + 1)
-    header = chain.Header(turn_id=turn_id, version=seq, ended_by=ended_by, agent=turn.agent)
+    header = chain.LinkHeader(turn_id=turn_id, version=seq, ended_by=ended_by, agent=turn.agent)
     return TurnRow(
         tenant=tenant,
         turn_id=turn_id,

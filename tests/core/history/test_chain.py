@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast.core.history import chain
-from holdfast.core.history.chain import GENESIS, Header
+from holdfast.core.history.chain import GENESIS, LinkHeader
 from holdfast.core.history.checks import StoredTurn, check_history
 from holdfast.core.history.conversation import Commit
 from holdfast.core.turns.events import StateSet
@@ -27,7 +27,7 @@ from tests.core.histories import (
 )
 from tests.core.strategies import values
 
-HEADER = Header(
+HEADER = LinkHeader(
     turn_id=TurnId.from_body("0" * 26), version=Version(1), ended_by="completed", agent="butler"
 )
 
@@ -36,7 +36,7 @@ class Turn(NamedTuple):
     """What goes into a link."""
 
     previous: bytes = GENESIS
-    header: Header = HEADER
+    header: LinkHeader = HEADER
     items: tuple[bytes, ...] = ()
     changes: tuple[bytes, ...] = ()
 
@@ -79,7 +79,7 @@ def test_no_two_different_turns_have_the_same_link() -> None:
 
 
 PIECES = st.lists(st.binary(max_size=3), max_size=3).map(tuple)
-TURNS = st.builds(Turn, header=values(Header), items=PIECES, changes=PIECES)
+TURNS = st.builds(Turn, header=values(LinkHeader), items=PIECES, changes=PIECES)
 
 
 @given(one=TURNS, other=TURNS)

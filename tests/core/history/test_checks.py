@@ -212,7 +212,7 @@ def linked(*turns: Sequence[Item | bytes], **first: Any) -> list[StoredTurn]:
         version += 1
         encoded = tuple(each if isinstance(each, bytes) else encode(each) for each in items)
         turn_id = mint(TurnId)
-        header = chain.Header(
+        header = chain.LinkHeader(
             turn_id=turn_id, version=Version(version), ended_by="completed", agent=""
         )
         previous = chain.link(previous, header, items=encoded, changes=())
@@ -231,7 +231,7 @@ def linked(*turns: Sequence[Item | bytes], **first: Any) -> list[StoredTurn]:
 def with_mark(turn: StoredTurn, **changes: Any) -> StoredTurn:
     """A turn whose mark lies, with a link that fits the lie."""
     mark = msgspec.structs.replace(turn.mark, **changes)
-    header = chain.Header(
+    header = chain.LinkHeader(
         turn_id=mark.turn_id, version=mark.version, ended_by=mark.ended_by, agent=mark.agent
     )
     link = chain.link(chain.GENESIS, header, items=turn.encoded, changes=())

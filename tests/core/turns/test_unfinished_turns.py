@@ -241,7 +241,7 @@ def test_an_answer_that_was_cut_by_its_length_left_nothing_open(mint: Minter, de
 def test_what_a_turn_continues_is_part_of_its_link_and_links_of_old_stay_what_they_are(
     mint: Minter,
 ) -> None:
-    header = chain.Header(
+    header = chain.LinkHeader(
         turn_id=mint(TurnId), version=Version(2), ended_by="completed", agent="butler"
     )
     on = msgspec.structs.replace(header, continues=mint(TurnId))

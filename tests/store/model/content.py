@@ -62,7 +62,7 @@ def commit_of(
 ) -> Commit:
     """These items as the commit of a turn, linked to what came before it."""
     encoded = tuple(map(encode, items))
-    header = chain.Header(
+    header = chain.LinkHeader(
         turn_id=turn_id, version=version, ended_by=by, agent=agent, continues=continues
     )
     calls = (each for each in items if isinstance(each, ToolCall))

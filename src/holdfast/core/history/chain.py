@@ -19,7 +19,7 @@ GENESIS = bytes(32)
 """What the first turn of a session is linked to."""
 
 
-class Header(Value):
+class LinkHeader(Value):
     """What a link says about its turn besides the content."""
 
     turn_id: TurnId
@@ -31,7 +31,7 @@ class Header(Value):
 
 
 def link(
-    previous: bytes, header: Header, *, items: Iterable[bytes], changes: Iterable[bytes]
+    previous: bytes, header: LinkHeader, *, items: Iterable[bytes], changes: Iterable[bytes]
 ) -> bytes:
     """The link of a turn: 32 bytes that depend on everything before and in it."""
     hashed = [previous]

@@ -107,7 +107,7 @@ def check_history(
 
 def _link_of(turn: StoredTurn, previous: bytes) -> bytes:
     mark = turn.mark
-    header = chain.Header(
+    header = chain.LinkHeader(
         turn_id=mark.turn_id,
         version=mark.version,
         ended_by=mark.ended_by,

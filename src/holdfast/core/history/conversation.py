@@ -204,7 +204,7 @@ def commit_of(turn: Turn, *, previous: bytes) -> Commit:
     items = committed_items(turn)
     assert turn.ended is not None
     request, code = turn.request, turn.interrupted.code if turn.interrupted else ""
-    header = chain.Header(
+    header = chain.LinkHeader(
         turn_id=request.turn_id,
         version=request.base.next,
         ended_by=turn.ended.by,

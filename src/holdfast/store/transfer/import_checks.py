@@ -225,7 +225,7 @@ def _goes_on_from(dump: SessionDump, previous: bytes) -> bool:
     if any(isinstance(item_decoder.lenient(body), Unreadable) for body in bodies):
         return True  # no link can be made over damage, and damage alone is no reason to refuse
     assert first.seq is not None and first.ended_by is not None
-    header = chain.Header(
+    header = chain.LinkHeader(
         turn_id=first.turn_id, version=first.seq, ended_by=first.ended_by, agent=first.agent
     )
     changes = map(encode, first.changes)
