@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections import Counter
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
@@ -10,12 +13,19 @@ import pytest
 
 from tests import architecture
 from tests.architecture import Module, parse
+from tests.repository import ROOT
+
+SOURCE = ROOT / "src" / "holdfast"
+PAGE = ROOT / "ARCHITECTURE.md"
+
+ROOM_MODULES_MAX = 15
+"""With more modules than this a room is worth dividing by subject."""
 
 
 @pytest.fixture(scope="module")
 def modules() -> dict[str, Module]:
     """Ours, by name."""
-    return architecture.read_package(Path(__file__).parents[1] / "src" / "holdfast")
+    return architecture.read_package(SOURCE)
 
 
 def test_imports_go_down_only(modules: dict[str, Module]) -> None:
@@ -264,3 +274,33 @@ def test_a_package_is_read_whole(tmp_path: Path) -> None:
         (package / name).write_text("")
     names = {"holdfast", "holdfast.ids", "holdfast.core", "holdfast.core.turn"}
     assert set(architecture.read_package(package)) == names
+
+
+def test_the_map_names_every_room_and_every_module() -> None:
+    """ARCHITECTURE.md is where a newcomer looks for a file."""
+    rows = re.findall(
+        r"^\| `([\w/]+)/` \|.*\|(.*)\|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    named = {(SOURCE.parent if room == "holdfast" else SOURCE) / room: cell for room, cell in rows}
+    rooms = {each.parent for each in SOURCE.rglob("*.py")}
+    assert set(named) == rooms, "each room has one row"
+    for room, cell in named.items():
+        modules = [each.stem for each in room.glob("*.py") if each.stem != "__init__"]
+        assert re.findall(r"`(\w+)`", cell) == sorted(modules), f"the modules of {room}"
+    assert len(rows) == len(rooms)
+
+
+def test_no_room_has_more_modules_than_a_glance_can_hold() -> None:
+    rooms = Counter(each.parent for each in SOURCE.rglob("*.py") if each.stem != "__init__")
+    assert {room: count for room, count in rooms.items() if count > ROOM_MODULES_MAX} == {}
+
+
+def test_a_public_type_has_a_name_of_its_own(modules: dict[str, Module]) -> None:
+    """One word means one thing in the whole tree."""
+    names = Counter(
+        each.name
+        for module in modules.values()
+        for each in module.tree.body
+        if isinstance(each, ast.ClassDef) and not each.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
