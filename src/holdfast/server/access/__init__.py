@@ -1,1 +1,1 @@
-"""Which requests are let in: keys, scopes, quotas, seals."""
+"""Access control: API keys, scopes, quotas, seals."""

@@ -9,12 +9,12 @@ from holdfast.libraries import aead, cipher_errors
 
 
 def encrypt(key: bytes, plain: bytes, about: bytes) -> bytes:
-    """Encrypt, bound to what it is about."""
+    """Encrypt; `about` is authenticated with it, and needed to decrypt."""
     return aead.AESSIV(key).encrypt(plain, [about])
 
 
 def decrypt(key: bytes, sealed: bytes, about: bytes) -> bytes | None:
-    """Decrypt; None if it was not encrypted so."""
+    """Decrypt; None if it was not encrypted with this key and `about`."""
     try:
         return aead.AESSIV(key).decrypt(sealed, [about])
     except (cipher_errors.InvalidTag, ValueError):

@@ -1,13 +1,12 @@
-"""Who comes in: from an API key to a tenant, and to what it may do there.
+"""Authentication: from the API key of a request to its tenant and scopes.
 
-1. A key is compared by its hash and in constant time; what a wrong one is told does not depend on why it is wrong.
-2. What is known about a key is `key_cache_s` old at most, so one that was revoked is refused on every replica within
-   a second, and what it has open ends (`access/key_watch.py`). A turn that has begun goes on: it was asked for while the key
-   was good.
-3. `auto` lets everybody in as tenant `local` as long as there has never been a key. The first one closes the door
-   for good, for what is open, too: a store whose keys are all revoked is one that nobody may use, not one that
-   everybody may.
-4. Beyond loopback nothing is open unless somebody says so (`off`).
+1. A key is compared by its hash and in constant time; the refusal of a wrong key does not tell why it is wrong.
+2. A cached key is at most `key_cache_s` old, so a revoked key is refused on every replica within a second, and its open
+   requests end (`access/key_watch.py`). A turn that has begun goes on: the key was good when the client asked for it.
+3. `auto` needs no key, and makes every caller tenant `local`, as long as the store has never had a key. From the first
+   key on, every request needs one, open requests included: a store whose keys are all revoked is closed to all clients,
+   not open to all.
+4. Beyond loopback a key is always needed, unless the operator says `off`.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from holdfast.store.store import Store
 from holdfast.wire.problems import Problem, Refused
 
 LOCAL = Tenant("local")
-"""Whose everything is, where nobody needs a key."""
+"""The tenant of every request, where no key is needed."""
 
 ANYBODY = Caller(tenant=LOCAL)
 
 NOT_A_DIGEST = bytes(32)
-"""Compared with where there is no key, so that it takes as long as where there is one."""
+"""Compared with the shown key if there is no such key, so that it takes as long as if there were one."""
 
 
 def wall_clock_ms() -> int:
@@ -47,7 +46,8 @@ async def open_door(
     beyond_loopback: bool,
     now_ms: Callable[[], int] = wall_clock_ms,
 ) -> Authenticator:
-    """The door of a server. Raises InvalidValue if it would stand open to others, and nobody said so."""
+    """The authenticator of a server. Raises InvalidValue if other machines could use the server without a key, and the
+    operator has not said `off`."""
     if auth != "auto" or not beyond_loopback:
         return Authenticator(store, auth, now_ms=now_ms)
     if not await store.api_keys(limit=1):
@@ -59,7 +59,7 @@ async def open_door(
 
 
 class Authenticator:
-    """Lets requests in, each as somebody."""
+    """Finds the caller of each request by its API key, or refuses the request."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Authenticator:
         self._open_until = float("-inf")
 
     async def admit(self, exchange: Exchange, needed: Scope) -> Caller:
-        """Who asks, if they may. Raises Refused: 401 for a key that is none, 403 for one that may not."""
+        """The caller of a request. Raises Refused: 401 without a valid key, 403 if the key lacks the `needed` scope."""
         if await self._lets_anybody_in():
             return ANYBODY
         row = await self._find(exchange.headers.get("authorization", ""))
@@ -113,7 +113,7 @@ class Authenticator:
         return row
 
     async def judge(self, key_id: KeyId | None) -> Problem | None:
-        """What is wrong by now with a key that was good, or with having none, if anything."""
+        """Why an open request with this key, or without one, must end by now; None if it may go on."""
         if key_id is None:
             return None if await self._lets_anybody_in() else _unknown("no API key")
         return self._fault(await self._row(key_id))
@@ -131,18 +131,18 @@ class Authenticator:
         if found is not None and now < found[1]:
             return found[0]
         row = await self._store.api_key(key_id)
-        if row is None:  # not remembered: whoever guesses would only push others out
+        if row is None:  # not cached: a client that guesses keys would push out the real ones
             self._rows.pop(key_id, None)
             return None
         if len(self._rows) >= limits.key_cache_max:
             self._rows.clear()
-        # Its age counts from before it was read: it may have been revoked while it was.
+        # The row's age counts from before the read: the key may have been revoked during it.
         self._rows[key_id] = row, now + limits.key_cache_s
         return row
 
 
 def may(scopes: tuple[str, ...], needed: Scope) -> bool:
-    """Whether a key with these scopes may do what needs that one."""
+    """Whether a key with these scopes allows what needs this scope."""
     return needed in scopes or ("admin" in scopes and needed != "metrics")
 
 
@@ -151,14 +151,14 @@ def _unknown(shown: str) -> Problem:
         status=401,
         code="invalid_api_key",
         message=f"{shown} was provided; send one as 'Authorization: Bearer hf_…'. "
-        "Whoever runs this server makes them with `holdfast keys create`",
+        "The operator of this server makes them with `holdfast keys create`",
         should_retry=False,
         more_headers=(("www-authenticate", "Bearer"),),
     )
 
 
 def insufficient(caller: Caller, needed: Scope) -> Problem:
-    """What somebody is told whose key does not allow it."""
+    """The answer to a caller whose key lacks the needed scope."""
     return Problem(
         status=403,
         code="insufficient_scope",

@@ -1,4 +1,4 @@
-"""Whether a server runs commands unconfined: not if its keys are those of several tenants."""
+"""Confinement of commands: a server with keys of several tenants runs no command outside the sandbox."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PAGE = 100
 
 
 async def require_for_tenants(sandbox: Sandbox, store: Store) -> None:
-    """Run nothing unconfined if there are keys of several tenants, unless the operator has said `off`."""
+    """Make the sandbox mandatory if there are keys of several tenants, unless the operator has said `off`."""
     if sandbox.mode != "auto":
         return
     keys = await store.api_keys(limit=_PAGE)

@@ -1,9 +1,9 @@
-"""Whether the keys of open requests are still good: streams, feeds and sockets end when theirs is revoked, or when the
-first key of a store closes the door to requests without one.
+"""The watch over the keys of open requests: streams, feeds and sockets end when their key is revoked, or when the store
+gets its first key and they came without one.
 
-A request is let in once and may last for an hour. As long as there are some, each of their keys is looked at every
-`key_cache_s`, in the store that all replicas share; so a revoked key ends what it has open, everywhere, within about
-a second. What was asked for goes on as if its client had gone: the policy of its turn decides.
+A request is authenticated once and may last for an hour. While there are open requests, each of their keys is checked
+every `key_cache_s` in the store that all replicas share; so a revoked key ends its open requests, on every replica,
+within about a second. Their turns go on as if the client had disconnected: the policy of each turn decides.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ class KeyWatch:
     """The open requests of each key."""
 
     def __init__(self, judge: Callable[[KeyId | None], Awaitable[Problem | None]]) -> None:
-        """`judge` says what is wrong with a key, or with having none, if anything. It may raise StoreError."""
+        """`judge` returns why requests with this key, or without one, must end; None if they may go on. It may raise
+        StoreError."""
         self._judge = judge
         self._open: dict[KeyId | None, set[Exchange]] = {}
         self._some = asyncio.Event()
         """There are open requests."""
 
     def enter(self, key_id: KeyId | None, exchange: Exchange) -> None:
-        """A request was let in by this key, or without one."""
+        """A request was admitted with this key, or without one."""
         self._open.setdefault(key_id, set()).add(exchange)
         self._some.set()
 
@@ -43,7 +44,7 @@ class KeyWatch:
             self._some.clear()
 
     async def look(self) -> None:
-        """A round of the server's supervisor: wait for open requests, and then until it is time to look at their keys."""
+        """One round of a supervised task: wait until there are open requests with keys to check, then check them."""
         await self._some.wait()
         await asyncio.sleep(limits.key_cache_s)
         try:
@@ -53,4 +54,4 @@ class KeyWatch:
                     for exchange in tuple(self._open.get(key_id, ())):
                         exchange.end(problem)
         except StoreError:
-            pass  # nothing is known of the keys, and requests that come now are told so
+            pass  # the keys cannot be checked now; new requests get the store's error

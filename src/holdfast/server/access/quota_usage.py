@@ -1,14 +1,14 @@
-"""What tenants and keys have used up: remembered by one process, or by all workers of a machine together.
+"""The quota usage of tenants and keys, counted by one process, or by all workers of a machine together.
 
-Workers share a table in memory. A payer's entry has what is left of its minute, and a column for each worker with what
-it holds there: so the supervisor can strike out what a dead worker held. A record lock keeps them apart, because the
-kernel takes it from whoever dies.
+Workers share a table in memory. A payer's entry has what is left of its requests per minute, and a column for each
+worker with what that worker holds: so the supervisor can strike out what a dead worker held. A record lock orders the
+workers, because the kernel releases it when its holder dies.
 
 1. A bound holds over all workers, as it would in one process.
-2. Nobody waits long for the table: who could not lock it goes on without (`LOCK_S`). A bound that is missed by one is
-   better than a server that waits for a process that somebody has stopped.
-3. More payers than the table has room for are not an error: those who rest are forgotten first. What finds no entry at
-   all is not counted.
+2. No worker waits long for the table: after `LOCK_S` it goes on without the lock. A bound that is missed by one is
+   better than a server that waits for a process that was stopped.
+3. More payers than the table has room for are not an error: idle payers are forgotten first. A payer that finds no free
+   entry is not counted.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from holdfast.core.codec import Value
 from holdfast.server.http.routing import Load
 
 BUCKETS_MAX = 10_000
-"""Tenants and keys whose pace is remembered. One who has rested for a minute need not be."""
+"""How many tenants and keys have a bucket. A payer that was idle for a minute needs none: it would be full."""
 
 REST_S = 60.0
-"""After which a bucket is full again, whatever it was."""
+"""After this time without a request every bucket is full again."""
 
 Payer: TypeAlias = tuple[Literal["tenant", "key"], str]
-"""Whose account something goes on."""
+"""The tenant or key whose quota is used."""
 
 Column: TypeAlias = Load | Literal["playing"]
-"""What there can be several of at once; `playing`, turns that go on whoever waits for them."""
+"""What is counted at once; `playing`: turns that run on, whether or not a client waits for them."""
 
 
 class Bucket(Value):
-    """What was left at a moment."""
+    """A token bucket: how many tokens were left at a moment."""
 
     tokens: float
     at_s: float
@@ -50,7 +50,7 @@ class Bucket(Value):
 
 class QuotaUsage(Protocol):
     def opened(self) -> AbstractContextManager[None]:
-        """Read and change inside: nobody else does meanwhile."""
+        """A context in which no other worker reads or changes the usage."""
         ...
 
     def bucket(self, payer: Payer) -> Bucket | None: ...
@@ -58,16 +58,16 @@ class QuotaUsage(Protocol):
     def put(self, payer: Payer, bucket: Bucket) -> None: ...
 
     def count(self, payer: Payer, column: Column) -> int:
-        """How many there are now, in every process."""
+        """How many the payer has now, in all processes."""
         ...
 
     def add(self, payer: Payer, column: Column, number: int) -> int:
-        """There are so many more, or fewer, in this process; returns how many that makes here."""
+        """Add to what the payer has in this process, or subtract; returns how many it has here now."""
         ...
 
 
 class ProcessQuotaUsage:
-    """Of one process that serves alone."""
+    """The usage in a single process."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -103,7 +103,7 @@ class ProcessQuotaUsage:
 COLUMNS: tuple[Column, ...] = ("turns", "streams", "watchers", "playing")
 
 WINDOW = 32
-"""Entries among which a payer's is found. They are looked at until it is."""
+"""How many entries may hold a payer. They are searched in order."""
 
 LOCK_S = 0.05
 
@@ -113,7 +113,7 @@ _COUNT = Struct("<i")
 
 
 class QuotaLedger:
-    """The table that workers share. Made before forking; each process has accounts of its own in it."""
+    """The table that workers share. It is made before forking; each worker has columns of its own in it."""
 
     def __init__(self, places: int, *, entries: int = 2 * BUCKETS_MAX) -> None:
         self.places = places
@@ -141,7 +141,7 @@ class QuotaLedger:
         return True
 
     def strike_out(self, place: int) -> None:
-        """In the supervisor: the worker of this place is gone, and holds nothing any more."""
+        """In the supervisor: clear what the dead worker of this place held."""
         nothing = bytes(len(COLUMNS) * _COUNT.size)
         with self.locked():
             for entry in range(self.entries):
@@ -155,12 +155,12 @@ class QuotaLedger:
 
 
 class SharedQuotaUsage:
-    """The accounts of one worker, in a ledger."""
+    """The usage as one worker sees and changes it, in the shared ledger."""
 
     def __init__(
         self, ledger: QuotaLedger, place: int, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`clock` is one that all processes share, as the monotonic one of a machine is."""
+        """`clock` must be the same for all processes, as a machine's monotonic clock is."""
         self._ledger = ledger
         self._memory = ledger.memory
         self._place = place
@@ -217,7 +217,7 @@ class SharedQuotaUsage:
         return None
 
     def _is_free(self, entry: int) -> bool:
-        """Nobody's, or of somebody who has rested and holds nothing."""
+        """Whether the entry is unused, or its payer was idle for a minute and holds nothing."""
         at, size = entry * self._ledger.entry_bytes, self._ledger.entry_bytes
         _, at_s = _BUCKET.unpack_from(self._memory, self._bucket_at(entry))
         columns = self._memory[at + _DIGEST_BYTES + _BUCKET.size : at + size]
@@ -240,7 +240,7 @@ def _digest(payer: Payer) -> bytes:
 
 
 def _nameless_file() -> int:
-    """A file that is there for its lock, and has no name: also where no folder can be written to."""
+    """A file without a name, used for its lock alone. It works even where no folder is writable."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("holdfast-ledger")
     with tempfile.TemporaryFile() as file:

@@ -1,9 +1,9 @@
-"""How much one tenant, or one key, may ask for: what keeps one of them from being all that a server does.
+"""Quotas: bounds on what one tenant, or one key, may use, so that no tenant takes the whole server.
 
-Requests are counted by a token bucket that a minute fills; turns, streams and watchers by how many there are at once.
-All of it is of one machine's server, all its workers together (`access/quota_usage.py`): with three replicas a tenant may do three
-times as much. That is on purpose. A count that replicas share would be a question to the store for every request, to
-bound what is there to be bounded anyway.
+Requests are counted by a token bucket that refills in a minute; turns, streams and watchers by how many there are at
+once. The counts are of one machine's server, all its workers together (`access/quota_usage.py`): with three replicas a
+tenant may use three times as much. That is on purpose: a count that replicas share would cost a query to the store for
+every request, while each machine's load is bounded already.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from holdfast.wire.problems import Problem, Refused
 
 
 class QuotaDraw(Value):
-    """What became of one request: let through if `wait_s` is 0."""
+    """The decision about one request: admitted if `wait_s` is 0."""
 
     bucket: Bucket
     remaining: int
     reset_s: float
-    """Until nothing is missing any more."""
+    """How long until the bucket is full again."""
     wait_s: float
 
 
@@ -58,7 +58,7 @@ def draw(bucket: Bucket | None, *, per_minute: int, now_s: float) -> QuotaDraw:
 
 
 class Quotas:
-    """The accounts of everybody who comes in."""
+    """The quotas of all tenants and keys."""
 
     def __init__(
         self,
@@ -69,18 +69,18 @@ class Quotas:
         clock: Callable[[], float] = time.monotonic,
         accounts: QuotaUsage | None = None,
     ) -> None:
-        """`playing` says how many turns of a tenant go on whoever waits for them: in the background, or
-        because their client has gone and they are to be finished."""
+        """`playing` says how many turns of a tenant run here, whether or not a client waits for them: some run in the
+        background, some are finished after their client has disconnected."""
         self._tenant = tenant
         self._key = key
         self._playing = playing
         self._clock = clock
         self._accounts = accounts or ProcessQuotaUsage(clock=clock)
         self._noted: dict[Payer, int] = {}
-        """How many turns of a tenant are played here, as the accounts have it; those with any."""
+        """How many turns of each tenant the usage counts as played here; tenants without any are left out."""
 
     def enter(self, exchange: Exchange, caller: Caller) -> QuotaSlot:
-        """Count a request. Raises Refused (429) if it is one too many; it then counts for nobody."""
+        """Count a request. Raises Refused (429) if it is one too many, and then counts it for no payer."""
         bounded = self._bounded(caller, "requests_per_minute")
         if bounded:
             with self._accounts.opened():
@@ -91,7 +91,7 @@ class Quotas:
         return QuotaSlot(self, caller)
 
     def _draw(self, bounded: list[tuple[Payer, int]]) -> tuple[int, QuotaDraw]:
-        """What became of the request by the account that has least; it is put down if all have enough."""
+        """Draw a token from each payer if all have one; returns the tightest limit and its draw."""
         accounts, now_s = self._accounts, self._clock()
         drawn = {
             payer: (limit, draw(accounts.bucket(payer), per_minute=limit, now_s=now_s))
@@ -104,7 +104,7 @@ class Quotas:
         return limit, tightest
 
     def occupy(self, caller: Caller, load: Load) -> None:
-        """Raises Refused (429) if there are as many as there may be."""
+        """Count one more turn, stream or watcher. Raises Refused (429) if the caller has as many as it may have."""
         bounded = self._bounded(caller, load)
         if not bounded:
             return
@@ -116,7 +116,7 @@ class Quotas:
                 self._accounts.add(payer, load, 1)
 
     def _now(self, payer: Payer, load: Load) -> int:
-        """How many there are; of turns, whichever is more of those waited for and those played."""
+        """How many the payer has now; of turns, the larger of those that requests wait for and those that are played."""
         held = self._accounts.count(payer, load)
         if load != "turns" or payer[0] != "tenant":
             return held
@@ -133,7 +133,7 @@ class Quotas:
                         self._note_playing(payer)
 
     def refresh(self) -> None:
-        """Let the other workers know which turns have ended since somebody looked."""
+        """Update the counts of played turns, so that the other workers see which ones have ended."""
         if self._noted:
             with self._accounts.opened():
                 for payer in tuple(self._noted):
@@ -147,7 +147,7 @@ class Quotas:
             self._noted[payer] = playing
 
     def _bounded(self, caller: Caller, what: str) -> list[tuple[Payer, int]]:
-        """The accounts that something goes on, with the bound of each; those that have none are not kept."""
+        """The payers that have a bound on `what`, each with its bound."""
         return [
             (payer, bound)
             for payer, quota in self._payers(caller)
@@ -162,14 +162,14 @@ class Quotas:
 
 
 class QuotaSlot(Struct, frozen=True):
-    """One request, and what it occupies until it ends."""
+    """What one request occupies until it ends."""
 
     quotas: Quotas
     caller: Caller
     occupied: list[Load] = []
 
     def occupy(self, load: Load) -> None:
-        """Take a place among the turns, streams or watchers. Raises Refused (429)."""
+        """Count this request as a turn, stream or watcher. Raises Refused (429) if the quota is used up."""
         self.quotas.occupy(self.caller, load)
         self.occupied.append(load)
 

@@ -1,10 +1,10 @@
-"""Seals what clients keep for us, and opens it again: `encrypted_content` of reasoning and of summaries.
+"""Seals: encryption of content that clients keep for us, `encrypted_content` of reasoning and of summaries.
 
-1. Nobody but a server of this store can read or make one: AES-256 in SIV mode (RFC 5297), authenticated.
-2. A seal is good for one tenant and one kind of content. To another tenant it is as good as none.
-3. The same content gives the same seal, so an answer that is had again is the same answer. SIV is made for that: it
-   needs no nonce, and tells nothing but that two contents are equal.
-4. The keys lie in the store, which all replicas share and which has everything else in it that they protect. The
+1. Only a server of this store can read or make sealed content: AES-256 in SIV mode (RFC 5297), authenticated.
+2. A seal is valid for one tenant and one kind of content. Another tenant cannot open it.
+3. The same content gives the same seal, so a replayed answer is the same answer. SIV is made for that: it needs no
+   nonce, and reveals only that two contents are equal.
+4. The keys are in the store, which all replicas share and which has everything else in it that they protect. The
    latest key seals, all of them open; so a key is replaced by making another (`holdfast keys rotate`).
 5. The cipher is loaded with the first content that needs it: most servers never see one. This is one of the few places
    with a late import; the architecture test names them.
@@ -28,12 +28,12 @@ from holdfast.wire.seal import Kind, Seal
 
 MARK = "hfs1_"
 UNSEALED = "eyJob2xkZmFzdF9yZWFzb25pbmci", '{"holdfast_summary":'
-"""How content began before it was sealed. Anybody could read and make it, so it is not taken for ours any more."""
+"""How our content began before we sealed it. Every client could read and make it, so it is not accepted any more."""
 SECRET_BYTES = 64
 
 
 def new_seal_key(mint: Minter) -> SealKeyRow:
-    """A key that nobody has."""
+    """A new random key."""
     return SealKeyRow(key_id=mint(KeyId), secret=secrets.token_bytes(SECRET_BYTES))
 
 
@@ -53,11 +53,11 @@ class Seals:
         self._fresh_until = float("-inf")
 
     async def asked_in(self, tenant: Tenant, body: bytes) -> Seal | None:
-        """The seal of this tenant, if a request has anything to do with one."""
+        """The seal of this tenant, if the body mentions encrypted content."""
         return await self.of(tenant) if b"encrypted_content" in body else None
 
     async def of(self, tenant: Tenant) -> Seal:
-        """The seal of this tenant. The first one makes the first key."""
+        """The seal of this tenant. The first call makes the store's first key."""
         now = self._clock()
         if now >= self._fresh_until:
             keys = await self._store.seal_keys()
@@ -69,7 +69,7 @@ class Seals:
 
 
 class TenantSeal:
-    """One tenant's."""
+    """The seal of one tenant."""
 
     def __init__(self, tenant: Tenant, keys: tuple[SealKeyRow, ...]) -> None:
         self._tenant = tenant
@@ -89,7 +89,9 @@ class TenantSeal:
             raw = urlsafe_b64decode(found[2] + "=" * (-len(found[2]) % 4))
         except ValueError:
             return None
-        if _text(raw) != found[2]:  # the last character may have bits that stand for nothing
+        if (
+            _text(raw) != found[2]
+        ):  # the last character may have unused bits: only one spelling is accepted
             return None
         return aes_siv.decrypt(self._key(secret), raw, kind.encode())
 
@@ -97,7 +99,7 @@ class TenantSeal:
         return sealed.startswith((MARK, *UNSEALED))
 
     def _key(self, secret: bytes) -> bytes:
-        """A key of the tenant's own: 512 bits, as AES-256-SIV wants it."""
+        """The tenant's own key: 512 bits, as AES-256-SIV needs."""
         return hmac.digest(secret, b"holdfast tenant\0" + self._tenant.encode(), "sha512")
 
 
