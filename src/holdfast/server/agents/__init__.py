@@ -1,1 +1,1 @@
-"""The agents of a server, and the models that answer for them."""
+"""The agents of a server, and the models that they use."""

@@ -1,4 +1,4 @@
-"""Who can be asked: what a server needs to know about its agents, however they are loaded."""
+"""The directory of agents: the protocol by which a server finds its agents, however they are loaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.sessions.session_requests import AgentChoice, Ask
 
 
 class ModelEntry(Value):
-    """One line of `GET /v1/models`: an agent, under the id that clients name it by."""
+    """One line of `GET /v1/models`: an agent, under the id that clients use for it."""
 
     id: str
     agent: str
@@ -31,51 +31,52 @@ class BrokenSourceEntry(Value):
 
     source: str
     problems: tuple[str, ...]
-    """Lines for people, each with its place."""
+    """Messages for the operator, each with its place in the file."""
     serving: bool
-    """An older version of it goes on."""
+    """An older version of the source is still served."""
 
 
 class Directory(Protocol):
     def entries(self, tenant: Tenant | None = None) -> tuple[ModelEntry, ...]:
-        """Everybody who can be asked; by this tenant, if one is named."""
+        """All agents, or those that this tenant may use."""
         ...
 
     async def refresh(self) -> None:
-        """Look at every source now, not in its own time."""
+        """Check every source for changes now."""
         ...
 
     def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSourceEntry, ...]:
-        """What cannot be loaded as it is now, and why; as far as it is this tenant's concern."""
+        """Sources that cannot be loaded as they are now, and why; only those that this tenant may know of."""
         ...
 
     def named(self, model: str, tenant: Tenant) -> AgentChoice:
-        """The agent that a model id means to this tenant. Raises ModelNotFound, with what there is for it."""
+        """The agent that a model id means to this tenant. Raises ModelNotFound, with the ids that it may use."""
         ...
 
     def choose(self, ask: Ask, snapshot: Snapshot) -> AgentChoice:
-        """Who continues a session, if `ask.agent` is the model that was asked for.
+        """The agent that continues a session; `ask.agent` is the model that the request named.
 
-        Raises AgentUnavailable: no such model, or none for this tenant; another source, or one that is gone.
+        Raises AgentUnavailable if there is no such model, if this tenant may not use it, or if the session's source
+        is another one or is gone.
         """
         ...
 
     def history_items_max(self, snapshot: Snapshot) -> int | None:
-        """How many items of its past a session's agent is shown; None: all of them, or the agent is not served."""
+        """How many items of the history a session's agent sees; None: all of them, or the agent is not served."""
         ...
 
     def resident(self, source_key: str, agent: str) -> Agent | None:
-        """The agent of a session with that source, as it is served now; None if it is not. Loads nothing."""
+        """The agent of that source as it is served now; None if it is not served. Loads nothing."""
         ...
 
     async def team_for(self, request: TurnRequest) -> Team:
-        """The agents that a turn is played by. Raises TurnFailed."""
+        """The agents that play a turn. Raises TurnFailed if they cannot be found."""
         ...
 
     def holding(self) -> AbstractAsyncContextManager[None]:
-        """Agents that are found inside stay open until its end."""
+        """A context in which agents that were looked up stay open until it ends."""
         ...
 
     def playing(self, play: Play) -> Play:
-        """The same player, whose agents stay open until it has played its turn."""
+        """The same `play`, with its agents kept open until it has played the turn."""
         ...

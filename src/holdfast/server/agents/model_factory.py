@@ -1,4 +1,4 @@
-"""From a model as an agent file describes it to somebody who answers."""
+"""Makes the model client that an agent file describes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ServerModels:
         self._connections = Connections()
 
     def __call__(self, config: ModelConfig) -> Model:
-        """Raises InvalidValue, with the way out, for a model that cannot be made."""
+        """Make a model. Raises InvalidValue, which says what to change, if it cannot be made."""
         first = self._patient(config)
         if not config.fallbacks:
             return first
@@ -60,7 +60,7 @@ class ServerModels:
         server = known or ProviderServer()
         base_url = config.base_url or server.base_url
         if not server.is_at(base_url):
-            # What is known of a server holds for no other; above all, its key is not for others.
+            # The defaults of a known server hold for that server alone; above all, no other one may get its key.
             server = ProviderServer(api=server.api)
         where = _Where(
             name=config.name,
@@ -91,7 +91,7 @@ class ServerModels:
 
 
 class _Where(TypedDict):
-    """What a model is called, the server that is asked, the variable with the key for it, and what is sent along."""
+    """A model's name, the URL of its server, the variable that holds the API key, and headers to send."""
 
     name: str
     base_url: str

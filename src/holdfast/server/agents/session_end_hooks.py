@@ -1,8 +1,8 @@
-"""Telling the hooks of an agent that one of its sessions has come to its end: somebody has deleted it.
+"""The `session_end` hooks of an agent, which run after one of its sessions was deleted.
 
-A session ends in no other way: it can always go on. Deleting loads no agent, so an agent that is not served is not
-told; and nobody is told of a session without a turn that was kept. The session is gone when its hooks run: they run
-once, or, if the server dies in between, not at all, and have no say in it.
+Only a deletion ends a session: until then it can always be continued. Deleting loads no agent, so the hooks of an
+agent that is not served do not run; nor do any hooks for a session without a committed turn. The session is already
+gone when its hooks run: they run once, or not at all if the server dies in between, and they cannot prevent it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SessionEndHooks:
         self._directory = directory
 
     async def say(self, ended: SessionRow) -> None:
-        """A session was deleted; this is its row as it was."""
+        """Run the hooks for a session that was deleted; `ended` is its row as it was."""
         if ended.state != "live" or not ended.head:
             return
         agent = self._directory.resident(ended.source_key, ended.agent)

@@ -1,4 +1,4 @@
-"""The agents of a server: its sources, loaded and watched, as the server asks for them."""
+"""The directory of agents that a server loads from its sources and reloads when they change."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class AgentDirectory:
 
     def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSourceEntry, ...]:
         if tenant is not None and self._tenants.bounds(tenant):
-            return ()  # who would be in there, nobody can tell
+            return ()  # a broken source does not say which agents it has, so not whether the tenant may use them
         return tuple(
             BrokenSourceEntry(source=each.source, problems=each.problems, serving=each.serving)
             for each in self._registry.broken(portable=tenant is not None)
@@ -98,8 +98,8 @@ class AgentDirectory:
         return self._choice(chosen)
 
     def _is_for(self, tenant: Tenant, chosen: Chosen, snapshot: Snapshot | None) -> bool:
-        """Whether a tenant may use this agent: by its name, or since one that it may use has handed over to it. That a
-        session says so is not enough: it may come from a file."""
+        """Whether a tenant may use this agent: by its name, or because an agent that it may use can hand over to it.
+        The session's own word for a handover is not enough: the session may have been imported from a file."""
         own = {
             each.agent
             for each in self._registry.listing()
@@ -121,7 +121,7 @@ class AgentDirectory:
         return ModelNotFound(model, known=known, why=why)
 
     def _mismatch(self, error: AgentMismatch, tenant: Tenant) -> AgentUnavailable:
-        """The same refusal, with those agents alone that the tenant may use: others do not exist for it."""
+        """The same refusal, naming only agents that the tenant may use: others do not exist for it."""
         if not self._is_for(tenant, self._registry.choose(error.model), None):
             return self._not_found(error.model, tenant)
         known = tuple(
@@ -161,15 +161,15 @@ class AgentDirectory:
         return self._registry.playing(play)
 
     async def refresh(self) -> None:
-        """Look at every source now, not in its own time."""
+
         await self._registry.refresh()
 
     def start_watching(self) -> None:
-        """Load new versions of sources as they come, until `close`."""
+        """Load new versions of sources as they appear, until `close`."""
         self._watching = self._supervisor.keep("sources", self._registry.watch)
 
     async def close(self) -> None:
-        """Stop watching, and close every agent: to be called when no turn is played any more."""
+        """Stop watching, and close every agent. Call it when no turn is played any more."""
         if self._watching is not None:
             await self._supervisor.stop(self._watching)
         await self._registry.close()
@@ -190,12 +190,14 @@ async def load_directory(
     sandbox: Sandbox | None = None,
     supervisor: TaskSupervisor | None = None,
 ) -> AgentDirectory:
-    """Load the agents of these sources; copies of remote ones are kept in `cache`, if there is one. Those are
-    fetched from any address, and may do what files on this machine may, if `trust_remote`. No tool reaches what is
-    `reserved`. Commands run in `sandbox`, which is told what no command may change.
+    """Load the agents of these sources, and watch them for changes.
 
-    A source that cannot be loaded is reported, and does not keep the others from being served; once it is
-    corrected, it is served too. Raises SourceUnusable, with everything that is wrong, if there is nobody to serve.
+    Copies of remote sources are kept in `cache`, if there is one. With `trust_remote` they may be fetched from any
+    address, and may do what files on this machine may. No tool reaches `reserved` files. Commands run in `sandbox`,
+    which learns here which files no command may change.
+
+    A source that cannot be loaded is logged, and the others are served without it; once it is corrected, it is served
+    too. Raises SourceUnusable, with everything that is wrong, if there is no agent to serve.
     """
     models = None if make_model else ServerModels(environ)
     supplies = Supplies(
@@ -211,7 +213,7 @@ async def load_directory(
     is_starting = True
 
     def hear(report: Report) -> None:
-        # If nobody can be served, the error says it all, and it is not told twice.
+        # If no agent can be served, the error that is raised has all reports; they are not logged as well.
         if is_starting:
             early.append(report)
         else:
@@ -237,7 +239,7 @@ async def load_directory(
 
 
 def tell(report: Report) -> None:
-    """Log what has happened to a source."""
+    """Log what happened to a source."""
     match report:
         case Loaded(source=source, digest=digest, warnings=warnings):
             log.info("%s: version %s is loaded", source, digest[:12])
