@@ -1,1 +1,1 @@
-"""What every endpoint that runs a turn shares: attempts, answers, failures."""
+"""Shared by every endpoint that runs a turn: attempts, answers, failures."""

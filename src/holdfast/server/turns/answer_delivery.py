@@ -1,4 +1,4 @@
-"""One answer on its way to its client: shown as it comes, handed over, and known to have arrived."""
+"""The delivery of one answer: streamed as the turn produces it, handed over, and noted once the client has it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from holdfast.wire.sse import HEARTBEAT
 
 
 class FrameWriter(Protocol):
-    """Turns the events of a turn into frames."""
+    """Turns the events of a turn into frames of a stream."""
 
     def first(self) -> bytes:
         """The frames that begin every stream."""
         ...
 
     def frames(self, record: Record) -> bytes:
-        """What a client is shown of this event; empty if nothing."""
+        """The frames that show this event to a client; empty if none do."""
         ...
 
 
 class AnswerDelivery:
-    """The answer to one request whose turn has begun, or was found."""
+    """Delivers the answer to one request whose turn has begun, or was found by an earlier attempt."""
 
     def __init__(self, sessions: Sessions, call: HttpCall, watch: Watch, *, stored: bool) -> None:
         self._sessions = sessions
@@ -41,11 +41,11 @@ class AnswerDelivery:
         self._stored = stored
         self._loop = asyncio.get_running_loop()
         self._said_s = self._loop.time()
-        """When something was written last, by the loop's clock."""
+        """When the last bytes were written, by the event loop's clock."""
 
     async def show(self, stream: FrameWriter) -> None:
-        """Write what happens, as it does, until the turn has ended; and something after a while in which
-        nothing did. Nothing is written before there is something to say: a failure may still be a status."""
+        """Write the turn's events as they happen, until it has ended, and heartbeats in quiet times. The stream begins
+        with the first event or after a while: until then a failure can still be a status."""
         exchange = self._exchange
         quiet_s = min(limits.stream_patience_s, limits.heartbeat_s)
         take = partial(self._take, stream)
@@ -62,7 +62,7 @@ class AnswerDelivery:
                     self._said_s = self._loop.time()
 
     def _take(self, stream: FrameWriter, records: Sequence[Record]) -> bool:
-        """Write what has just happened, if the stream has begun and its socket takes it without waiting."""
+        """Write these records now, if the stream has begun and its socket takes them without waiting."""
         if not self._exchange.is_writable:
             return False
         frames = self._worth_saying(stream, records)
@@ -72,7 +72,7 @@ class AnswerDelivery:
         return True
 
     def _worth_saying(self, stream: FrameWriter, records: Sequence[Record]) -> bytes | None:
-        """The frames of what has happened. None if there are none, unless nothing was said for too long."""
+        """The frames of these records. None if there is nothing to write; empty if it is time for a heartbeat."""
         frames = b"".join(map(stream.frames, records))
         if not frames:
             begun = self._exchange.state != "reading"
@@ -82,14 +82,14 @@ class AnswerDelivery:
         return frames
 
     async def end(self, stream: FrameWriter, last: bytes, *, answered: bool = True) -> None:
-        """Write the last frames of a stream, and the first ones if nothing was written yet. Only an answer can arrive:
-        a client that was told of a failure may ask again."""
+        """Write the last frames of a stream, and the first ones if nothing was written yet. Without `answered` the
+        delivery is not noted: a client that got a failure may ask again."""
         if self._exchange.state == "reading":
             await self._begin(stream)
         await self._hand_over(last, answered=answered)
 
     async def answer(self, body: bytes) -> None:
-        """Answer with everything at once."""
+        """Write the whole answer at once."""
         await self._exchange.start_answer(200, len(body))
         await self._hand_over(body, answered=True)
 
@@ -100,11 +100,11 @@ class AnswerDelivery:
             self._first_words.add(self._exchange.age_s)
 
     async def _hand_over(self, last: bytes, *, answered: bool) -> None:
-        """Write the last bytes, and note that the client has them before it can say anything else.
+        """Write the last bytes, and note that the client has them before it can send its next request.
 
-        An SDK whose answer got lost on the way repeats its request; only this note tells that from a
-        request that was merely made twice. It is on its way to the store when the connection is free
-        again, and so ahead of whatever comes next; nobody waits until it is durable.
+        An SDK repeats a request whose answer got lost on the way; only this note tells such a retry from the same
+        request made twice. The note is on its way to the store before the connection is free again, and so ahead of
+        the next request; the client does not wait until it is durable.
         """
         if await self._exchange.hand_over(last) and self._stored and answered:
             self._sessions.note_handed_over(self._tenant, self._watch.admission)

@@ -1,4 +1,4 @@
-"""What an answer says: from a turn that has ended, wherever it was played."""
+"""The content of an answer, from a turn that has ended on this node or another one."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ async def end_of(
     before: Items = (),
     known_again: bool = False,
 ) -> AnswerEnd | Problem:
-    """Wait for a turn's end, and say what it came to: an answer, or why there is none.
+    """Wait for a turn's end, and return its answer, or the problem if it has none.
 
-    `before` is what the turns have said that it continues, `known_again` whether a retry of the request would be
+    `before` has the items of the turns that it continues. `known_again` says whether a retry of the request would be
     recognised.
     """
     ending = await ending_of_watched(watch, stored=stored)
@@ -60,18 +60,18 @@ async def end_of(
 
 
 async def ending_of_watched(watch: Watch, *, stored: bool) -> Ending:
-    """Wait for a turn's end, wherever it is played."""
+    """Wait for a turn's end, on whichever node it is played."""
     try:
         return await watch.ended()
     except SessionMissing:
         if stored:
             raise
-        # It was lost, and there is nobody who could go on with it.
+        # It was lost with its node, and a turn that is not stored cannot be resumed.
         return _lost(watch)
 
 
 def is_answered(ending: Ending) -> bool:
-    """Whether a turn came to an answer, cut short or not."""
+    """Whether a turn has an answer, cut short by a limit or not."""
     return ending.kept and ending.by in ("completed", "limit")
 
 
@@ -83,7 +83,7 @@ def _lost(watch: Watch) -> Ending:
 
 
 async def said_before(store: Store, tenant: Tenant, watch: Watch) -> Items:
-    """What the turns have said and done that a watched one continues."""
+    """The items of the turns that a watched turn continues."""
     admission = watch.admission
     snapshot = watch.live.snapshot if watch.live else None
     if snapshot is None:
@@ -102,13 +102,15 @@ async def problem_for(
     stored: bool,
     known_again: bool = False,
 ) -> Problem:
-    """What a client is told about a turn that came to no answer. `known_again` is whether a retry of its request would be
-    recognised."""
+    """The problem to answer with for a turn without an answer. `known_again` says whether a retry of its request would
+    be recognised."""
     way_on: WayOn | None = None
     if stored:
         way_on = await _way_on(store, tenant, watch, ending, known_again)
     else:
-        ending = msgspec.structs.replace(ending, kept=False)  # for as long as its request lasted
+        ending = msgspec.structs.replace(
+            ending, kept=False
+        )  # it was kept only while its request lasted
     live = watch.live
     if live is None:
         return problem_of_ending(ending, acted=None, way_on=way_on)
@@ -127,7 +129,7 @@ async def problem_for(
 async def _way_on(
     store: Store, tenant: Tenant, watch: Watch, ending: Ending, known_again: bool
 ) -> WayOn | None:
-    """How to go on with what a turn has left; None if it has left nothing."""
+    """How a client can continue what a turn has left behind; None if it has left nothing."""
     admission = watch.admission
     version, turn_id = ending.version, ending.turn_id
     if version is None and admission.continues is not None:
@@ -138,22 +140,22 @@ async def _way_on(
     if session is None or session.state == "deleted":
         return WayOn(turn_id=turn_id)
     is_last = session.unfinished == session.head == version
-    # A retry that was told a stored failure would have continued it.
+    # A replay shows a stored failure; if a retry could have continued the turn, it would not be a replay.
     would = known_again and admission.how != "replayed" and bool(session.retries_left)
     return WayOn(turn_id=turn_id, by_retry=is_last and would, by_hand=is_last)
 
 
 class AnswerContent(Value):
-    """What a kept turn said."""
+    """The items and usage of a kept turn."""
 
     items: tuple[Item, ...]
     usage: ev.Usage
     filtered: bool = False
-    """The model's last word was cut off by a filter."""
+    """A content filter cut off the model's last message."""
 
 
 async def content_of(store: Store, tenant: Tenant, watch: Watch, ending: Ending) -> AnswerContent:
-    """What a kept turn said: from memory if it was played here, else from the store."""
+    """The content of a kept turn: from memory if this node played it, else from the store."""
     live = watch.live
     if live is not None and live.turn.ended is not None:
         turn = live.turn
@@ -172,7 +174,7 @@ async def content_of(store: Store, tenant: Tenant, watch: Watch, ending: Ending)
 
 
 async def _was_filtered(store: Store, tenant: Tenant, row: TurnRow) -> bool:
-    """Whether the model's last word was cut off by a filter. Only a journal knows, if one is kept."""
+    """Whether a content filter cut off the model's last message. Only the journal says so, if it was kept."""
     last = await _last_answer(store, tenant, row.turn_id) if row.replayable else None
     return last is not None and last.finish == "content_filter"
 
@@ -186,9 +188,9 @@ async def _last_answer(store: Store, tenant: Tenant, turn_id: TurnId) -> ev.Answ
 
 
 async def set_aside_in(store: Store, tenant: Tenant, watch: Watch) -> frozenset[ItemId]:
-    """What a turn that was known before has said and does not count, as far as its journal says by now.
+    """Items that a turn from an earlier attempt has set aside, as far as its journal says by now.
 
-    A turn that begins with this request has said nothing yet.
+    A turn that begins with this request has none yet.
     """
     if watch.admission.how == "began":
         return frozenset()
@@ -199,7 +201,8 @@ async def set_aside_in(store: Store, tenant: Tenant, watch: Watch) -> frozenset[
 
 
 def conversation_headers(naming: ConversationHeaders, watch: Watch) -> dict[str, str]:
-    """What every answer says about its conversation. A request that named none is told of none."""
+    """Headers that say which turn and conversation an answer belongs to. If the request named no conversation, they do
+    not name one either."""
     admission = watch.admission
     headers = {TURN_ID.name: str(admission.turn_id)}
     if admission.continues is not None:

@@ -1,8 +1,8 @@
-"""How a request is known again.
+"""Attempts: how the server recognises a request that it has received before.
 
-With an idempotency key it is the same request whoever's credentials it comes with, as long as they are of the same
-tenant: a client that has been given a new API key still gets its answer. Without one, a retry is recognised by what
-it says and by who says it, since two people may well say the same.
+With an idempotency key, a request is the same under any credentials of its tenant: a client with a new API key still
+gets its answer. Without one, a retry is recognised by its content and its credentials, since two clients may well send
+the same words.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from holdfast.store.outcomes import Attempt
 from holdfast.wire.headers import HEADERS, ConversationHeaders
 
 SHAPING = tuple(each.name for each in HEADERS if each.shapes_answer)
-"""Headers that an answer depends on. Retry counters, tracing and busy policy are not among them."""
+"""Headers that change the answer. Retry counters, tracing and busy policy do not."""
 
 
 def attempt_of(call: HttpCall, naming: ConversationHeaders) -> Attempt:
-    """What tells this request from others."""
+    """The hash and the keys that tell this request from others."""
     exchange = call.exchange
     shape = sha256()
     for part in (
@@ -40,5 +40,5 @@ def attempt_of(call: HttpCall, naming: ConversationHeaders) -> Attempt:
 
 
 def _credentials(call: HttpCall) -> str:
-    """Who says it; where nobody needs a key, whoever they say that they are."""
+    """The caller's API key id; where no key is needed, the authorization header as it was sent."""
     return call.caller.key_id or call.exchange.headers.get("authorization", "")

@@ -1,4 +1,4 @@
-"""What every request for a turn goes through, whichever API it came by."""
+"""The `x-ignored-params` header: parameters of a request that the agent's model ignores."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def heeding(
     left_alone: tuple[str, ...],
     named: bool,
 ) -> Met:
-    """What is to be told who plays: the answer will say what of the request that agent ignores.
+    """A callback for the moment when the turn's agent is chosen: it sets the header for that agent.
 
-    It raises Refused if the agent ignores what an answer has to keep to. In a named conversation that may be
-    another agent than the one that was asked for, so it is known when the turn is about to begin; until then, and
-    for an answer that is had again, it is taken to be the one that was asked for.
-    Raises ModelNotFound if there is nobody, and no conversation that might know better.
+    The callback raises Refused if the agent ignores a parameter that the answer must obey. In a named conversation
+    another agent than the requested one may play, and that is known only when the turn is about to begin; until then,
+    and for an answer that is replayed, the header is set for the requested agent.
+    Raises ModelNotFound if the requested agent does not exist, unless a named conversation may choose another.
     """
 
     def met(choice: AgentChoice) -> None:

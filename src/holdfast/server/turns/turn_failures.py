@@ -1,8 +1,8 @@
-"""How a turn's failure is put, before it is recorded: the one place where an upstream's words become ours.
+"""The code that a failed turn is recorded with: the one place where an upstream's error becomes ours.
 
 A turn's row keeps a code and a sentence. The code has to say everything that an answer depends on, since the
-row may be all that is left when a client asks again. So a failure leaves here under one of our codes
-(`server/problems.py` has them all), or, if the upstream refused the request as such, under the upstream's own.
+row may be all that is left when a client asks again. So a failure gets one of our codes (`server/problems.py` has
+them all) or, if the upstream refused the request itself, the upstream's own code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.server.problems import CAUSES
 log = logging.getLogger("holdfast.server")
 
 BAD_REQUEST = "upstream_bad_request"
-"""The upstream refused the request and had no code for it."""
+"""The code if the upstream refused the request without a code of its own."""
 
 
 class UpstreamFailed(TurnFailed):
@@ -32,7 +32,7 @@ class UpstreamFailed(TurnFailed):
 
 
 def playing(play: Play) -> Play:
-    """The same player, whose failures are fit to be shown."""
+    """The same `play`, whose failures have a code that a client can be shown."""
 
     async def play_and_say_why_not(turn: OpenTurn) -> None:
         try:
@@ -54,7 +54,7 @@ def playing(play: Play) -> Play:
 
 
 def code_of(failure: ModelFailed) -> str:
-    """The code that a client is told for an upstream's failure."""
+    """The code that a client gets for an upstream's failure."""
     status, reason = failure.status, failure.reason
     if reason in _QUOTA:
         return "insufficient_quota"
