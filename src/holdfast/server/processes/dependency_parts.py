@@ -1,8 +1,8 @@
-"""Parts of other packages that we lean on although nobody has promised them to us.
+"""The check for parts of other packages that we use although their authors do not promise to keep them.
 
-uvicorn's protocols are made to be replaced, and not to be gone on from; we do so all the same, because they parse and
-frame well, and pace badly. A version without a part that we need is refused when the server starts, and not when a
-client meets it.
+uvicorn's protocols are made to be replaced, not subclassed; we subclass them all the same, because they parse and
+frame well, but pace badly. A version without a part that we need is refused when the server starts, and not when a
+request first needs it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.libraries import importlib_metadata
 
 
 def demand_parts(package: str, owner: type, *names: str) -> None:
-    """Raise InvalidValue if a class does not have all of these: as members, or as names in its own methods."""
+    """Raise InvalidValue if a class lacks one of these names: as a member, or as a name that its methods use."""
     missing = sorted(set(names) - _parts_of(owner))
     if missing:
         raise InvalidValue(

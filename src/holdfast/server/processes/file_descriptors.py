@@ -1,8 +1,9 @@
-"""Whether this process can still open files: sockets are files, too.
+"""The watch over file descriptors: whether this process can still open files. Sockets are files, too.
 
-When it is out of them, the event loop takes a new connection by a file that it keeps for this, and closes it at once. That
-keeps a server from spinning, and tells nobody: clients see connections that break, and the log has nothing. So it is
-looked every second, by opening one. It is told once when they have run out, and once when there are some again.
+When there are none left, the event loop accepts a new connection with a descriptor that it keeps in reserve, and closes
+it at once. That keeps the server from spinning, but hides the cause: clients see connections that break, and the log
+has nothing. So the server tries every second to open a file, and logs once when none are left, and once when there are
+some again.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from holdfast import limits
 from holdfast.observe.events import warn
 
 CAUSES = {errno.EMFILE: "process", errno.ENFILE: "system"}
-"""Whose files have run out."""
+"""Whose limit was reached, by error number."""
 
 
 class FileDescriptors:
-    """Tells when there are no files left, and when there are some again."""
+    """Logs when there are no file descriptors left, and when there are some again."""
 
     def __init__(self, exhausted: Counter[str], *, probe: Callable[[], int] | None = None) -> None:
-        """`exhausted` counts how often they have run out, by cause. `probe` opens a file, closes it, and says which
-        number it had."""
+        """`exhausted` counts how often there were none left, by cause. `probe` opens a file, closes it, and returns its
+        number."""
         self._exhausted = exhausted
         self._probe = probe or _open_one
         self._cause: str | None = None
 
     def look(self) -> None:
-        """Look now."""
+        """Check now."""
         cause = self._find_cause()
         if cause == self._cause:
             return
@@ -50,7 +51,7 @@ class FileDescriptors:
             if error.errno in CAUSES:
                 return CAUSES[error.errno]
             raise
-        # The system hands out the smallest number that is free: a large one means that all others are taken.
+        # The system hands out the smallest free number: a large one means that all below it are taken.
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return CAUSES[errno.EMFILE] if number >= soft - limits.files_spare else None
 

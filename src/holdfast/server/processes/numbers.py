@@ -1,10 +1,11 @@
 """The numbers of a server: of its one process, or of all workers together.
 
-Each worker shows its numbers to the others, every second and whenever it is asked for all of them. The supervisor adds
-those of a worker that has ended to what is past, before another one takes its place.
+Each worker publishes its numbers on the board that they share, every second and whenever it answers `/metrics`. The
+supervisor adds the numbers of a worker that has ended to the past ones, before another worker takes its place.
 
-1. The sum of what has happened never goes back, whichever worker is asked: what somebody was told is shown.
-2. A worker that is killed takes what it had not shown with it, a second's worth at most. One that ends has shown all.
+1. Counters never go back, whichever worker answers: a worker publishes its numbers before it answers with them.
+2. A worker that is killed loses what it had not published, a second's worth at most. A worker that ends has
+   published all.
 """
 
 from __future__ import annotations
@@ -25,32 +26,32 @@ from holdfast.sessions.sessions import Load, Sessions
 
 CPU = "process_cpu_seconds_total"
 _OLDEST = frozenset({"process_start_time_seconds", "process_max_fds"})
-"""What is not added up: of these the least counts."""
+"""Metrics of which the server's is the least of its processes', not the sum."""
 
 
 class ProcessNumbers(Struct, frozen=True, kw_only=True):
     """The numbers of one process."""
 
     run: int = 1
-    """The how-manieth in its place."""
+    """Which run of this worker's place it is, counted from 1."""
     tally: WrittenTally
     load: Load
     process: dict[str, float]
 
 
 class PastNumbers(Struct, frozen=True, kw_only=True):
-    """What is left of workers that have ended."""
+    """The sum of the numbers of workers that have ended."""
 
     tally: WrittenTally = WrittenTally()
     cpu_s: float = 0.0
     restarts: int = 0
     counted: dict[int, int] = {}
-    """By place, the last run whose numbers are in here."""
+    """The last run of each place whose numbers are included."""
 
     def with_ended(
         self, place: int, shown: ProcessNumbers | None, *, run: int, restarts: int
     ) -> PastNumbers:
-        """The same, and one more that has ended. It may never have shown anything."""
+        """The sum with one more worker that has ended. It may never have published anything."""
         mine = shown if shown is not None and shown.run == run else None
         tallies = [self.tally, *([mine.tally] if mine else [])]
         return PastNumbers(
@@ -72,7 +73,7 @@ class ServerNumbers(Struct, frozen=True, kw_only=True):
 
 
 def gather(shown: Mapping[int, ProcessNumbers], past: PastNumbers) -> ServerNumbers:
-    """All of it, by place. What is counted in the past already is not counted again."""
+    """Add up the numbers of all places and the past ones. A run that the past includes is not counted again."""
     there = [each for place, each in shown.items() if each.run > past.counted.get(place, 0)]
     process = _summed([each.process for each in there])
     if CPU in process:
@@ -103,7 +104,7 @@ def _load(loads: Sequence[Load]) -> Load:
         turns=sum(each.turns for each in loads),
         lanes=sum(each.lanes for each in loads),
         waiting=sum(each.waiting for each in loads),
-        queued=max((each.queued for each in loads), default=0),  # each sees all that there are
+        queued=max((each.queued for each in loads), default=0),  # each worker sees the whole queue
         watchers=sum(each.watchers for each in loads),
         store_queue=sum(each.store_queue for each in loads),
         read_only=any(each.read_only for each in loads),
@@ -118,18 +119,18 @@ def _load(loads: Sequence[Load]) -> Load:
 
 class Numbers(Protocol):
     def gather(self, sessions: Sessions) -> ServerNumbers:
-        """The numbers of the server whose sessions these are, or some of them."""
+        """The numbers of the whole server; `sessions` are those of this process."""
         ...
 
     def showing(
         self, sessions: Sessions, *, refresh: Callable[[], None]
     ) -> AbstractAsyncContextManager[None]:
-        """Let other workers see how things are inside; `refresh` is called as often as they are shown."""
+        """A context in which this process publishes its numbers; `refresh` is called each time."""
         ...
 
 
 class OwnNumbers:
-    """Of one process that serves alone."""
+    """The numbers of a single process."""
 
     def gather(self, sessions: Sessions) -> ServerNumbers:
         return gather({0: shown_by(sessions)}, PastNumbers())
@@ -141,7 +142,7 @@ class OwnNumbers:
 
 
 class SharedNumbers:
-    """Of one worker among several. The last place of the board is for what is past."""
+    """The numbers of one worker among several. The board's last place holds the past numbers."""
 
     def __init__(self, board: SharedSlots, place: int, *, places: int, run: int) -> None:
         self._board = board
@@ -150,9 +151,9 @@ class SharedNumbers:
         self._run = run
 
     def gather(self, sessions: Sessions) -> ServerNumbers:
-        self.show(sessions)  # first: what somebody is told now, the others must know of
+        self.show(sessions)  # first: the next answer, by another worker, must not be lower
         found = {place: read_shown(self._board, place) for place in range(self._places)}
-        # Last: who ended meanwhile is in here, or still among those.
+        # Last: a worker that ended meanwhile is in the past numbers, or still in those found.
         past = read_past(self._board, self._places)
         return gather({place: each for place, each in found.items() if each}, past)
 
@@ -164,7 +165,7 @@ class SharedNumbers:
     async def showing(
         self, sessions: Sessions, *, refresh: Callable[[], None]
     ) -> AsyncIterator[None]:
-        """Show them every second, and once more at the end."""
+        """Publish them every second, and once more at the end."""
 
         async def show_and_wait() -> None:
             self.show(sessions)
@@ -187,7 +188,7 @@ def shown_by(sessions: Sessions, *, run: int = 1) -> ProcessNumbers:
 
 
 def process_metrics() -> Iterable[prometheus_client.Metric]:
-    """What there is to say about this process itself."""
+    """Prometheus's own metrics of this process."""
     return prometheus_client.ProcessCollector(registry=None).collect()
 
 
@@ -202,7 +203,7 @@ def read_past(board: SharedSlots, places: int) -> PastNumbers:
 
 
 def note_end(board: SharedSlots, place: int, *, places: int, run: int, restarts: int) -> None:
-    """In the supervisor: a worker has ended, and its numbers are past."""
+    """In the supervisor: add the numbers of a worker that has ended to the past ones."""
     past = read_past(board, places).with_ended(
         place, read_shown(board, place), run=run, restarts=restarts
     )

@@ -1,6 +1,6 @@
-"""Where a server process stands: alone on its port, or as one of several workers.
+"""The role of a server process: alone on its port, or one of several workers.
 
-What differs is how it comes by its socket, who tells it to stop, and who hears that it is ready.
+The role decides how the process gets its socket, what stops it, and where it reports that it is ready.
 """
 
 from __future__ import annotations
@@ -26,55 +26,55 @@ class ReadyServer(Value):
     node: str
     agents: tuple[str, ...]
     broken: tuple[str, ...] = ()
-    """Sources that are not served."""
+    """Sources that cannot be loaded as they are now."""
 
 
 class StoppableServer(Protocol):
-    """What a station may ask of a server."""
+    """A server as its process role controls it."""
 
     def stop(self) -> None:
-        """Drain; when it is said again, hurry."""
+        """Drain; when called again, hurry."""
         ...
 
     def drain(self) -> None:
-        """Drain; saying it again changes nothing."""
+        """Drain; calling it again changes nothing."""
         ...
 
     def hurry(self) -> None:
-        """Stop without giving anybody time."""
+        """Stop at once, without time for turns to finish."""
         ...
 
     def reload(self) -> None:
-        """Read anew what it was started with."""
+        """Read the agents, the certificate and the log files again."""
         ...
 
 
 class ProcessRole(Protocol):
     @property
     def numbers(self) -> Numbers:
-        """The numbers of all who serve here."""
+        """The numbers of the whole server."""
         ...
 
     @property
     def accounts(self) -> QuotaUsage:
-        """What everybody has used up, with all who serve here."""
+        """The quota usage of tenants and keys, over all workers of the server."""
         ...
 
     def listen(self) -> socket.socket:
-        """The socket to accept on, bound. Raises InvalidValue if there cannot be one."""
+        """The bound socket to accept on. Raises InvalidValue if it cannot be bound."""
         ...
 
     def heeding(self, server: StoppableServer) -> AbstractContextManager[None]:
-        """Stop the server when it is to stop, and reload it when it is to do that."""
+        """A context in which signals, or orders of the supervisor, stop and reload the server."""
         ...
 
     def ready(self, ready: ReadyServer) -> None:
-        """Connections are accepted."""
+        """Report that the server accepts connections."""
         ...
 
 
 class SoleProcess:
-    """One process on its port, stopped by signals: once drains, twice is a hurry."""
+    """The only process on its port, stopped by signals: the first drains, the second hurries."""
 
     def __init__(self, host: str, port: int, *, on_ready: Callable[[ReadyServer], None]) -> None:
         self.numbers = OwnNumbers()
@@ -94,7 +94,7 @@ class SoleProcess:
 
 @contextmanager
 def heeding_signals(stop: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` for each SIGTERM and SIGINT, and `reload` for each SIGHUP, unless that means that a terminal has gone."""
+    """Call `stop` for each SIGTERM and SIGINT, and `reload` for each SIGHUP, or `stop` if its terminal has closed."""
     loop = asyncio.get_running_loop()
     heeded: list[signal.Signals] = []
     hung_up = hangup_handler(reload, stop)
@@ -104,7 +104,7 @@ def heeding_signals(stop: Callable[[], None], reload: Callable[[], None]) -> Ite
             loop.add_signal_handler(each, handler)
             heeded.append(each)
     except (ValueError, RuntimeError):
-        pass  # only a main thread gets signals; whoever runs us in another one stops us otherwise
+        pass  # only a main thread gets signals; a caller that serves in another thread stops the server itself
     try:
         yield
     finally:

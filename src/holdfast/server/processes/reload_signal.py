@@ -1,8 +1,8 @@
-"""What SIGHUP means to a server: read everything anew. It ends one only if its terminal has gone.
+"""SIGHUP: a server reads its files again, or stops if its terminal has closed.
 
-A daemon has no terminal to lose, so who sends it SIGHUP wants its files read again: after a rotation of the log, a new
-certificate, a changed agent. A server that somebody has started in a terminal gets the same signal when the window is
-closed, and should end as with Ctrl-C then; unless it was told not to mind (`nohup`).
+A daemon has no terminal, so an operator who sends it SIGHUP wants its files read again: after a rotation of the log,
+for a new certificate or a changed agent. A server that was started in a terminal gets the same signal when the window
+is closed, and should then stop as with Ctrl-C; unless it was started to ignore that (`nohup`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ log = logging.getLogger("holdfast.server")
 
 @contextmanager
 def reading_anew(what: str) -> Iterator[None]:
-    """Inside, one part is read anew. Whatever goes wrong is told, and the other parts are read all the same.
+    """A context for reading one part again. An error is logged, and the other parts are read all the same.
 
-    An error that no file system makes is a mistake of ours, and is logged with its trace.
+    An error that does not come from the file system is a bug of ours, and is logged with its trace.
     """
     try:
         yield
@@ -33,7 +33,7 @@ def reading_anew(what: str) -> Iterator[None]:
 
 
 def has_terminal() -> bool:
-    """Whether this process has a controlling terminal, whatever its input and output are."""
+    """Whether this process has a controlling terminal, even if its input and output are redirected."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:
@@ -47,7 +47,7 @@ def hangup_handler(
     *,
     has_terminal: Callable[[], bool] = has_terminal,
 ) -> Callable[[], None]:
-    """What to do on SIGHUP: `reload`, or `end` if the terminal that there is now will have gone."""
+    """The handler for SIGHUP: it calls `reload`, or `end` if the process has a terminal now and lost it by then."""
     may_lose_it = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
     def hung_up() -> None:

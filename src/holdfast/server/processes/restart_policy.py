@@ -1,9 +1,9 @@
-"""What becomes of a worker that has ended. Pure.
+"""The decision whether a worker that has ended is restarted. Pure.
 
-1. Before everybody has been ready once, a worker that could not start ends the whole: whoever started us is there to
-   read why, and the next attempt would say the same.
-2. After that there are always as many as were asked for. One that died is started again at once; one that keeps dying,
-   later and later.
+1. Until all workers have been ready once, a worker that cannot start stops the whole server: the operator who starts it
+   is there to read why, and the next attempt would fail in the same way.
+2. After that the number of workers is kept. A worker that died is replaced at once; if its successors keep dying, after
+   longer and longer waits.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from holdfast.core.codec import Value
 
 
 class Restart(Value):
-    """Start another one in its place."""
+    """Start another worker in its place."""
 
     after_s: float
     deaths: int
-    """How many in a row have lived only briefly, this one included."""
+    """How many workers of this place in a row have lived only briefly, this one included."""
 
 
 class GiveUp(Value):
-    """Stop everything: it cannot be served from here."""
+    """Stop all workers: the server cannot start."""
 
 
 class ExpectedEnd(Value):
-    """It was to end."""
+    """The worker was told to end."""
 
 
 Verdict: TypeAlias = Restart | GiveUp | ExpectedEnd
@@ -36,9 +36,9 @@ Verdict: TypeAlias = Restart | GiveUp | ExpectedEnd
 def judge_end(
     *, draining: bool, serving: bool, was_ready: bool, lived_s: float, deaths: int
 ) -> Verdict:
-    """What to do about a worker that has ended.
+    """Decide what to do about a worker that has ended.
 
-    `serving` says whether all were ready once, `deaths` how many of its predecessors died young in a row.
+    `serving` says whether all workers were ready once, `deaths` how many of its predecessors in a row lived briefly.
     """
     if draining:
         return ExpectedEnd()
@@ -50,7 +50,7 @@ def judge_end(
 
 
 def backoff_s(deaths: int) -> float:
-    """How long to wait if so many have died young before: not at all at first, then twice as long each time."""
+    """How long to wait after so many brief lives in a row: not at all at first, then twice as long each time."""
     if not deaths:
         return 0.0
     longest = limits.worker_restart_most_s

@@ -1,8 +1,8 @@
 """A server process, from its settings to its end.
 
-SIGTERM and Ctrl-C drain: no new connections, `/readyz` says so, running turns get some time; those that are
-still open then are ended by policy or handed over, their clients are told, and the store is closed last. A
-second signal takes the time away. SIGHUP has agents, certificate and log files read or opened anew.
+SIGTERM and Ctrl-C drain: the server accepts no new connections, `/readyz` says so, and running turns get some time.
+Turns that are still open then are ended by policy or handed over, their clients get an error, and the store is closed
+last. A second signal ends the wait. SIGHUP reads agents and certificate again, and reopens the log files.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ async def serve(
     *,
     sandbox: Sandbox | None = None,
 ) -> None:
-    """Serve until told to stop. `station` says where from, and hears when connections are accepted; `supervisor` keeps
-    what lives as long as the process; `sandbox` is where the agents' commands run.
+    """Serve until stopped. `role` gives the socket, is told when connections are accepted, and stops the server;
+    `supervisor` keeps the tasks that live as long as the process; `sandbox` is where the agents' commands run.
 
-    Raises StorePoisoned if the store has lost its footing: whoever started us starts us again, and
-    recovery reads what is really there.
+    Raises StorePoisoned if the store can no longer trust its own state: the process must be started again, and
+    recovery then reads what is really on disk.
     """
     alarm = _Alarm()
     with station.listen() as listener:
@@ -136,7 +136,8 @@ async def serve(
 
 
 def files_of(config: Config) -> ReservedFiles:
-    """The files of a server's settings, which no tool reaches: the store with all that is named after it, and TLS's."""
+    """The files that no tool may reach: the store's file, all files whose names begin with its name, and the TLS key.
+    Tools may read the TLS certificate, but not change it."""
     tls = [os.path.abspath(each) for each in config.tls or ()]  # a certificate, and its key
     files = set(tls[1:])
     names: set[NamePattern] = set()
@@ -155,7 +156,7 @@ def files_of(config: Config) -> ReservedFiles:
 
 
 class _Alarm:
-    """Ends the server when its store has stopped for good. Rung from the store's threads."""
+    """Stops the server when its store has failed for good. Called from the store's threads."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -170,13 +171,13 @@ class _Alarm:
         self.stop()
 
     def check(self) -> None:
-        """Raise what the alarm was rung for, if it was."""
+        """Raise the store's error, if there was one."""
         if self._error is not None:
             raise self._error
 
 
 class _Connections(set[Any]):
-    """The open connections, with a way to wait for the last of them. uvicorn adds and takes away."""
+    """The open connections, with a way to wait until all have ended. uvicorn adds and removes them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,12 +210,12 @@ UVICORN = (
     "started",
     "startup",
 )
-"""What we use of uvicorn's server."""
+"""The parts of uvicorn's server that we use."""
 demand_parts("uvicorn", uvicorn.Server, *UVICORN)
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn, which says when it is ready, and lets turns end before it does."""
+    """uvicorn's server, which also reports when it is ready, and lets turns end before it stops."""
 
     def __init__(
         self,
@@ -226,8 +227,8 @@ class HttpServer(uvicorn.Server):
         tls: tuple[str, str] | None = None,
         register: ConnectionRegister | None = None,
     ) -> None:
-        """`refresh` looks at the agents' sources, `register` says how many connections there may be (without it, any
-        number), `tls` are the files with a certificate and its key. Raises InvalidValue if they cannot be.
+        """`refresh` checks the agents' sources for changes, `register` bounds the connections (without it there is no
+        bound), `tls` are the files with a certificate and its key. Raises InvalidValue if those cannot be used.
         """
         grace_s = limits.drain_grace_s + 2 * limits.ending_grace_s
         super().__init__(
@@ -235,17 +236,17 @@ class HttpServer(uvicorn.Server):
                 app,
                 loop="none",
                 http=connection_class(register or ConnectionRegister()),
-                ws="none",  # a connection that is asked to be one finds its protocol itself
+                ws="none",  # our `Connection` chooses the WebSocket protocol itself
                 ws_max_size=limits.body_bytes_max,
-                ws_per_message_deflate=False,  # text in small pieces, and a window of memory for each of us
+                ws_per_message_deflate=False,  # small messages gain little, and each window costs memory
                 ws_ping_interval=limits.heartbeat_s,
                 ws_ping_timeout=limits.heartbeat_s,
                 lifespan="off",
-                log_config=None,  # whoever runs us says where logs go
-                log_level="error",  # what is wrong with a request is told to who sent it
+                log_config=None,  # the operator's settings say where logs go
+                log_level="error",  # a bad request is answered with an error, and needs no log line
                 access_log=False,
                 server_header=False,
-                proxy_headers=False,  # nobody is let in or kept out by an address
+                proxy_headers=False,  # `OriginGuard` reads them, and only from proxies that the operator has named
                 date_header=False,
                 timeout_keep_alive=limits.keep_alive_s,
                 timeout_graceful_shutdown=round(grace_s),
@@ -255,7 +256,7 @@ class HttpServer(uvicorn.Server):
         )
         try:
             self.config.load()
-        except OSError as error:  # of which ssl's are a kind
+        except OSError as error:  # ssl's errors are OSErrors, too
             raise InvalidValue(
                 f"TLS cannot be served with {' and '.join(tls or ())}: {error.strerror or error}; "
                 "both have to be readable PEM files that belong together"
@@ -273,7 +274,7 @@ class HttpServer(uvicorn.Server):
         self._connections = self.server_state.connections = _Connections()
 
     def stop(self) -> None:
-        """Drain; when it is said again, hurry."""
+        """Drain; when called again, hurry."""
         event("server.draining", hurry=self.should_exit)
         self._app.drain()
         if self.should_exit:
@@ -282,12 +283,12 @@ class HttpServer(uvicorn.Server):
         self._stopping.set()
 
     def drain(self) -> None:
-        """Drain; saying it again changes nothing."""
+        """Drain; calling it again changes nothing."""
         if not self.should_exit:
             self.stop()
 
     def hurry(self) -> None:
-        """Stop without giving anybody time: there is nothing left that could be finished."""
+        """Stop at once, without time for turns to finish."""
         self.stop()
         self._hurry()
 
@@ -296,8 +297,8 @@ class HttpServer(uvicorn.Server):
         self._hurrying.set()
 
     def reload(self) -> None:
-        """Open the log's files anew, and read the certificate and the agents' sources again. What cannot be read stays
-        as it is, and is told."""
+        """Reopen the log files, and read the certificate and the agents' sources again. A part that cannot be read
+        stays as it was, and the failure is logged."""
         if self.should_exit:
             return
         with reading_anew("log"):
@@ -337,7 +338,7 @@ class HttpServer(uvicorn.Server):
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does it, but woken by the last connection or a second signal, where uvicorn looks every 100 ms."""
+        """As in uvicorn, but woken by the last connection or a second signal, where uvicorn checks every 100 ms."""
         self._app.drain()
         closing = asyncio.create_task(self._end_turns())
         for server in self.servers:
@@ -363,20 +364,20 @@ class HttpServer(uvicorn.Server):
             await closing
 
     async def _wait_quiet(self) -> None:
-        """Wait until every connection has ended and every answer was given."""
+        """Wait until every connection has ended and every request was answered."""
         await self._connections.wait_empty()
         while self.server_state.tasks:
             await asyncio.wait(self.server_state.tasks)
 
     async def _end_turns(self) -> None:
-        """Let turns finish for a while, end or hand over the rest, and see that their clients hear of it."""
+        """Let turns finish for a while, end or hand over the rest, and let their requests be answered."""
         await self._sessions.close(grace_s=limits.drain_grace_s)
         answering = set(self.server_state.tasks)
         if answering:
             _, late = await asyncio.wait(answering, timeout=limits.ending_grace_s)
-            for task in late:  # they wait for turns that another server will end
+            for task in late:  # these requests wait for turns that another server will end
                 task.cancel()
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        # uvicorn's would raise the signal once more when it is done, and end us before our store is closed.
+        # uvicorn's version raises the signal again at the end, which would kill the process before its store is closed.
         return nullcontext()

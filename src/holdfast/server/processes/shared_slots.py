@@ -1,10 +1,10 @@
-"""A board that processes of one parent share: each has a place to write on, and everybody reads all of them.
+"""A board in memory that processes of one parent share: each process writes its own place, and reads all of them.
 
 1. A reader finds the newest whole text of a place, or the one before; never half of one.
-2. A place has one writer. Who is killed while it writes leaves the text before.
-3. It is memory and nothing else: no file, and gone with the last process that has it.
+2. A place has one writer. A writer that is killed while it writes leaves the text before.
+3. It is memory only: there is no file, and it is gone with the last process that has it.
 
-A place has two halves. A text is written to the one that is not shown, and then that one is shown, by a single byte.
+A place has two halves. A text is written to the half that readers do not use, and then one byte switches them to it.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from struct import Struct
 from zlib import crc32
 
 HALF_BYTES = 256 * 1024
-"""More than twice what the numbers of every route with every status take. Memory that is not written to is none."""
+"""More than twice what the numbers of every route with every status take. Pages that are never written cost nothing."""
 
 _HEAD = Struct("<II")
-"""Of a half: its length, and a checksum."""
+"""The head of a half: the length of its text, and a checksum."""
 _PLACE_BYTES = 4096 + 2 * HALF_BYTES
 
 READS_MAX = 100
-"""A reader that was overtaken looks again. A writer is done with both halves in a millisecond at the very least."""
+"""How often a reader tries again if a writer has overtaken it. A writer needs at least a millisecond for both halves."""
 
 
 class SharedSlots:
-    """Made before forking, used after it."""
+    """The board. It is made before forking, and used after."""
 
     def __init__(self, places: int) -> None:
         self._memory = mmap.mmap(-1, places * _PLACE_BYTES)
 
     def write(self, place: int, text: bytes) -> None:
-        """Show this at a place, instead of what was there."""
+        """Replace the text of a place."""
         assert len(text) <= HALF_BYTES - _HEAD.size, "what is written has a bound"
         start = place * _PLACE_BYTES
         half = 1 if self._memory[start] == 2 else 2
@@ -41,7 +41,7 @@ class SharedSlots:
         self._memory[start] = half
 
     def read(self, place: int) -> bytes:
-        """What is shown at a place; empty if nothing ever was."""
+        """The text of a place; empty if it was never written."""
         start = place * _PLACE_BYTES
         for _ in range(READS_MAX):
             half = self._memory[start]

@@ -1,8 +1,8 @@
-"""A worker's place: its number, its port, its line to the supervisor, and what it shares with the others.
+"""The role of a worker: its number, its port, its line to the supervisor, and what it shares with other workers.
 
-The line is how it hears what to do. A signal means only "drain", however often it comes: who stops a whole group of
-processes, as a terminal or systemd does, signals the supervisor and its workers alike, and that is no hurry. A line
-that breaks means that the supervisor is gone; then there is nobody to work for.
+The supervisor sends its orders over the line. A signal only means "drain", however often it comes: a terminal or
+systemd that stops a whole group of processes signals the supervisor and its workers alike, and that is no reason to
+hurry. If the line breaks, the supervisor is gone, and the worker drains.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from holdfast.server.processes.process_role import ReadyServer, StoppableServer,
 from holdfast.server.processes.shared_slots import SharedSlots
 
 DRAIN, HURRY, RELOAD = b"D", b"H", b"R"
-"""What a supervisor says."""
+"""The orders of a supervisor."""
 
 
 class SharedState:
-    """What the workers of a port share besides it: memory, made before they are."""
+    """The memory that the workers of a port share. It is made before they are forked."""
 
     def __init__(self, places: int, *, bounded: bool) -> None:
-        """`bounded` says whether there are bounds for tenants or keys, that have to be kept together."""
+        """`bounded` says whether tenants or keys have quotas, which the workers must count together."""
         self.places = places
         self._board = SharedSlots(places + 1)
         self._ledger = QuotaLedger(places) if bounded else None
@@ -49,19 +49,19 @@ class SharedState:
         )
 
     def note_end(self, place: int, run: int, *, restarts: int) -> None:
-        """In the supervisor: what a worker has counted is past, and what it held is free."""
+        """In the supervisor: keep what a worker has counted, and free what it held."""
         note_end(self._board, place, places=self.places, run=run, restarts=restarts)
         if self._ledger is not None:
             self._ledger.strike_out(place)
 
 
 class Worker:
-    """One of the processes that serve a port. Made by the supervisor, in the process that it is for."""
+    """The role of one of several processes on a port. The supervisor makes it in the forked process."""
 
     def __init__(
         self, number: int, port: SharedPort, line: socket.socket, commons: SharedState, *, run: int
     ) -> None:
-        """`run` says the how-manieth in its place this is."""
+        """`run` counts the workers that this place has had, this one included."""
         self.number = number
         self.numbers = commons.numbers(number, run)
         self.accounts = commons.accounts(number)
@@ -86,12 +86,12 @@ class Worker:
         try:
             self._line.sendall(msgspec.json.encode(ready) + b"\n")
         except OSError:
-            pass  # nobody is there any more, which is heard in a moment
+            pass  # the supervisor is gone, which the reader of the line notices in a moment
 
     def _hear(self, loop: asyncio.AbstractEventLoop, server: StoppableServer) -> None:
         try:
             said = self._line.recv(64)
-        except OSError:  # it was killed before it had read what we said
+        except OSError:  # the supervisor was killed before it had read our message
             said = b""
         if HURRY in said:
             server.hurry()

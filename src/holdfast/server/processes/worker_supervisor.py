@@ -1,13 +1,14 @@
-"""Several processes behind one port: started, started again, and stopped together.
+"""The supervisor of worker processes: it starts several on one port, restarts them, and stops them together.
 
-1. Each worker is a node of its own, with its own connection to the store. They share an address and nothing that
-   counts: what holds between replicas holds between workers.
-2. The first one starts alone. It brings the tables up to date, and what cannot work is said once.
-3. There are as many as were asked for until they are told to stop; see `processes/restart_policy.py`.
-4. They do not outlive the supervisor, and what it has begun it waits for. As process 1 of a container it also takes
-   leave of processes that others have left behind.
+1. Each worker is a node of its own, with its own connection to the store. Workers share an address, and no
+   conversations: what holds between replicas holds between workers.
+2. The first worker starts alone. It migrates the store, and an error in the settings is reported once, not by each.
+3. The number of workers is kept until they are told to stop; see `processes/restart_policy.py`.
+4. Workers do not outlive the supervisor, and it waits for those that it has started. As process 1 of a container it
+   also reaps orphaned processes.
 
-The supervisor has no event loop and no thread, and opens no store: it forks, and a fork must not find any of these.
+The supervisor has no event loop and no thread, and opens no store: it forks, and a forked process must not inherit
+any of these.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ READY_BYTES = 65536
 
 
 class WorkerSupervisor:
-    """Starts workers and looks after them."""
+    """Starts workers, restarts them, and stops them."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class WorkerSupervisor:
         on_ready: Callable[[ReadyServer], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_ready` is called once, when all of them accept connections; `bounded`, see `SharedState`."""
+        """`on_ready` is called once, when all workers accept connections; for `bounded` see `SharedState`."""
         self._places = [_Place(number=number) for number in range(count)]
         self._places[0].start_at_s = float("-inf")
         self._port = port
@@ -63,14 +64,14 @@ class WorkerSupervisor:
         self._code = 0
 
     def run(self) -> Worker | int:
-        """Returns, like a fork, several times: in each worker with its place, and here, when all of them have
-        ended, with an exit code."""
+        """Returns several times, as a fork does: in each worker with its role, and in the supervisor, once all workers
+        have ended, with an exit code."""
         self._hung_up = hangup_handler(self._reload, self._stop)
         with _Alerts() as alerts:
             outcome = self._supervise(alerts)
         if isinstance(outcome, Worker):
-            # Until it listens it has nothing to finish, and a terminal's Ctrl-C nothing to interrupt. What SIGHUP
-            # is about it has not read yet.
+            # Until it listens it has nothing to finish, so Ctrl-C may kill it. It has not read its files yet, so
+            # SIGHUP asks for nothing.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         return outcome
@@ -90,7 +91,7 @@ class WorkerSupervisor:
     # ── waiting ──
 
     def _wait(self, alerts: _Alerts) -> None:
-        """Until something is said, or it is time for something."""
+        """Wait for a message of a worker, a signal, or the time of the next start or kill."""
         lines = {each.line.fileno(): each for each in self._places if each.line is not None}
         timeout_s = max(0.0, self._next_s() - self._clock())
         heard, _, _ = select.select(
@@ -114,9 +115,9 @@ class WorkerSupervisor:
         assert place.line is not None
         try:
             said = place.line.recv(READY_BYTES)
-        except OSError:  # it was killed before it had read what we said
+        except OSError:  # the worker was killed before it had read our order
             said = b""
-        if not said:  # its end is told by the kernel, too
+        if not said:  # the worker has ended; SIGCHLD reports it, too
             place.hang_up()
             return
         place.said += said
@@ -125,7 +126,9 @@ class WorkerSupervisor:
         place.is_ready = True
         if place.number == 0 and not self._serving:
             for each in self._places[1:]:
-                if each.pid is None:  # else it has begun already, after another first one that died
+                if (
+                    each.pid is None
+                ):  # else it was started before, by an earlier first worker that died since
                     each.start_at_s = float("-inf")
         if not self._serving and all(each.is_ready for each in self._places):
             self._serving = True
@@ -134,7 +137,7 @@ class WorkerSupervisor:
     # ── starting ──
 
     def _start_those_due(self) -> Worker | None:
-        """None here; in a worker that was just started, its place."""
+        """Start the workers whose time has come. None in the supervisor; in a started worker, its role."""
         now_s = self._clock()
         for place in self._places:
             if place.start_at_s is not None and place.start_at_s <= now_s:
@@ -148,7 +151,9 @@ class WorkerSupervisor:
         pid = os.fork()
         if pid == 0:
             ours.close()
-            for each in self._places:  # or nobody would notice that the supervisor is gone
+            for each in (
+                self._places
+            ):  # an inherited copy would keep other workers' lines open without the supervisor
                 each.hang_up()
             return Worker(place.number, self._port, theirs, self._commons, run=place.run + 1)
         theirs.close()
@@ -160,7 +165,7 @@ class WorkerSupervisor:
     # ── ending ──
 
     def _stop(self) -> None:
-        """Drain; when it is said again, hurry."""
+        """Drain; when called again, hurry."""
         order = DRAIN if self._stopping is None else HURRY
         self._stopping = order
         self._kill_at_s = min(self._kill_at_s, self._clock() + limits.worker_stop_s)
@@ -170,7 +175,7 @@ class WorkerSupervisor:
             place.order(order)
 
     def _reload(self) -> None:
-        """Have every worker read anew what it was started with; here there is only the log."""
+        """Tell every worker to reload; the supervisor itself only reopens the log."""
         with reading_anew("log"):
             reopen_all(self._logs)
         for place in self._places:
@@ -178,7 +183,7 @@ class WorkerSupervisor:
                 place.order(RELOAD)
 
     def _take_leave(self) -> None:
-        """Of every process that has ended, ours or one that was left to us."""
+        """Reap every process that has ended, workers and orphans."""
         ended = {}
         while True:
             try:
@@ -210,7 +215,7 @@ class WorkerSupervisor:
                 place.start_at_s, place.deaths = self._clock() + after_s, deaths
                 warn("worker.ended", worker=place.number, pid=pid, code=code, again_in_s=after_s)
             case GiveUp():
-                # What it had to say it has said; a signal had no words.
+                # A worker that exits has logged why; one that was killed by a signal has not.
                 if code < 0:
                     warn("worker.ended", worker=place.number, pid=pid, code=code)
                 self._code = code if code > 0 else 1
@@ -230,18 +235,18 @@ class WorkerSupervisor:
 
 
 class _Place(Struct):
-    """One worker after another."""
+    """A place for one worker at a time, and the line to it."""
 
     number: int
     run: int = 0
-    """How many there have been."""
+    """How many workers this place has had."""
     pid: int | None = None
     line: socket.socket | None = None
     said: bytes = b""
     is_ready: bool = False
     started_s: float = 0.0
     start_at_s: float | None = None
-    """When the next one is due; None if none is."""
+    """When the next worker is to start; None if none is."""
     deaths: int = 0
 
     @property
@@ -249,7 +254,7 @@ class _Place(Struct):
         return self.pid is None and self.start_at_s is None
 
     def order(self, order: bytes) -> None:
-        """Say what to do. Who is not ready yet has nothing to finish, and does not listen."""
+        """Send an order. A worker that is not ready yet has nothing to finish and reads no orders: it is killed."""
         if not self.is_ready:
             self.kill(signal.SIGTERM)
         elif self.line is not None:
@@ -260,7 +265,7 @@ class _Place(Struct):
 
     def kill(self, how: signal.Signals) -> None:
         if self.pid is not None:
-            os.kill(self.pid, how)  # not waited for yet, so this is still its number
+            os.kill(self.pid, how)  # it was not reaped yet, so the number is still its own
 
     def hang_up(self) -> None:
         if self.line is not None:
@@ -269,7 +274,7 @@ class _Place(Struct):
 
 
 class _Alerts:
-    """Signals as something to wait for: SIGTERM and SIGINT to stop, SIGHUP to reload, SIGCHLD to look around."""
+    """Signals as a file to wait for: SIGTERM and SIGINT to stop, SIGHUP to reload, SIGCHLD when a process has ended."""
 
     HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
@@ -297,9 +302,9 @@ class _Alerts:
         return self._heard.fileno()
 
     def heard(self) -> bytes:
-        """The numbers of the signals that have come since last time."""
+        """The numbers of the signals since the last call."""
         return self._heard.recv(256)
 
 
 def _noted(number: int, frame: FrameType | None) -> None:
-    """Its number is on the wire already."""
+    """Do nothing: the wakeup file has the signal's number already."""
