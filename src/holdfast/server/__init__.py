@@ -1,1 +1,1 @@
-"""HTTP in, SSE out."""
+"""The HTTP server: requests in, JSON answers and event streams out."""

@@ -1,4 +1,4 @@
-"""All the wiring: one ASGI application from a store, agents and settings. No global object."""
+"""The ASGI application, wired together from a store, agents and settings. There is no global object."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ log = logging.getLogger("holdfast.server")
 UNTRACED = frozenset({"/healthz", "/readyz", "/metrics"})
 
 GONE = 499
-"""The status, in logs and numbers alone, of a request whose client went before it was answered."""
+"""The status of a request whose client disconnected before the answer. Only logs and metrics show it."""
 
 
 class App:
-    """The ASGI application. Whoever opens the sessions closes them."""
+    """The ASGI application. It does not close `sessions`: the caller that opened them does."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class App:
                 Overview(sessions),
             )
         )
-        """Everything that this application answers."""
+        """Every route that this application answers."""
         self._busy_status = busy_status
         self._guard = guard or OriginGuard()
         self._door = door or Authenticator(sessions.store, "off")
@@ -126,7 +126,7 @@ class App:
         self._bodies = bodies or BodyMemory(memory_bytes())
 
     def drain(self) -> None:
-        """The server is about to stop: whoever balances load should look elsewhere."""
+        """The server is about to stop: `/readyz` now tells load balancers to send requests elsewhere."""
         self._health.draining = True
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -141,14 +141,14 @@ class App:
         await self._serve(Exchange(scope, receive, send, request_id=request_id()))
 
     async def _serve(self, exchange: Exchange, route: Route | None = None) -> None:
-        """See to one request: by this route, or else by the table's."""
+        """Answer one request: by `route`, or by the one that the table has for its path."""
         asked = _Asked(route=route)
         _bind(exchange)
         with _span_of(exchange) as here:
             try:
                 await self._answer(exchange, asked)
             except ClientGone:
-                pass  # nobody is there to be told
+                pass  # no client is left to answer
             finally:
                 exchange.close()
                 if (caller := asked.caller) is not None:
@@ -159,7 +159,7 @@ class App:
                 _describe(here, exchange, asked)
 
     async def _answer(self, exchange: Exchange, asked: _Asked) -> None:
-        """One failure, one answer: as a status, or as the last event of a stream that had begun."""
+        """Answer a request. A failure becomes one answer: a status, or the last event of a stream that had begun."""
         try:
             await self._route(exchange, asked)
             return
@@ -189,7 +189,7 @@ class App:
             case "streaming":
                 await exchange.fail(problem)
             case "answering" | "done":
-                # The answer was whole, or its size was announced: nothing can be added to it.
+                # The answer is complete, or its size was announced: nothing can be added to it.
                 log.error("too late to say so: %s (%s)", problem.message, exchange.request_id)
 
     async def _route(self, exchange: Exchange, asked: _Asked) -> None:
@@ -204,7 +204,9 @@ class App:
             found = self.routes.find(exchange.method, exchange.raw_path)
             route = asked.route = found.route
             names = found.names
-        if route.scope is None:  # whoever asks for these may know us by an address only
+        if (
+            route.scope is None
+        ):  # load balancers and browsers may ask by IP address, which is no host of ours
             self._guard.check_open(exchange)
             await route.handler(HttpCall(exchange, ANYBODY, names))
             return
@@ -219,7 +221,7 @@ class App:
         await route.handler(HttpCall(exchange, caller, names, body, visit.occupy))
 
     def _note(self, exchange: Exchange, asked: _Asked) -> None:
-        """One line for each request, and one more for those that people will ask about later."""
+        """Log one line for each request, and one in the audit log if its route belongs there."""
         label = asked.route.label if asked.route else "unknown"
         status = exchange.status or GONE
         tenant, key = (caller.tenant, caller.key_id) if (caller := asked.caller) else (None, None)
@@ -247,28 +249,28 @@ class App:
 
 
 class _Asked(Struct):
-    """What is known of a request, for whoever notes it."""
+    """The facts of a request that its log line and its span need."""
 
     route: Route | None = None
     caller: Caller | None = None
-    """None until somebody was let in."""
+    """None until the request was authenticated."""
     names: tuple[str, ...] = ()
     visit: QuotaSlot | None = None
 
 
 def _bind(exchange: Exchange) -> None:
-    """What comes of a request is known by its name, and belongs to the trace that it does."""
+    """Give every log line and span of this request its id, and the client's trace if it sent one."""
     trace = read_trace(exchange.headers)
     if trace is None:
         bind(request=exchange.request_id)
     else:
-        # Where nobody collects spans, a trace goes through us as through one that nobody has heard of.
+        # A server that exports no spans passes the trace on with a span id that no collector knows.
         parent = trace.parent(None if is_tracing() else secrets.token_hex(8))
         bind(request=exchange.request_id, trace=trace.trace_id, traceparent=parent)
 
 
 def _span_of(exchange: Exchange) -> Span:
-    """Of everybody's requests, but not of those that only look whether we are there."""
+    """The span of a request; none for health checks and metrics."""
     if exchange.path in UNTRACED:
         return NO_SPAN
     attributes = {"http.request.method": exchange.method, "url.path": exchange.path}
@@ -276,7 +278,7 @@ def _span_of(exchange: Exchange) -> Span:
 
 
 def _describe(here: Span, exchange: Exchange, asked: _Asked) -> None:
-    """What is known of a request when it has its answer."""
+    """Set on a request's span what is known once it was answered."""
     status = exchange.status or GONE
     if asked.route is not None:
         here.rename(asked.route.label)

@@ -1,8 +1,8 @@
-"""`/`: the console's files. They are the same for everybody; what they show is asked for under `/api`, with a key.
+"""`/`: the console's files. Every client gets the same files; the page asks `/api`, with a key, for what it shows.
 
 1. The page runs our scripts and nothing else: no inline script or style, no other host, no frame, no form that
    leaves, and no way to turn a string into markup or code (trusted types, of which there are none).
-2. A file is sent squeezed if that is understood, and not at all if it is known already.
+2. A file is sent as gzip if the browser accepts it, and not at all if the browser has it already.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-"""`blob:` is for pictures that people have sent: bytes of a few known types, put there by our own script."""
+"""`blob:` is for pictures that users have sent: bytes of a few known types, put there by our own script."""
 
 HEADERS: Mapping[str, str] = {
     "content-security-policy": POLICY,
@@ -34,7 +34,7 @@ NEVER_ASK = "public, max-age=31536000, immutable"
 
 
 class ConsoleFiles:
-    """The endpoints. The files are read with the first request for one: a server may never be looked at."""
+    """The endpoints. The files are read with the first request for one: many servers never show the console."""
 
     @cached_property
     def _files(self) -> Files:

@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`: what load balancers ask, without a key and by an address only."""
+"""`/healthz` and `/readyz`: checks for load balancers, without a key and under any host name."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NO = AnswerDescription("Not now; `status` says why.", HealthObject, 503)
 
 
 class HealthEndpoints:
-    """Whether we are there, and whether more work is welcome."""
+    """Whether the process is alive, and whether it takes more requests."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         self.draining = False
-        """Set when the server is about to stop: whoever balances load should look elsewhere."""
+        """Set when the server is about to stop: load balancers should then send requests elsewhere."""
 
     @Route("GET /healthz", None, "isAlive", _YES, _NO)
     @Route("HEAD /healthz", None, "isAliveHead", _YES, _NO)

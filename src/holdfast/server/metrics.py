@@ -1,6 +1,6 @@
 """`GET /metrics`: the numbers of this server, of all its workers, as Prometheus reads them.
 
-They are collected when somebody asks. No label has an id, a name of a tenant or anything else in it that a client
+They are collected for each request. No label has an id, a tenant's name or anything else in it that a client
 can choose; how many series there are is decided here.
 """
 
@@ -44,7 +44,7 @@ class Metrics:
 
 
 def staffed(gathered: ServerNumbers) -> Iterator[prometheus.Metric]:
-    """The processes themselves."""
+    """Metrics of the processes themselves."""
     yield prometheus.metrics_core.GaugeMetricFamily(
         "holdfast_workers", "Processes that serve here.", value=gathered.workers
     )
@@ -60,7 +60,7 @@ def staffed(gathered: ServerNumbers) -> Iterator[prometheus.Metric]:
 
 
 def counted(tally: Tally) -> Iterator[prometheus.Metric]:
-    """What has happened since the start."""
+    """Metrics that count what has happened since the start."""
     turns = prometheus.metrics_core.CounterMetricFamily(
         "holdfast_turns",
         "Turns that ended here, by how, and by what became of them.",
@@ -129,17 +129,21 @@ def counted(tally: Tally) -> Iterator[prometheus.Metric]:
 
 
 def current(load: Load) -> Iterator[prometheus.Metric]:
-    """How things are at this moment."""
+    """Metrics of this moment."""
     for name, told, number in (
         ("holdfast_turns_running", "Turns that are played here.", load.turns),
         ("holdfast_turns_queued", "Turns that wait in the store for a session.", load.queued),
-        ("holdfast_lanes", "Sessions with a turn, or somebody who wants one, here.", load.lanes),
+        ("holdfast_lanes", "Sessions with a turn, or a request for one, here.", load.lanes),
         ("holdfast_lane_waiting", "Requests that wait for a session.", load.waiting),
-        ("holdfast_watchers", "Those who watch a turn that is played here.", load.watchers),
+        ("holdfast_watchers", "Clients that watch a turn that is played here.", load.watchers),
         ("holdfast_store_queue", "Calls that wait for the store.", load.store_queue),
-        ("holdfast_store_read_only", "1 if it is damaged and not written.", int(load.read_only)),
+        (
+            "holdfast_store_read_only",
+            "1 if the store is damaged and not written.",
+            int(load.read_only),
+        ),
         ("holdfast_store_damaged", "Conversations that cannot be read there.", load.damaged),
-        ("holdfast_lease_live", "1 if all of them may hold sessions.", int(load.live)),
+        ("holdfast_lease_live", "1 if all workers may hold sessions.", int(load.live)),
         ("holdfast_tasks_failing", "Tasks whose last round failed.", len(load.failing)),
     ):
         yield prometheus.metrics_core.GaugeMetricFamily(name, told, value=number)

@@ -1,7 +1,8 @@
-"""From our errors, and from turns that did not succeed, to HTTP answers. The one place where that is decided.
+"""Problems: the HTTP answers for our errors and for turns that did not succeed. They are decided here and nowhere else.
 
-`x-should-retry: true` only if the cause can pass, and nothing was committed by a turn that has not acted, or the retry
-will go on with what was; `false` on permanent errors and after acting. SDKs obey it over the status.
+`x-should-retry` is `true` only if the cause can pass and a retry is safe: the turn has neither acted nor committed
+anything, or the retry continues what was committed. It is `false` on permanent errors and after acting. SDKs obey it
+over the status.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ STORE_RETRY_S = 2.0
 ENDED_RETRY_S = 1.0
 
 APPROVALS_OVER = frozenset({"approval_closed", "approval_expired"})
-"""Nothing is wrong with the request, but it comes too late."""
+"""Reasons for refusing an approval that is valid but comes too late."""
 
 
 # ── requests that could not begin ────────────────────────────────────────────────────────────
 
 
 def problem_of(error: HoldfastError, *, busy_status: BusyStatus = 409) -> Problem:
-    """What a client is told about a request that could not begin."""
+    """The answer to a request that could not begin."""
     message = str(error)
     match error:
         case SessionBusy():
@@ -115,7 +116,7 @@ def _missing(error: SessionMissing) -> Problem:
 
 
 def unexpected(request_id: str) -> Problem:
-    """What a client is told about a bug of ours: nothing but where to ask."""
+    """The answer to a request that met a bug of ours. It shows nothing but the id that the log has."""
     return _no(
         500,
         "internal_error",
@@ -125,18 +126,22 @@ def unexpected(request_id: str) -> Problem:
 
 
 def after_begin(problem: Problem, headers: Mapping[str, str]) -> Problem:
-    """The same, told to a client whose turn has begun: it may have been kept, so that nothing but a key makes a
-    retry safe. An SDK's own is recognised, and SDKs retry by the status."""
+    """The same problem, for a client whose turn has begun.
+
+    The turn may have been kept, so only an idempotency key makes a retry safe. Without one `x-should-retry` is left
+    out: SDKs then retry by the status, and we recognise their own retries.
+    """
     if problem.should_retry and IDEMPOTENCY_KEY.name not in headers:
         return msgspec.structs.replace(problem, should_retry=None)
     return problem
 
 
 def shutting_down(headers: Mapping[str, str]) -> Problem:
-    """What a client is told that still waits when its server goes.
+    """The answer to a request that still waits when the server stops.
 
-    Whether anything of its request was kept is not known here. Under an idempotency key a retry is told; an SDK's own
-    is recognised, and SDKs retry by the status; words that were steered into a turn would be heard again.
+    Whether anything of the request was kept is not known here. With an idempotency key, a retry gets the outcome.
+    Without one `x-should-retry` is left out: SDKs then retry by the status, and we recognise their own retries.
+    A retried steer would put the same words into the turn twice, so it is not to be retried.
     """
     keyed, steers = IDEMPOTENCY_KEY.name in headers, headers.get(ON_BUSY.name) == "steer"
     return Problem(
@@ -154,12 +159,12 @@ def shutting_down(headers: Mapping[str, str]) -> Problem:
 
 
 class Cause(Value):
-    """What a code means to a client."""
+    """How a code is shown to a client."""
 
     status: int
     kind: str = "server_error"
     words: str = ""
-    """What has happened, where that is not what its end would say."""
+    """What has happened, if the words for the turn's end do not fit."""
 
 
 CAUSES: dict[str, Cause] = {
@@ -182,12 +187,12 @@ CAUSES: dict[str, Cause] = {
 """Our codes for a turn that its model ended. Any other code is the upstream's own: it refused the request."""
 
 OVERTAKEN = Cause(status=400, kind="invalid_request_error")
-"""A turn that waited for its session, and means nothing on top of what that has become."""
+"""A turn that waited for its session, which then changed so that the turn no longer makes sense."""
 
 _OVERTAKEN = dict.fromkeys(
     ("agent_mismatch", "approval_closed"), Cause(status=409, kind="conflict_error")
 )
-"""Those that somebody who had not waited would be told as a conflict."""
+"""Codes of overtaken turns that a request without `wait` gets as a 409."""
 
 REFUSED_BY_UPSTREAM = Cause(status=400, kind="invalid_request_error")
 
@@ -236,18 +241,18 @@ _ENDINGS: dict[EndedBy, tuple[str, Cause, str]] = {
         "the conversation was deleted",
     ),
 }
-"""How each end is told, unless a code says more about it."""
+"""Code, cause and words for each end, unless the turn's own code says more."""
 
 
 class WayOn(Value):
-    """How to go on after a turn that came to no answer."""
+    """How a client can continue after a turn without an answer."""
 
     turn_id: TurnId
-    """What was kept: that turn or, if it was discarded, the one that it was to continue."""
+    """The turn that was kept: this one or, if it was discarded, the one that it was to continue."""
     by_retry: bool = False
-    """The same request again continues it."""
+    """A retry of the same request continues it."""
     by_hand: bool = False
-    """A person can continue it: it is still the last turn of its conversation."""
+    """A user can continue it: it is still the last turn of its conversation."""
 
 
 def problem_of_ending(
@@ -258,10 +263,10 @@ def problem_of_ending(
     retry_after_s: float | None = None,
     way_on: WayOn | None = None,
 ) -> Problem:
-    """What a client is told about a turn that began and did not succeed.
+    """The answer to a request whose turn began and did not succeed.
 
-    `acted` is None where nobody knows, `transient` and `retry_after_s` are what its model's server said, `way_on` is
-    how what was kept can be continued, None if nothing was.
+    `acted` is None if it is not known. `transient` and `retry_after_s` are what the model's server said.
+    `way_on` says how the client can continue what was kept; None if nothing was kept.
     """
     code, cause, words = _ENDINGS[ending.by]
     said, detail = _coded(ending.detail)
@@ -280,7 +285,7 @@ def problem_of_ending(
     else:
         retry = False if acted or not passes else None if acted is None else True
     if retry is False:
-        retry_after_s = None  # it is about the same request, which is not to come back
+        retry_after_s = None  # it would ask for a retry, which makes no sense here
     if cause.status == 503 and passes and retry_after_s is None:
         retry_after_s = ENDED_RETRY_S  # another server goes on, or this one again
     if way_on is not None and not ending.kept:
@@ -308,7 +313,7 @@ _CODED = re.compile(r"([a-z][a-zA-Z0-9_.-]*): (.*)", re.DOTALL)
 
 
 def _coded(detail: str) -> tuple[str, str]:
-    """A row's detail as its code and its words; the code is empty if it has none."""
+    """A turn row's detail, split into its code and its words; the code is empty if it has none."""
     found = _CODED.fullmatch(detail)
     return (found[1], found[2]) if found else ("", detail)
 
