@@ -1,12 +1,12 @@
-"""`/api/turns/{id}/approvals`: a person decides on calls that wait for one.
+"""`/api/turns/{id}/approvals`: a user decides on tool calls that wait for approval.
 
-A decision begins the session's next turn, which runs exactly the calls that were allowed and tells the agent of
-those that were not. Nobody holds the session meanwhile; whoever says something else in it closes them as refused.
+A decision begins the session's next turn, which runs exactly the calls that were approved and tells the agent which
+were not. The session is not locked while calls wait; a new message in it closes them as refused.
 
-1. A decision is about calls by their ids, which are never used twice, so it cannot be about anything else.
+1. A decision names calls by their ids, which are never used twice, so it cannot be about any other call.
 2. It is checked where the turn begins, against the version that it was made for: of several decisions about one
-   call, and of a decision and a message, one comes first, and the others are told that it is closed.
-3. It may be sent again: under its `Idempotency-Key` with the same answer, without one it is closed.
+   call, and of a decision and a message, the first one wins, and the others get `approval_closed`.
+3. It may be sent again: with its `Idempotency-Key` it gets the same answer, without one `approval_closed`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ApprovalsApi:
         )
 
     async def decide(self, call: HttpCall, turn_id: TurnId, decisions: Decisions) -> Admission:
-        """Begin the turn that carries these decisions out. Raises TurnRejected if they are closed."""
+        """Begin the turn that carries out these decisions. Raises TurnRejected if the calls do not wait any more."""
         exchange, tenant, body = call.exchange, call.tenant, call.body
         snapshot = await self._snapshot(tenant, turn_id)
         asked = {each.id: each for each in _asked_in(snapshot, turn_id)}
@@ -93,7 +93,7 @@ class ApprovalsApi:
         )
         watch = await self._sessions.submit(ask)
         async with watch:
-            # Also for a retry: what was to be remembered may have failed after the turn had begun.
+            # Also for a retry: the first attempt may have failed between beginning the turn and storing the grants.
             await self._grants.remember(remembered)
             return watch.admission
 
@@ -106,7 +106,7 @@ class ApprovalsApi:
 
 
 def _asked_in(snapshot: Snapshot, turn_id: TurnId) -> list[ToolCall]:
-    """The calls of a turn that had to be decided on, whatever has become of them."""
+    """The calls of a turn that needed approval, decided or not."""
     for n in range(len(snapshot.marks) - 1, -1, -1):
         mark = snapshot.marks[n]
         if mark.turn_id == turn_id:

@@ -1,8 +1,8 @@
-"""`POST /api/sessions/{name}/compact`: sum a session's past up now, outside of any turn.
+"""`POST /api/sessions/{name}/compact`: sum up a session's past now, outside of any turn.
 
-Turns sum up by themselves when they need the room. This is for whoever wants it earlier: before a long job, or
-because a conversation has become expensive. The summary is made on top of the one that was there; if another
-came first meanwhile, a turn's or a person's, nothing is stored and the caller is told.
+Turns sum up by themselves when they need the room. This is for a client that wants it earlier: before a long job, or
+because a conversation has become expensive. The summary continues the previous one; if a turn or another request has
+stored a new one meanwhile, nothing is stored and the caller gets `summary_moved`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.wire.api.objects import SessionSummary, UsageObject
 from holdfast.wire.problems import Problem, Refused, bad_request
 
 PORTION_BYTES = 128 * 1024
-"""Read at once by who sums up: about 30,000 tokens, which fit into any window that is worth a summary."""
+"""How much the model sums up at once: about 30,000 tokens, which fit into any window that is worth a summary."""
 
 
 class CompactionApi:
@@ -57,7 +57,7 @@ class CompactionApi:
         )
 
     async def write(self, ask: Ask, snapshot: Snapshot, covers_to: int) -> MadeSummary:
-        """A summary up to a position, by whoever would answer this request. Nothing is stored.
+        """A summary up to a position, by the agent that would answer this request. Nothing is stored.
 
         Raises Refused and AgentUnavailable.
         """
@@ -89,7 +89,7 @@ class CompactionApi:
 _MOVED = Problem(
     status=409,
     code="summary_moved",
-    message="the session was summed up by somebody else meanwhile; look at it, and try again if need be",
+    message="another request has summed up the session meanwhile; look at it, and try again if need be",
     kind="conflict_error",
     should_retry=False,
 )

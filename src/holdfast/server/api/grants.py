@@ -1,8 +1,8 @@
-"""`/api/grants`: approvals that are remembered, to be seen and taken back.
+"""`/api/grants`: remembered approvals (grants), to list and revoke.
 
-A decision makes one, if it says so (`server/api/approvals.py`): for the session that it was made in, or for the agent.
-The latter holds for everybody's conversations with that agent, and takes a key that may administer the tenant.
-What it is good for is in `core/grants.py`.
+A decision with `remember` makes one (`server/api/approvals.py`): for its session, or for the agent. A grant for the
+agent holds in all of the tenant's conversations with it, and needs a key with the scope `admin`. `core/grants.py`
+decides which calls a grant covers.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from holdfast.wire.problems import Problem, Refused, bad_request
 TOO_MANY = Problem(
     status=409,
     code="too_many_grants",
-    message=f"at most {limits.grants_max} approvals are remembered for one agent; take some back, "
+    message=f"at most {limits.grants_max} approvals are remembered for one agent; revoke some, "
     "or list the tool under 'allow' in the agent's file",
     should_retry=False,
 )
 
 
 class GrantsApi:
-    """The endpoints, and what decisions need of them. One instance serves every request."""
+    """The endpoints, and the grants that decisions make. One instance serves every request."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -49,15 +49,15 @@ class GrantsApi:
         AnswerDescription("Some of them, the oldest first.", api.Grants),
         parameters=(
             LIMIT,
-            Parameter("after", "Go on after the one with this id."),
-            Parameter("agent", "Only those of this agent."),
+            Parameter("after", "Continue after the grant with this id."),
+            Parameter("agent", "Only grants of this agent."),
         ),
         codes=("grant_not_found",),
     )
     async def every(self, call: HttpCall) -> None:
         """The approvals that are remembered for agents.
 
-        The oldest first, and approvals that were taken back, too;
+        The oldest first, revoked ones included;
         see [remembering](../guides/approvals.md#remembering).
         """
         limit = read_limit(call.query)
@@ -75,9 +75,9 @@ class GrantsApi:
         audit="approval.revoke",
     )
     async def revoke(self, call: HttpCall) -> None:
-        """Take a remembered approval back.
+        """Revoke a remembered approval.
 
-        Calls that have begun go on; no other is let through by it.
+        Calls that have begun go on; it approves no others.
         """
         (text,) = call.names
         row = await self._store.revoke_grant(call.tenant, _grant_id(text))
@@ -92,7 +92,7 @@ class GrantsApi:
         source_key: str,
         session_id: SessionId,
     ) -> tuple[GrantRow, ...]:
-        """What these decisions want remembered. Raises Refused if it cannot be, or not by this caller."""
+        """The grants that these decisions ask for. Raises Refused if one cannot be made, or not by this caller."""
         if any(each.arguments == "any" and each.remember != "agent" for _, each in decided):
             words = "'arguments' says what is remembered for an agent"
             raise bad_request("invalid_value", words, param="arguments")
@@ -136,11 +136,11 @@ class GrantsApi:
         arguments = canonical(call.arguments) if exact else None
         size = len(arguments.encode()) if arguments else 0
         if not call.fingerprint or (exact and not 0 < size <= limits.grant_arguments_bytes_max):
-            words = f"the approval of {call.name!r} cannot be remembered: its tool or its arguments cannot be told again"
+            words = f"the approval of {call.name!r} cannot be remembered: its tool or its arguments cannot be recognised"
             raise bad_request("invalid_value", words, param="remember")
         return GrantRow(
             tenant=caller.tenant,
-            # The same approval, said again, is the same grant.
+            # A retry of the same approval makes the same grant.
             grant_id=GrantId.from_body(call.id.body),
             source_key=source_key,
             agent=holder(call.agent, session_id) if here else call.agent,

@@ -1,4 +1,4 @@
-"""From what a store holds to what `/api`, and the command line, show of it."""
+"""The objects of `/api` and of the command line, made from rows of the store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def session_shown(info: SessionInfo) -> api.Session:
 
 
 def match_shown(match: SearchMatch) -> api.Session:
-    """A session that was found, with where."""
+    """A session that a search has found, with the place of the match."""
     found = api.Match(
         where="title" if match.item is None else "message",
         item=match.item,

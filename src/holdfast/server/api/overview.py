@@ -1,8 +1,9 @@
-"""What `/api` tells the console beyond lists: whole histories in pages, lines and forks, the chain, the nodes.
+"""The parts of `/api` for the console: histories in pages, lineage and forks, the hash chain, annotations, nodes.
 
-1. Nothing here loads an agent, and nothing rewrites a history: remarks are appended.
-2. A page of a history costs its own turns and one look at the snapshot, which is cached; not the session.
-3. Another tenant's session is one that does not exist. Nodes belong to nobody, so they need the scope `metrics`.
+1. Nothing here loads an agent, and nothing rewrites a history: annotations are appended.
+2. A page of a history costs its own turns and one look at the snapshot, which is cached; not the whole session.
+3. Another tenant's session answers as one that does not exist. Nodes belong to no tenant, so they need the scope
+   `metrics`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Overview:
 
     @Route("GET /api/me", "read", "retrieveMe", AnswerDescription("You.", shown.Me))
     async def me(self, call: HttpCall) -> None:
-        """Who asks, and what they may."""
+        """The caller's tenant, key and scopes."""
         caller = call.caller
         await call.say(shown.Me(tenant=caller.tenant, key=caller.key_id, scopes=caller.scopes))
 
@@ -50,7 +51,7 @@ class Overview:
         "GET /api/nodes",
         "metrics",
         "listNodes",
-        AnswerDescription("All of them, and what time it is.", shown.Nodes),
+        AnswerDescription("All nodes, and the server's time.", shown.Nodes),
     )
     async def nodes(self, call: HttpCall) -> None:
         """The processes that hold leases on the store."""
@@ -72,20 +73,20 @@ class Overview:
         "GET /api/sessions/{name}/history",
         "read",
         "readHistory",
-        AnswerDescription("Some turns, and what stands beside the history.", shown.History),
+        AnswerDescription("Some turns, and the annotations.", shown.History),
         parameters=(
-            Parameter("before", "Go on before the turn with this id."),
+            Parameter("before", "Continue before the turn with this id."),
             Parameter("limit", "How many turns at most.", Limit),
         ),
     )
     async def history(self, call: HttpCall) -> None:
         """Turns in every state with their items, the newest first.
 
-        `?before=` goes on where an answer ended; a fork goes on into its past.
+        `?before=` continues where an answer ended; in a fork it continues with the turns before the fork.
         """
         info = await self._find(call)
         before, limit = _before(call), read_page(call.query).limit
-        # In this order: whatever these rows say to be committed, the snapshot has.
+        # In this order, so that the snapshot has every turn that these rows show as committed.
         own = await self._store.turns(call.tenant, info.session.id, before=before, limit=limit)
         snapshot = await self._snapshot(call.tenant, info.session.id)
         past = await self._past(call.tenant, snapshot, before, limit - len(own))
@@ -95,7 +96,7 @@ class Overview:
             shown.History(
                 session_id=info.session.id,
                 pages=tuple(_page(snapshot, row, seen) for row in rows),
-                # A full page may be the last one; then the next is empty, and says so.
+                # A full page may be the last one; then the next is empty and has no `before`.
                 before=rows[-1].turn_id if len(rows) == limit else None,
                 annotations=_annotations(snapshot),
             ),
@@ -104,11 +105,11 @@ class Overview:
     async def _past(
         self, tenant: Tenant, snapshot: Snapshot, before: TurnId | None, limit: int
     ) -> list[TurnRow]:
-        """The turns that a fork has from others, the newest first."""
+        """The turns that a fork has from before it was forked, the newest first."""
         if not snapshot.lineage or limit <= 0:
             return []
         marks = snapshot.marks[: snapshot.lineage[-1].upto_version]
-        # A turn of the session's own comes after all of them.
+        # If `before` is a turn of the fork itself, all of these come before it.
         upto = next((n for n, each in enumerate(marks) if each.turn_id == before), len(marks))
         wanted = reversed(marks[max(0, upto - limit) : upto])
         rows = [await self._store.turn(tenant, each.turn_id) for each in wanted]
@@ -121,7 +122,7 @@ class Overview:
         AnswerDescription("Its past, and its forks.", shown.Lineage),
     )
     async def lineage(self, call: HttpCall) -> None:
-        """Where a session's line comes from, and where others leave it."""
+        """The sessions that a session was forked from, and its forks."""
         row = (await self._find(call)).session
         past = [
             _branch(await self._store.info(call.tenant, each.session_id), each)
@@ -149,10 +150,10 @@ class Overview:
         "GET /api/sessions/{name}/chain",
         "read",
         "checkChain",
-        AnswerDescription("What was found; no problems if all is well.", shown.Chain),
+        AnswerDescription("The problems that were found; none if all is well.", shown.Chain),
     )
     async def chain(self, call: HttpCall) -> None:
-        """Check the chain of hashes and all that the store can show of a session, now."""
+        """Check a session's hash chain, and all of its rows in the store, now."""
         row = (await self._find(call)).session
         found = await check_session(self._store, call.tenant, row.id)
         problems = [
@@ -171,14 +172,14 @@ class Overview:
         "POST /api/sessions/{name}/annotations",
         "chat",
         "annotateSession",
-        AnswerDescription("Everything that is said about it now.", shown.Annotations),
+        AnswerDescription("All annotations of the session.", shown.Annotations),
         body=BodyDescription(shown.Remark, {"flag": {"name": "starred", "value": "yes"}}),
         codes=("item_not_found",),
     )
     async def annotate(self, call: HttpCall) -> None:
-        """Say something about an item or a session, beside its history.
+        """Annotate an item or a session, beside its history.
 
-        Hide or show an item, to people or to the model, or flag it.
+        Hide an item from people or from the model, show it again, or flag it.
         """
         remark = read_body(_remarks, call.body)
         session_id = (await self._find(call)).session.id
@@ -242,7 +243,7 @@ def _annotations(snapshot: Snapshot) -> shown.Annotations:
 
 
 def _branch(info: SessionInfo | None, segment: Segment) -> shown.RelatedSession:
-    """A session beside another; what was deleted has a place and nothing else."""
+    """A related session; of a deleted one only the id and the version of the fork are shown."""
     at = segment.upto_version
     if info is None or info.session.state == "deleted":
         return shown.RelatedSession(id=segment.session_id, title="", keys=(), at=at, version=None)

@@ -1,8 +1,8 @@
 """The queue of searches: one runs at a time, and tenants take turns.
 
-A search works through texts for up to `search_s` and takes a reader of the store for so long. Turns read, too, so one
-reader is left to them, whoever searches; and a tenant that searches all the time makes another tenant's search wait
-for one page of its own, not for all of them.
+A search works through texts for up to `search_s`, and occupies a reader of the store for that time. Turns read, too, so
+searches never take the last reader; and if one tenant searches all the time, another tenant's search waits for one of
+its pages, not for all of them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from holdfast.wire.problems import Problem, Refused
 
 
 class _Line(Struct):
-    """The searches of one tenant; the first of them waits with the other tenants, or runs."""
+    """The searches of one tenant; the first of them runs, or waits for other tenants' searches."""
 
     first: asyncio.Lock = field(default_factory=asyncio.Lock)
     length: int = 0
 
 
 class SearchQueue:
-    """Lets searches through, one after the other."""
+    """Runs searches one after the other."""
 
     def __init__(self) -> None:
         self._lines: dict[Tenant, _Line] = {}
@@ -34,7 +34,7 @@ class SearchQueue:
 
     @asynccontextmanager
     async def turn(self, tenant: Tenant) -> AsyncIterator[None]:
-        """Wait for this tenant's turn. Raises Refused (429) if as many of its searches wait as may."""
+        """Wait for this tenant's turn. Raises Refused (429) if too many of its searches wait already."""
         line = self._lines.setdefault(tenant, _Line())
         if line.length > limits.searches_waiting_max:
             raise Refused(_TOO_MANY)

@@ -1,4 +1,4 @@
-"""Which session a path names: by its id, or by the key that means it now."""
+"""The lookup of the session that a path names: by its id, or by the key that points to it now."""
 
 from __future__ import annotations
 

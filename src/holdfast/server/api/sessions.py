@@ -51,7 +51,7 @@ from holdfast.wire.problems import ErrorAnswer, bad_request
 from holdfast.wire.sse import HEARTBEAT, data_frame
 
 _SESSION = AnswerDescription("The session.", api.Session, headers=(ETAG.name,))
-_BEGUN = AnswerDescription("The turn that carries it out.", api.TurnObject, 202)
+_BEGUN = AnswerDescription("The turn that carries out the decision.", api.TurnObject, 202)
 _DECIDING = (
     *errors.TURN,
     "approval_closed",
@@ -100,14 +100,14 @@ class SessionsApi:
         "listSessions",
         AnswerDescription("Some sessions, the last active first.", api.SessionPage),
         parameters=(
-            Parameter("q", "Words to look for in what was said, and in titles.", Words),
-            Parameter("agent", "Only those that this agent speaks in."),
-            Parameter("key_prefix", "Only those with a key that begins so."),
-            Parameter("active_from", "Only those that were active then or later.", Seconds),
-            Parameter("active_before", "Only those that were active before.", Seconds),
-            Parameter("busy", "Only those with a turn that runs, or without.", Flag),
-            Parameter("anonymous", "Those that nobody named, in place of the others.", Flag),
-            Parameter("cursor", "Go on where a page ended."),
+            Parameter("q", "Words to look for in messages and titles.", Words),
+            Parameter("agent", "Only sessions of this agent."),
+            Parameter("key_prefix", "Only sessions with a key that begins with this."),
+            Parameter("active_from", "Only sessions that were active then or later.", Seconds),
+            Parameter("active_before", "Only sessions that were last active before.", Seconds),
+            Parameter("busy", "Only sessions with a running turn, or without.", Flag),
+            Parameter("anonymous", "Sessions without a name, in place of the others.", Flag),
+            Parameter("cursor", "Continue where a page ended."),
             LIMIT,
         ),
         codes=("invalid_cursor",),
@@ -129,9 +129,7 @@ class SessionsApi:
         cursor, limit = query.get("cursor"), read_limit(query)
         if "q" in query:
             sought = _sought(query["q"])
-            with (
-                call.exchange.while_present()
-            ):  # what nobody waits for is not looked for any further
+            with call.exchange.while_present():  # the search stops when its client disconnects
                 async with self._searches.turn(tenant):
                     results = await self._store.search(
                         tenant, sought, where=where, cursor=cursor, limit=limit
@@ -149,12 +147,12 @@ class SessionsApi:
         "POST /api/sessions/import",
         "admin",
         "importSessions",
-        AnswerDescription("What became of each session.", api.Imported),
+        AnswerDescription("Which sessions were imported, and which were not.", api.Imported),
         body=BodyDescription(bytes, "", media_type="application/jsonl"),
         parameters=(
             Parameter(
                 "on_conflict",
-                "What to do about a session that differs from one that is here.",
+                "What to do about a session that differs from a stored one.",
                 Literal["stop", "skip"],
             ),
         ),
@@ -163,7 +161,7 @@ class SessionsApi:
         audit="session.import",
     )
     async def take_in(self, call: HttpCall) -> None:
-        """Take in an export.
+        """Import sessions from an export.
 
         See its [format](export-format.md).
         """
@@ -202,7 +200,7 @@ class SessionsApi:
         "DELETE /api/sessions/{name}",
         "admin",
         "deleteSession",
-        AnswerDescription("It is gone.", api.Deleted),
+        AnswerDescription("The session is deleted.", api.Deleted),
         audit="session.delete",
     )
     async def delete(self, call: HttpCall) -> None:
@@ -226,10 +224,10 @@ class SessionsApi:
         ),
     )
     async def items(self, call: HttpCall) -> None:
-        """Everything in a session.
+        """All items of a session.
 
-        `?view=model` is what its model is sent of it: after a summary, without what is hidden, and as far back as
-        `num_history_items` of its agent goes.
+        `?view=model` shows what its model is sent: a summary in place of the past, no hidden items, and no more items
+        than `num_history_items` of its agent.
         """
         view = call.query.get("view", "people")
         if view not in ("people", "model"):
@@ -274,9 +272,9 @@ class SessionsApi:
         codes=("version_not_found",),
     )
     async def fork(self, call: HttpCall) -> None:
-        """Make a session that begins as this one stood.
+        """Make a session that begins with the history of this one.
 
-        As it stands now, or at the version that the body names, `{"version": 1}`.
+        The history as it is now, or at the version that the body names, `{"version": 1}`.
         """
         version = _version(call)
         info = await self._find(call)
@@ -291,7 +289,7 @@ class SessionsApi:
         body=BodyDescription(api.Place, {}, required=False),
     )
     async def reset(self, call: HttpCall) -> None:
-        """Let a key mean a new, empty session."""
+        """Point a key to a new, empty session."""
         _version(call)
         row = await self._operations.reset(call.tenant, _only_key(call, "reset"))
         await self._show(call, row.id)
@@ -305,9 +303,9 @@ class SessionsApi:
         codes=("version_not_found",),
     )
     async def rewind(self, call: HttpCall) -> None:
-        """Let a key mean a fork of its session at an earlier version.
+        """Point a key to a fork of its session at an earlier version.
 
-        The body names it, `{"version": 1}`.
+        The body names the version, `{"version": 1}`.
         """
         version, key = _version(call), _only_key(call, "rewind")
         if version is None:
@@ -316,9 +314,9 @@ class SessionsApi:
         await self._show(call, row.id)
 
     async def _show(self, call: HttpCall, session_id: SessionId) -> None:
-        """Answer with a session that is there, since we have just changed or made it."""
+        """Answer with a session that was just changed or made."""
         info = await self._store.info(call.tenant, session_id)
-        if info is None or info.session.state == "deleted":  # by somebody else, meanwhile
+        if info is None or info.session.state == "deleted":  # by another request, meanwhile
             raise SessionGone(session_id, why="deleted")
         await call.say(session_shown(info), etag=info.session.head.etag)
 
@@ -345,7 +343,7 @@ class SessionsApi:
         return snapshot
 
     async def _find(self, call: HttpCall) -> SessionInfo:
-        """The session that a path names by its id, or by the key that means it."""
+
         return await find_session(self._store, call.tenant, call.names[0])
 
     # ── turns ──
@@ -357,7 +355,7 @@ class SessionsApi:
         AnswerDescription("The turn.", api.TurnObject),
     )
     async def turn(self, call: HttpCall) -> None:
-        """A turn, and what became of it."""
+        """A turn, and how it ended."""
         await call.say(turn_shown(await self._row(call.tenant, _turn_id(call))))
 
     @Route(
@@ -365,7 +363,7 @@ class SessionsApi:
         "read",
         "watchTurn",
         AnswerDescription(
-            "Events, each with its number; what the turn became is the last.",
+            "Events, each with its number; the last one says how the turn ended.",
             events=(api.TurnEvent, api.TurnEnded, ErrorAnswer),
             headers=(TURN_ID.name,),
         ),
@@ -377,7 +375,7 @@ class SessionsApi:
     async def events(self, call: HttpCall) -> None:
         """A turn's events as they happen.
 
-        `?starting_after=N` leaves out what was seen.
+        `?starting_after=N` leaves out the events up to number N.
         """
         exchange, turn_id = call.exchange, _turn_id(call)
         after = call.query.get("starting_after", "-1")
@@ -399,13 +397,13 @@ class SessionsApi:
         "POST /api/turns/{id}/cancel",
         "chat",
         "cancelTurn",
-        AnswerDescription("What became of it, also if it had ended.", api.TurnObject),
-        AnswerDescription("It has not let go yet.", api.TurnObject, 202),
+        AnswerDescription("The turn as it ended.", api.TurnObject),
+        AnswerDescription("The turn has not stopped yet.", api.TurnObject, 202),
     )
     async def cancel(self, call: HttpCall) -> None:
         """Stop a turn.
 
-        Says what became of it, also when it had ended.
+        Answers with the turn as it ended, even if it had ended before.
         """
         outcome = await self._operations.cancel(call.tenant, _turn_id(call))
         row = await self._row(call.tenant, _turn_id(call))
@@ -415,7 +413,7 @@ class SessionsApi:
         "POST /api/turns/{id}/continue",
         "chat",
         "continueTurn",
-        AnswerDescription("The turn that goes on with it.", api.TurnObject, 202),
+        AnswerDescription("The new turn that continues it.", api.TurnObject, 202),
         parameters=(ONCE,),
         codes=(
             *errors.AGENT,
@@ -431,7 +429,7 @@ class SessionsApi:
         load="turns",
     )
     async def go_on(self, call: HttpCall) -> None:
-        """Go on with a turn that broke off.
+        """Continue a turn that broke off.
 
         See [asking again](../guides/conversations.md#asking-again).
         """
@@ -450,7 +448,7 @@ class SessionsApi:
         "GET /api/turns/{id}/approvals",
         "read",
         "listApprovals",
-        AnswerDescription("Those that wait.", api.WaitingCalls),
+        AnswerDescription("The calls that wait.", api.WaitingCalls),
     )
     async def approvals(self, call: HttpCall) -> None:
         """The calls of a turn that wait for a decision."""
@@ -471,7 +469,7 @@ class SessionsApi:
         audit="approval.decide",
     )
     async def decide(self, call: HttpCall) -> None:
-        """Decide on all calls of a turn that wait.
+        """Decide on all calls of a turn that wait for approval.
 
         See [approvals](../guides/approvals.md).
         """
@@ -489,7 +487,7 @@ class SessionsApi:
         audit="approval.decide",
     )
     async def decide_one(self, call: HttpCall) -> None:
-        """Decide on a call that waits."""
+        """Decide on one call that waits for approval."""
         _, waiting = call.names
         decision = _read(call.body, api.Decision)
         await self._decide(call, api.Decisions(decisions={waiting: decision}))
@@ -509,7 +507,7 @@ T = TypeVar("T")
 
 
 def _as_shown(record: Record) -> Record:
-    """An event as it is shown: whose agent it is, and not where on this machine its file lies."""
+    """An event as clients see it: without the path of the agent's file on this machine."""
     if not isinstance(record.event, Began):
         return record
     request = record.event.request
@@ -529,7 +527,7 @@ def _sought(text: str) -> Query:
 
 
 def _seconds(query: dict[str, str], name: str) -> int | None:
-    """A time as the API gives it, in seconds, as the store has it."""
+    """A time of the query, in seconds, as the store's milliseconds."""
     text = query.get(name)
     if text is None:
         return None
@@ -546,7 +544,7 @@ def _flag(query: dict[str, str], name: str) -> bool | None:
 
 
 def _only_key(call: HttpCall, verb: str) -> SessionKey:
-    """What a path names, if that is a key."""
+    """The key that a path names. Raises Refused (400) if it names an id."""
     (name,) = call.names
     if name.startswith("conv_"):
         raise bad_request("invalid_conversation_key", f"a {verb} is about a key, not about an id")
@@ -554,13 +552,13 @@ def _only_key(call: HttpCall, verb: str) -> SessionKey:
 
 
 def _version(call: HttpCall) -> Version | None:
-    """Where in a session's past, if a body says so."""
+    """The version that the body names, if it names one."""
     at = _read(call.body, api.Place).version if call.body else None
     return None if at is None else Version(at)
 
 
 def _turn_id(call: HttpCall) -> TurnId:
-    """The turn that a path names. A name that none can have is one that none has."""
+    """The turn id that a path names. Raises SessionMissing if it is no id: then there is no such turn."""
     name = call.names[0]
     try:
         return TurnId(name)

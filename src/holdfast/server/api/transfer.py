@@ -1,4 +1,4 @@
-"""Sessions out of the server and into it: `GET /api/sessions/{name}/export`, `POST /api/sessions/import`."""
+"""Export and import of sessions: `GET /api/sessions/{name}/export`, `POST /api/sessions/import`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from holdfast.wire.headers import DISPOSITION
 from holdfast.wire.problems import bad_request
 
 PIECE_BYTES = 64 * 1024
-"""Lines are short; a piece on the wire need not be."""
+"""The size of a piece on the wire: lines are short, so many are sent together."""
 
 
 async def send_session(
     exchange: Exchange, store: Store, tenant: Tenant, session_id: SessionId
 ) -> None:
-    """A session and its past as a file, sent while it is read. If it breaks off, its last line is missing.
+    """Send a session and its past as a file, while it is read. A file that breaks off lacks its last line.
 
-    Raises ClientGone, and reads no further, if nobody is there to have it.
+    Raises ClientGone, and reads no further, if the client disconnects.
     """
     await exchange.start_stream(
         {
@@ -40,7 +40,7 @@ async def send_session(
 
 
 async def take_sessions(store: Store, tenant: Tenant, body: bytes, on_conflict: str) -> Imported:
-    """Import a file for this tenant, whoever it came from. Raises InvalidExport and ImportConflict."""
+    """Import a file for this tenant, even if another tenant exported it. Raises InvalidExport and ImportConflict."""
     found = take_in(store, tenant, BytesIO(body), on_conflict=_on_conflict(on_conflict))
     taken = [each async for each in found]
     return Imported(

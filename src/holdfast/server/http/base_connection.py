@@ -1,8 +1,8 @@
-"""What every connection of ours has in common, whatever it speaks.
+"""The base of every connection, HTTP or WebSocket.
 
-1. Whoever has written an answer can ask whether the socket has taken all of it (`taken`).
-2. A client that takes nothing of what it is sent is given up after a while.
-3. It is in the register of connections until it is lost.
+1. The handler that has written an answer can wait until the socket has taken all of it (`taken`).
+2. A client that reads nothing of its answer is disconnected after a while.
+3. A connection is in the register until it is lost.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from holdfast.wire.problems import Problem
 
 
 class BaseConnection(asyncio.Protocol):
-    """What we ask of every protocol of uvicorn's: to know when a client has taken what it was sent, and to
-    give up on one that takes nothing."""
+    """Added to each of uvicorn's protocols: it knows when the socket has taken an answer, and disconnects a client that
+    reads nothing."""
 
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
@@ -37,8 +37,8 @@ class BaseConnection(asyncio.Protocol):
         if self._is_lost():
             return False
         # With a mark of 0, "below the mark" means that nothing is left in our own buffer. Under TLS being at
-        # the mark counts as above it, so it is 1; and taken is what was encrypted and passed on, of which up to
-        # a buffer's size may not have reached the socket: there is no way to see through.
+        # the mark counts as above it, so it is 1. Under TLS "taken" also means encrypted and passed on: up to a
+        # buffer's size may not have reached the socket yet, and there is no way to find out.
         encrypted = self.transport.get_extra_info("sslcontext") is not None
         self.transport.set_write_buffer_limits(high=1 if encrypted else 0, low=0)
         await self.wait_writable()
@@ -48,21 +48,21 @@ class BaseConnection(asyncio.Protocol):
         return True
 
     def _is_lost(self) -> bool:
-        """Whether the client has gone. A write that failed closes the transport at once, and tells us later."""
+        """Whether the client has gone. A failed write closes the transport at once; `connection_lost` comes later."""
         return self._lost or self.transport.is_closing()
 
     async def wait_writable(self) -> None:
-        """Wait until the transport asks for more."""
+        """Wait until the transport takes more bytes."""
         raise NotImplementedError
 
     @property
     def is_writable(self) -> bool:
-        """Whether a piece of the answer that is streamed now can be written without waiting. Never, where an
-        answer is told in messages."""
+        """Whether a piece of the answer that is streamed now can be written without waiting. Never on a WebSocket,
+        where an answer is sent as messages."""
         return False
 
     def write_piece(self, piece: bytes) -> None:
-        """Write it. Only while it `is_writable`."""
+        """Write a piece. Only while the connection `is_writable`."""
         raise NotImplementedError
 
     def pause_writing(self) -> None:
@@ -81,7 +81,7 @@ class BaseConnection(asyncio.Protocol):
 
 
 def bare_answer(problem: Problem) -> bytes:
-    """The bytes of an answer that no application gives, after which the connection ends."""
+    """The bytes of an answer that the connection sends itself, before the application is asked, and then closes."""
     body, reason = problem.body(), HTTPStatus(problem.status).phrase
     head = (
         f"HTTP/1.1 {problem.status} {reason}\r\ncontent-type: application/json\r\n"

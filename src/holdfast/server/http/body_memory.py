@@ -1,9 +1,9 @@
-"""How much memory the bodies of requests may take, all together.
+"""The memory that all request bodies together may take.
 
-A body of small messages becomes some twenty times its size in memory while it is read. Ten of four megabytes are more
-than a small machine has; and a process that is out of memory cannot be relied on for anything, not even for an error:
-CPython ends in a segmentation fault there. So a large body that does not fit is refused while it comes in, and its client
-retries in a moment. Small ones are always taken: they are what everybody else sends.
+A body of small messages takes some twenty times its size in memory while it is parsed. Ten of four megabytes are more
+than a small machine has; and a process without memory cannot be relied on for anything, not even for an error:
+CPython ends in a segmentation fault there. So a large body that does not fit is refused while it comes in, and its
+client retries in a moment. Small bodies are always taken: most clients send no others.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from holdfast import limits
 from holdfast.wire.problems import Problem, Refused
 
 READ = limits.body_memory_ratio
-"""What a byte of a body that was read whole weighs; one of a body that still comes in weighs one."""
+"""The weight of each byte of a body that has arrived whole. While it is still coming in, a byte weighs one."""
 
 
 class BodyMemory:
-    """The bodies that a process holds at a time."""
+    """The total weight of the bodies that a process holds."""
 
     def __init__(self, memory_bytes: int) -> None:
-        """`memory_bytes` is what the process may use for everything."""
+        """`memory_bytes` is all the memory that the process may use."""
         self._weight_max = memory_bytes // limits.bodies_memory_share
         self.held = 0
-        """What they weigh."""
+        """The weight of all large bodies now."""
 
     def weigh(self, before: int, after: int) -> int:
-        """A large body weighs this much `after` it has grown. One alone may weigh anything.
+        """Change the weight of a large body that has grown, and return it. A body that is alone may weigh anything.
 
         Raises Refused, and changes nothing, if there is no room for it.
         """
@@ -40,12 +40,12 @@ class BodyMemory:
         return after
 
     def release(self, weight: int) -> None:
-        """A body is not needed any more."""
+        """Free the weight of a body that is not needed any more."""
         self.held -= weight
 
 
 def memory_bytes(*, processes: int = 1) -> int:
-    """What one of so many processes on this machine, or in this container, may use."""
+    """The memory that each of `processes` on this machine, or in this container, may use."""
     shared = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:

@@ -1,9 +1,9 @@
-"""One connection: uvicorn's, and what uvicorn leaves to its applications or to nobody.
+"""One HTTP connection: uvicorn's, with the checks that uvicorn does not make.
 
-1. A request whose head does not come to its end is given up after a while, and so is a head that does not fit.
-2. What is not HTTP at all is told so in the same words as everything else.
-3. What is true of every connection (`BaseConnection`) is true of one that becomes a WebSocket.
-4. There are only as many as there may be (`ConnectionRegister`).
+1. A request whose head is not complete after a while is dropped, and a head that is too large is refused.
+2. Bytes that are not HTTP get an error in the same form as every other one.
+3. What is true of every connection (`BaseConnection`) stays true when it becomes a WebSocket.
+4. The number of connections is bounded (`ConnectionRegister`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UVICORN = (
     "ws_protocol_class",
     "_should_upgrade_to_ws",
 )
-"""What we use of a protocol of uvicorn's."""
+"""The parts of uvicorn's HTTP protocol that we use."""
 demand_parts("uvicorn", HttpToolsProtocol, *UVICORN)
 demand_parts("uvicorn", RequestResponseCycle, "chunked_encoding", "response_complete")
 
@@ -62,7 +62,8 @@ class Connection(BaseConnection, HttpToolsProtocol):
         self._let_go()
 
     def _let_go(self) -> None:
-        """Of what leads back to us: no request comes after this, and the last one has all that it needs."""
+        """Drop the references that lead back to this connection, so that it is freed at once: no request comes after
+        this, and the last one has all that it needs."""
         self.scope, self.cycle, self.parser = None, None, None  # type: ignore[assignment]
 
     async def wait_writable(self) -> None:
@@ -74,12 +75,12 @@ class Connection(BaseConnection, HttpToolsProtocol):
     @property
     def is_writable(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle
-        # A request that was sent ahead has no encoding yet: while it is the latest, nobody is written to in this way.
+        # A pipelined request has no encoding yet: while it is the latest one, `write_piece` is not used.
         writable = cycle is not None and cycle.chunked_encoding and not cycle.response_complete
         return bool(writable) and not self.flow.write_paused and not self.transport.is_closing()
 
     def write_piece(self, piece: bytes) -> None:
-        """As uvicorn writes it, but without a message and a coroutine for it: this runs for every token."""
+        """Write a chunk as uvicorn does, but without an ASGI message and a coroutine: this runs for every token."""
         self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
 
     # ── WebSockets ──
@@ -104,8 +105,8 @@ class Connection(BaseConnection, HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete:
-            # Whatever comes between two requests begins the next one, blank lines and the rest of a body
-            # that nobody wants included: it is not to be kept up by sending a byte now and then.
+            # Any byte between two requests starts the timer for the next head, even a blank line or the rest of an
+            # unread body: no client can hold a connection open by sending a byte now and then.
             self._wait_for_head()
         self._head_bytes += len(data) if self._head_timer is not None else 0
         super().data_received(data)
@@ -138,7 +139,7 @@ class Connection(BaseConnection, HttpToolsProtocol):
     # ── what is not HTTP ──
 
     def send_400_response(self, msg: str) -> None:
-        if not self.transport.is_closing():  # it was told already
+        if not self.transport.is_closing():  # else it was refused already
             self._refuse(NOT_HTTP)
 
     def _refuse(self, problem: Problem) -> None:
@@ -147,7 +148,7 @@ class Connection(BaseConnection, HttpToolsProtocol):
 
 
 def connection_class(register: ConnectionRegister) -> type[Connection]:
-    """Connections that are in this register."""
+    """The class of connections that are counted in this register."""
     return type("Connection", (Connection,), {"register": register})
 
 

@@ -1,13 +1,13 @@
-"""How many connections there may be, in all and from one address, and which of them make room for others.
+"""The register of connections: how many there may be, in all and from one address, and which are closed for new ones.
 
 1. Half of the files that the process may open are for connections. The other half is a reserve: a turn needs a
    connection to its model, tools need pipes and files, and a store that cannot open a file stops.
-2. One address has a quarter of them at most, so that no client can take all. A proxy that we were told of speaks for
-   many clients and has no such bound.
-3. When there is no room, a connection that is between two requests, or whose request has not come to the end of its
-   head, makes room for the new one: the one that has rested longest. Clients send a head at once; so half-sent
-   heads, however many, keep nobody out. If all of them are answered something, the new one is refused.
-4. That it came to this is told once in a while for each cause, not for each connection.
+2. One address has a quarter of them at most, so that no client can take all. A proxy that the operator has named
+   speaks for many clients and has no such bound.
+3. When there is no room, the register closes a resting connection for the new one: one that is between two requests, or
+   whose request head is not complete. It closes the one that has rested longest. Clients send a head at once, so
+   half-sent heads, however many, keep no client out. If every connection has a request, the new one is refused.
+4. A full register is logged once in a while for each cause, not for each connection.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Cause: TypeAlias = Literal["total", "address"]
 
 
 def raise_files_limit() -> None:
-    """Ask for as many open files as the operator's hard limit grants, up to what we may ever need."""
+    """Raise this process's limit of open files to the operator's hard limit, or to the most that we ever need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     granted = limits.files_wanted if hard == resource.RLIM_INFINITY else hard
     wanted = min(granted, limits.files_wanted)
@@ -56,12 +56,12 @@ class ConnectionRegister:
         self._of: defaultdict[str, int] = defaultdict(int)
         self._resting: dict[asyncio.Transport, None] = {}
         self._resting_of: defaultdict[str, dict[asyncio.Transport, None]] = defaultdict(dict)
-        """Those that can make room, of all and of each address: the one that has rested longest first."""
+        """Connections that can be closed for new ones, of all and of each address; the longest resting one first."""
         self._quiet_until: dict[Cause, float] = {}
 
     @classmethod
     def of_files(cls, proxies: frozenset[str] = frozenset()) -> ConnectionRegister:
-        """Bounds by how many files this process may open."""
+        """A register whose bounds follow from how many files this process may open."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         files = limits.files_wanted if soft == resource.RLIM_INFINITY else soft
         most = max(1, files // 2)
@@ -69,11 +69,11 @@ class ConnectionRegister:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """How many connections there are."""
         return len(self._address)
 
     def enter(self, connection: asyncio.Transport) -> bool:
-        """Take a connection in, at rest. False if there is no room for it."""
+        """Add a new connection, as resting. False if there is no room for it."""
         address = self._address_of(connection)
         if self._of[address] >= self._most_of_address and address not in self._proxies:
             cause: Cause = "address"
@@ -98,19 +98,19 @@ class ConnectionRegister:
         self.rest(connection)
 
     def work(self, connection: asyncio.Transport) -> None:
-        """A request has come on this connection."""
+        """A request has arrived on this connection: it rests no longer."""
         if connection in self._resting:
             del self._resting[connection]
             del self._resting_of[self._address[connection]][connection]
 
     def rest(self, connection: asyncio.Transport) -> None:
-        """Every request on this connection has its answer."""
+        """Every request on this connection was answered: it rests."""
         address = self._address.get(connection)
         if address is not None:
             self._resting[connection] = self._resting_of[address][connection] = None
 
     def leave(self, connection: asyncio.Transport) -> None:
-        """Forget a connection that has ended. Again: nothing happens."""
+        """Forget a connection that has ended. Calling it again does nothing."""
         self.work(connection)
         address = self._address.pop(connection, None)
         if address is not None:
@@ -119,7 +119,7 @@ class ConnectionRegister:
                 del self._of[address], self._resting_of[address]
 
     def _address_of(self, connection: asyncio.Transport) -> str:
-        """Where it comes from: an IPv4 address, or the network of an IPv6 one, which has as many as it likes."""
+        """The client's IPv4 address, or its IPv6 network, since an IPv6 client has as many addresses as it likes."""
         peer = connection.get_extra_info("peername")
         if not isinstance(peer, tuple):
             return ""

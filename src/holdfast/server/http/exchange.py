@@ -1,8 +1,8 @@
 """One HTTP request and its one answer, over ASGI.
 
-Whatever happens, at most one answer is written: starting a second one is a bug and raises. A client that goes
-away is noticed in every phase, since somebody is always listening for it (`gone`): no framework does that for
-a handler that has not begun to answer.
+At most one answer is written, in every case: starting a second one is a bug and raises. A client that disconnects is
+noticed in every phase, because a task always listens for it (`gone`): no framework does that for a handler that has
+not begun to answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 CONNECTION = "holdfast.connection"
-"""The ASGI extension by which our own server tells more about a connection than the protocol does."""
+"""The ASGI extension that holds the connection, which knows more than ASGI tells."""
 
 SAFE: Mapping[str, str] = {
     "x-content-type-options": "nosniff",
@@ -32,14 +32,14 @@ SAFE: Mapping[str, str] = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
     "referrer-policy": "no-referrer",
 }
-"""What every answer tells a browser, should one come by, unless it says otherwise: run nothing, keep nothing,
-frame nothing, tell nobody."""
+"""Headers for browsers, on every answer that does not replace them: run nothing, cache nothing, frame nothing, send no
+referrer."""
 
 T = TypeVar("T")
 
 
 class Socket(Protocol):
-    """What a connection can say about its socket."""
+    """The connection that an exchange came by."""
 
     async def taken(self) -> bool:
         """Wait until the socket has taken everything written so far. False if it never will."""
@@ -51,7 +51,7 @@ class Socket(Protocol):
         ...
 
     def write_piece(self, piece: bytes) -> None:
-        """Write it. Only while it `is_writable`."""
+        """Write a piece. Only while the connection `is_writable`."""
         ...
 
 
@@ -71,27 +71,27 @@ class Exchange:
         """The address at the other end of the connection."""
         self.path: str = scope["path"]
         self.raw_path: str = (scope.get("raw_path") or self.path.encode()).decode("latin-1")
-        """As it was sent: `%2F` is not a slash yet."""
+        """The path as it was sent: `%2F` is not a slash yet."""
         self.query: bytes = scope["query_string"]
         self.headers = _joined(scope["headers"])
         self.request_id = request_id
         self.about: dict[str, str] = {}
-        """Headers that the answer will have, whatever it turns out to be."""
+        """Headers that the answer will have, be it a success or a problem."""
         self.say_failure: Callable[[Problem], bytes] = _error_frame
-        """How a stream that has begun says that it failed: its last frames."""
+        """Makes the last frames of a stream that has begun and then failed."""
         self._socket: Socket | None = (scope.get("extensions") or {}).get(CONNECTION)
         self.code = ""
-        """Of the problem that it was answered with, if it was."""
+        """The code of the problem that was answered; empty if none was."""
         self.status = 0
-        """What was answered; 0 as long as nothing was."""
+        """The status that was answered; 0 until then."""
         self._state: Literal["reading", "answering", "streaming", "done"] = "reading"
         self._gone: asyncio.Task[None] | None = None
         self.ended_by: Problem | None = None
-        """Why it was ended, if it was."""
+        """Why the server ended this exchange, if it did."""
         self.on_end: Callable[[], object] | None = None
-        """How it is ended, if not by leaving what it does."""
+        """Called to end this exchange; None: its task is cancelled."""
         self._left_by: asyncio.Task[Any] | None = None
-        """The task that may leave what it does at any await, and so may be ended."""
+        """The task of this exchange while it may be cancelled at any await."""
         self._room: BodyMemory | None = None
         self._weight = 0
 
@@ -99,11 +99,11 @@ class Exchange:
 
     async def body(self, *, bytes_max: int, room: BodyMemory) -> bytes:
         """The whole body. Raises Refused (413, 408, 503) if it is too large, too slow or more than there is `room` for,
-        ClientGone if it never ends."""
+        ClientGone if the client disconnects before its end."""
         self._room = room
         encoding = self.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
-            raise Refused(_ENCODED)  # a few bytes could be gigabytes, and nobody has to send it so
+            raise Refused(_ENCODED)  # a few bytes could become gigabytes, and no client needs it
         announced = self.headers.get("content-length", "")
         if announced.isdigit() and int(announced) > bytes_max:
             raise _too_large(bytes_max)
@@ -139,7 +139,7 @@ class Exchange:
                 return b"".join(pieces)
 
     def gone(self) -> asyncio.Task[None]:
-        """A task that ends when the client has gone. Only after the body has been read."""
+        """A task that ends when the client has disconnected. Only after the body has been read."""
         if self._gone is None:
             self._gone = asyncio.create_task(self._listen())
         return self._gone
@@ -149,7 +149,7 @@ class Exchange:
             pass
 
     async def unless_gone(self, work: Awaitable[T]) -> T:
-        """Wait for something, as long as the client does. Raises ClientGone when it has gone first."""
+        """Wait for `work`. If the client disconnects first, cancel it and raise ClientGone."""
         gone = self.gone()
         task = asyncio.ensure_future(work)
         outer, self._left_by = self._left_by, asyncio.current_task()
@@ -164,16 +164,16 @@ class Exchange:
             try:
                 return task.result()
             finally:
-                del task  # which holds what is raised here, and with it this frame
+                del task  # it holds the exception, which holds this frame
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         raise ClientGone
 
     @contextmanager
     def while_present(self) -> Iterator[None]:
-        """What is done in here ends when the client goes, at whatever await it is. Raises ClientGone then.
+        """Cancel the block at its current await when the client disconnects. Raises ClientGone then.
 
-        For what may be left at any await: it costs a callback, where `unless_gone` costs a task.
+        Only for a block that may be cancelled at any await: it costs a callback, where `unless_gone` costs a task.
         """
         gone, task = self.gone(), asyncio.current_task()
         assert task is not None
@@ -184,14 +184,14 @@ class Exchange:
 
         def leave(_: object) -> None:
             nonlocal left
-            if not over:  # it may have been called for already when the work came to its end
+            if not over:  # this callback may have been scheduled just before the block ended
                 left = task.cancel()
 
         gone.add_done_callback(leave)
         try:
             yield
         except BaseException as error:
-            others = left and task.uncancel() > before  # who want the task to end, too
+            others = left and task.uncancel() > before  # something else has cancelled the task, too
             if left and not others and isinstance(error, asyncio.CancelledError):
                 raise ClientGone from None
             raise
@@ -200,8 +200,8 @@ class Exchange:
             gone.remove_done_callback(leave)
 
     def end(self, problem: Problem) -> None:
-        """Its client may not go on with it. A stream ends with this problem, and so does what ends with its
-        client; anything else is brief, and comes to its end."""
+        """End this exchange, because its client may not continue it. A stream, and any work that a disconnect would
+        cancel, ends with this problem; any other request is brief, and is answered."""
         if self.ended_by is None and (end := self.on_end or self._leave) is not None:
             self.ended_by = problem
             end()
@@ -214,7 +214,7 @@ class Exchange:
 
     @property
     def state(self) -> Literal["reading", "answering", "streaming", "done"]:
-        """`reading`: nothing is said, so anything can be. `streaming`: a problem can be told as an event."""
+        """`reading`: no answer has begun, so any can. `streaming`: a problem can still be sent as an event."""
         return self._state
 
     async def answer(
@@ -225,7 +225,7 @@ class Exchange:
         headers: Mapping[str, str] | None = None,
         media_type: str = "application/json",
     ) -> None:
-        """Answer with everything at once."""
+        """Send a whole answer at once."""
         await self.start_answer(status, len(body), headers=headers, media_type=media_type)
         self._state = "done"
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
@@ -261,25 +261,25 @@ class Exchange:
             },
         )
         self._state = "streaming"
-        self._let_go()  # what it said is in the turn by now
+        self._let_go()  # the turn has all of the body by now
 
     async def write(self, piece: bytes) -> None:
         await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     @property
     def is_writable(self) -> bool:
-        """Whether a piece of a stream can be written without waiting: `write_now`."""
+        """Whether `write_now` may be called: a piece of a stream can be written without waiting."""
         return self._state == "streaming" and self._socket is not None and self._socket.is_writable
 
     def write_now(self, piece: bytes) -> None:
-        """`write`, without waiting. Only while it `is_writable`."""
+        """`write`, without waiting. Only while the exchange `is_writable`."""
         assert self._socket is not None
         self._socket.write_piece(piece)
 
     async def hand_over(self, piece: bytes) -> bool:
-        """Write the last bytes, and wait until the socket has taken them. False if the client has gone.
+        """Write the last bytes, and wait until the socket has taken them. False if the client has disconnected.
 
-        The answer is not finished by this: the connection serves nothing else until it is.
+        This does not finish the answer: until `finish`, the connection serves no other request.
         """
         await self.write(piece)
         if self._socket is not None:
@@ -292,25 +292,25 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def fail(self, problem: Problem) -> None:
-        """End a stream with an error, in the words of its API."""
+        """End a stream with an error, in the form of its API."""
         self.code = problem.code
         await self.write(self.say_failure(problem))
         await self.finish()
 
     @property
     def age_s(self) -> float:
-        """How long ago the request came."""
+        """How long ago the request arrived."""
         return time.perf_counter() - self._began
 
     def close(self) -> None:
-        """Stop listening, and let go of the body."""
+        """Stop listening for a disconnect, and free the body's memory."""
         self._let_go()
         if self._gone is not None:
             self._gone.cancel()
-            self._gone = None  # what it was cancelled with leads back to us
+            self._gone = None  # the cancelled task refers to this exchange
 
     def upgraded(self) -> Mapping[str, str]:
-        """It is no request any more: the headers that its connection begins anew with."""
+        """Note that the connection becomes a WebSocket, and return the headers that open it."""
         self._state, self.status = "done", 101
         return {**self.about, REQUEST_ID.name: self.request_id}
 
@@ -341,7 +341,7 @@ class Exchange:
 
 
 def _joined(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers by lower-case name. One that comes twice is one list, as HTTP has it."""
+    """Headers by lower-case name. Values of a repeated header are joined by commas, as HTTP says."""
     headers: dict[str, str] = {}
     for name_bytes, value_bytes in raw:
         name, value = name_bytes.decode("latin-1").lower(), value_bytes.decode("latin-1")
@@ -350,7 +350,7 @@ def _joined(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def _error_frame(problem: Problem) -> bytes:
-    """The one event after which nothing follows, not even `[DONE]`."""
+    """The error event that ends a stream; nothing follows it, not even `[DONE]`."""
     return data_frame(problem.body())
 
 
@@ -375,4 +375,4 @@ _ENCODED = Problem(
 
 
 class ClientGone(Exception):
-    """Nobody is there to answer."""
+    """The client has disconnected, so there is no one to answer."""

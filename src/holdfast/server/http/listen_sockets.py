@@ -1,4 +1,4 @@
-"""Sockets that connections come in by: one for one process, or an address that several accept on."""
+"""Listening sockets: one for a single process, or one address on which several processes accept."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from holdfast.errors import InvalidValue
 
 BALANCED = sys.platform == "linux"
 """Whether the kernel spreads connections over the sockets of one address. Elsewhere processes share one socket,
-and whoever wakes first accepts."""
+and the process that wakes first accepts."""
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A bound socket; `shared`, one of several of this address. Raises InvalidValue if there cannot be one."""
+    """A bound socket; with `shared`, one of several on this address. Raises InvalidValue if it cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # By name: without it asyncio does not know this for TCP, and leaves Nagle's 40 ms in every answer.
+    # IPPROTO_TCP is named because asyncio else does not take this for TCP, and leaves Nagle's 40 ms in every answer.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if shared:
@@ -38,7 +38,7 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 def shown(listener: socket.socket, *, tls: bool) -> str:
-    """Where clients find it."""
+    """The URL at which clients reach this socket."""
     if listener.family == socket.AF_UNIX:
         return f"unix:{listener.getsockname()}"
     host, port, *_ = listener.getsockname()
@@ -47,19 +47,19 @@ def shown(listener: socket.socket, *, tls: bool) -> str:
 
 
 class SharedPort:
-    """An address that several processes of one parent accept on. The parent makes it, and forks."""
+    """An address on which several child processes accept. The parent makes it, and then forks."""
 
     def __init__(self, host: str, port: int, *, balanced: bool = BALANCED) -> None:
-        """Raises InvalidValue if it is taken, also by somebody who would share it."""
+        """Raises InvalidValue if the address is taken, even by a process that would share it."""
         self._host = host
         self._balanced = balanced
         if balanced and port:
             listen(host, port).close()
-        # Kept by the parent: it takes no connections, and the address stays ours while workers come and go.
+        # Kept by the parent, which accepts nothing on it: the address stays ours while workers come and go.
         self._kept = listen(host, port, shared=balanced)
 
     def listener(self) -> socket.socket:
-        """In one of the processes: what it accepts on."""
+        """In a child process: the socket that it accepts on."""
         if not self._balanced:
             return self._kept
         listener = listen(self._host, self._kept.getsockname()[1], shared=True)
@@ -67,5 +67,5 @@ class SharedPort:
         return listener
 
     def close(self) -> None:
-        """Let the address go. Closing again does nothing."""
+        """Release the address. Closing again does nothing."""
         self._kept.close()

@@ -1,14 +1,13 @@
-"""Who may talk to us from where: what keeps a web page in somebody's browser from using their own server.
+"""The origin guard: it keeps a strange web page in a user's browser from using the user's own server.
 
-A page can make a browser send requests to loopback, and a name that its owner points there makes them look like
-its own. So the name that a request is addressed to must be one of ours, and whoever says that it comes from a
-page must come from a page of ours, or from one that was allowed by name (CORS, which is off until somebody asks for it).
+A page can make a browser send requests to loopback, and a host name that the page's owner points there makes them look
+like requests to the page's own site. So the host that a request names must be one of ours, and a request with an
+`Origin` must come from a page of ours, or from an origin that the operator has allowed (CORS, which is off by default).
+For pictures, scripts, forms and frames a page can leave out its origin, but the browser itself says whether another
+site made it send the request (`Sec-Fetch-Site`). Such a request is refused unless pages of every origin are allowed.
+Routes without a key may still be opened by a link, which is how users come to the console.
 
-A browser also says itself whether another site has made it send a request (`Sec-Fetch-Site`), where a page can leave
-out its origin: pictures, scripts, forms, frames. Such a request is refused unless pages of every origin may use us;
-what is open to everybody may still be opened by a link, which is how people come to the console.
-
-What a proxy says about where a request comes from counts only if the proxy is one that we were told of: anybody can
+What a proxy says about where a request comes from counts only if the operator has named that proxy: every client can
 write `X-Forwarded-For`.
 """
 
@@ -36,9 +35,9 @@ class OriginGuard:
         proxies: frozenset[str] = frozenset(),
         names: tuple[str, ...] = NAMES,
     ) -> None:
-        """`hosts` are the names that we go by; None if nobody knows them, as behind a proxy.
-
-        `origins` are the pages that may use us besides our own, or `*`; `names` are the headers that name a conversation.
+        """`hosts` are the host names of this server; None if they are not known, as behind a proxy.
+        `origins` are the origins whose pages may use this server besides its own, or `*`.
+        `names` are the headers that name a conversation.
         """
         self._hosts = hosts
         self._origins = origins
@@ -46,8 +45,8 @@ class OriginGuard:
         self._names = names
 
     def check(self, exchange: Exchange) -> None:
-        """Raise Refused: 403 for a request that is not meant for us, or that a strange page has made; 400 for
-        one that does not say for whom it is meant."""
+        """Raise Refused: 403 for a request that names another host, or that a strange page has made; 400 for
+        one that names no host."""
         addressed = self._forwarded(exchange, "x-forwarded-host") or exchange.headers.get("host")
         name = _host_name(addressed or "")
         if name is None or (addressed is None and exchange.http_version != "1.0"):
@@ -75,7 +74,7 @@ class OriginGuard:
             )
 
     def check_open(self, exchange: Exchange) -> None:
-        """The same for what is open to everybody: another site may lead a person there, and do nothing else."""
+        """The same for routes without a key: another site may link to them, and do nothing else."""
         if not _is_link(exchange):
             self._refuse_other_sites(exchange)
 
@@ -91,7 +90,7 @@ class OriginGuard:
             )
 
     def preflight(self, methods: tuple[str, ...]) -> Mapping[str, str]:
-        """What a browser is told that asks before it sends something for a page that may."""
+        """The headers that answer a browser's preflight request for an allowed page."""
         return {
             "access-control-allow-methods": ", ".join(methods),
             "access-control-allow-headers": allowed(self._names),
@@ -99,10 +98,10 @@ class OriginGuard:
         }
 
     def client_of(self, exchange: Exchange) -> str:
-        """The address that a request comes from, as far as we can believe it."""
+        """The client's address, as far as the operator's proxies vouch for it."""
         told = self._forwarded(exchange, "x-forwarded-for")
-        # From the right: each proxy adds whom it has heard it from, and what is left of the first
-        # one that we do not know, anybody may have written.
+        # From the right: each proxy appends the address that it got the request from. The first address that is no
+        # proxy of ours is the client's; a client may have made up all that stands before it.
         for address in reversed([each.strip() for each in told.split(",") if each.strip()]):
             if address not in self._proxies:
                 return address[:64]
@@ -113,13 +112,13 @@ class OriginGuard:
 
 
 def is_preflight(exchange: Exchange) -> bool:
-    """Whether a browser asks if a page may."""
+    """Whether this is a CORS preflight request: a browser asks whether a page may send the real one."""
     asks = "access-control-request-method" in exchange.headers
     return exchange.method == "OPTIONS" and asks and "origin" in exchange.headers
 
 
 def _is_link(exchange: Exchange) -> bool:
-    """Whether a person opens this as a page of its own: not in a frame, and not by sending a form."""
+    """Whether a user opens this as a page of its own: not in a frame, and not by sending a form."""
     said = exchange.headers
     to_a_page = (
         said.get("sec-fetch-mode") == "navigate" and said.get("sec-fetch-dest") == "document"
@@ -133,9 +132,9 @@ _HOST = re.compile(
 
 
 def _host_name(addressed: str) -> str | None:
-    """The name in `name:port`, in lower case; empty where none is given, None where it is no such thing.
+    """The name in `name:port`, in lower case; empty for an empty text, None if it is malformed.
 
-    Nothing is read leniently: what a proxy, a cache or a browser takes for another name than we do gets past one of us.
+    Nothing is read leniently: if a proxy, a cache or a browser reads another name than we do, one of the checks fails.
     """
     if not addressed:
         return ""

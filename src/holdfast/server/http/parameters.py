@@ -1,4 +1,4 @@
-"""What a request can say beside its body: the parameters that several routes share, and the places of paths."""
+"""Parameters that several routes share: of queries, headers and paths; and the headers of answers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.wire import headers
 from holdfast.wire.headers import HEADERS, IDEMPOTENCY_KEY, TURN_POLICY, Header
 
 Kind: TypeAlias = Any
-"""A type, as msgspec knows them."""
+"""A type that msgspec can describe."""
 
 
 class Parameter(Struct, frozen=True):
-    """A part of a request beside its body."""
+    """A parameter of a request, in its query, headers or path."""
 
     name: str
     words: str
@@ -39,7 +39,7 @@ LIMIT = Parameter("limit", "How many at most.", Limit)
 PAGE = (
     LIMIT,
     Parameter("order", "`desc`: the newest first.", Literal["asc", "desc"]),
-    Parameter("after", "Go on after the item with this id."),
+    Parameter("after", "Continue after the item with this id."),
 )
 
 # ── headers ──────────────────────────────────────────────────────────────────────────────────
@@ -72,11 +72,11 @@ PLACES: Mapping[str, Parameter] = {
         ("models", "id", "An agent, as `GET /v1/models` names it.", "root"),
         ("sessions", "name", "A session: its key, or its id.", "trip-to-oslo"),
         ("turns", "id", "A turn's id.", "turn_01jd0000000000000000000000"),
-        ("approvals", "call", "The id of a call that waits.", "fc_01jd0000000000000000000000"),
+        ("approvals", "call", "The id of a waiting call.", "fc_01jd0000000000000000000000"),
         ("grants", "grant", "A remembered approval's id.", "grant_01jd0000000000000000000000"),
         ("responses", "response", "A response's id.", "resp_01jd0000000000000000000000"),
         ("conversations", "conversation", "A session's id.", "conv_01jd0000000000000000000000"),
         ("items", "item", "An item's id.", "msg_01jd0000000000000000000000"),
     )
 }
-"""What can stand in a path, by the word before it."""
+"""The parameters of paths, by the word before them."""

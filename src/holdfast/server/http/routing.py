@@ -1,13 +1,13 @@
-"""Routes: what a handler says about itself, and the table by which a request finds it.
+"""Routes: the description of each handler, and the table that finds the handler for a request.
 
-1. A `Route` stands above its handler and says all that there is to say. Dispatch, the OpenAPI document, the page
+1. A `Route` stands above its handler and describes it completely. Dispatch, the OpenAPI document, the page
    docs/reference/http.md, the names in `/metrics` and the tests of tenants and of answers are made from it.
-2. What is not in the table does not exist.
+2. A path that is not in the table is a 404.
 
-A pattern is a path with places in it: `/api/sessions/{name}/items`. A place stands for one step of the path, or,
-written `{name...}`, for all that is left of it. Steps are cut before they are decoded, so a name may have a slash in
-it (`%2F`). Words beat places: `POST /api/sessions/import` is an import, though a session may be called so; and
-where a word has no such method, the place is asked.
+A pattern is a path with places in it: `/api/sessions/{name}/items`. A place matches one step of the path or, written
+`{name...}`, all the steps that are left. The path is split before its steps are decoded, so a name may have a slash in
+it (`%2F`). Words are tried before places: `POST /api/sessions/import` is an import, though a session may be called
+`import`; if the word has no route for the method, the place is tried.
 """
 
 from __future__ import annotations
@@ -29,40 +29,39 @@ from holdfast.wire.headers import ETAG
 from holdfast.wire.problems import Problem, Refused, bad_request
 
 Scope: TypeAlias = Literal["chat", "read", "admin", "metrics"]
-"""What a key may do: `chat` talks, `read` looks, `admin` does both and removes, takes out and takes in.
-
-All of that among the conversations of its own tenant; `metrics` alone is about the whole server.
+"""What an API key allows: `chat` runs turns, `read` looks, `admin` does both and deletes, exports and imports.
+All of that among the conversations of its own tenant; only `metrics` is about the whole server.
 """
 
 
 class Caller(Value):
-    """Who asks."""
+    """The tenant and the API key that a request comes from."""
 
     tenant: Tenant
     key_id: KeyId | None = None
-    """The key that was shown; None if none was needed."""
+    """The API key of the request; None if none was needed."""
     scopes: tuple[str, ...] = ("admin", "metrics")
-    """What they may; everything, where no key is needed."""
+    """What the caller may do; everything, where no key is needed."""
 
 
 Load: TypeAlias = Literal["turns", "streams", "watchers"]
-"""What a request may occupy while it lasts."""
+"""What a request may occupy until it ends, and quotas bound."""
 
 
 def _freely(load: Load) -> None:
-    """Where nobody counts."""
+    """Occupy nothing: there are no quotas."""
 
 
 class HttpCall(Struct, frozen=True):
-    """One request, let in and read: what a handler is given."""
+    """One authenticated request with its body, as a handler gets it."""
 
     exchange: Exchange
     caller: Caller
     names: tuple[str, ...] = ()
-    """What the places of the pattern stand for, in order."""
+    """The values of the pattern's places, in order."""
     body: bytes = b""
     occupy: Callable[[Load], None] = _freely
-    """Take a place among those who do the same, until the request ends. Raises Refused (429) if none is left."""
+    """Count this request as a turn, stream or watcher until it ends. Raises Refused (429) if the quota is used up."""
 
     @property
     def tenant(self) -> Tenant:
@@ -70,12 +69,12 @@ class HttpCall(Struct, frozen=True):
 
     @property
     def query(self) -> dict[str, str]:
-        """The query of the request; of what is there twice, the last."""
+        """The parameters of the query; the last value of one that is repeated."""
         found = parse_qs(self.exchange.query.decode("utf-8", "replace"))
         return {name: values[-1] for name, values in found.items()}
 
     async def say(self, body: Struct, *, status: int = 200, etag: str = "") -> None:
-        """Answer with a value of `/api`, as JSON."""
+        """Answer with an object of `/api`, as JSON."""
         headers = {ETAG.name: etag} if etag else None
         await self.exchange.answer(status, encode(body), headers=headers)
 
@@ -83,8 +82,8 @@ class HttpCall(Struct, frozen=True):
 def refuse_nul(exchange: Exchange) -> None:
     """Raise Refused (400) for an address with a NUL character in it: in a name of its path, or in its query.
 
-    No name or value of ours has one, and stores differ in what they make of it. Whatever is read of an address is
-    held to this here, before anything is.
+    No name or value of ours has one, and stores differ in how they treat it. The check comes before any part of the
+    address is used.
     """
     for where, text in (("path", exchange.raw_path), ("query", exchange.query.decode("latin-1"))):
         if "%00" in text or "\0" in text:
@@ -96,7 +95,7 @@ F = TypeVar("F", bound=Callable[..., Awaitable[None]])
 
 
 class BodyDescription(Struct, frozen=True):
-    """What a request brings. The example is one that can be sent."""
+    """The body of a request. Its example can be sent as it is."""
 
     kind: Kind
     example: object
@@ -105,7 +104,7 @@ class BodyDescription(Struct, frozen=True):
 
 
 class AnswerDescription(Struct, frozen=True):
-    """An answer that is no plain error."""
+    """An answer of a route, other than a plain error."""
 
     words: str
     kind: Kind = None
@@ -113,9 +112,9 @@ class AnswerDescription(Struct, frozen=True):
     media_type: str = "application/json"
     headers: tuple[str, ...] = ()
     events: tuple[Kind, ...] = ()
-    """What a stream of events can have in it; empty if this is no stream."""
+    """The types of a stream's events; empty if this is no stream."""
     done: bool = False
-    """The last event of a stream that came to its end is `[DONE]`."""
+    """A stream that completes ends with `[DONE]`."""
 
 
 async def _unbound(call: HttpCall) -> None:
@@ -123,40 +122,40 @@ async def _unbound(call: HttpCall) -> None:
 
 
 class Route(Struct, frozen=True):
-    """A route, declared above the method that answers it; the words about it are that method's docstring.
+    """A route, declared above the method that answers it; that method's docstring is its description.
 
-        @Route("GET /api/me", "read", "retrieveMe", Answer("You.", Me))
-        async def me(self, call: Call) -> None:
-            \"""Who asks, and what they may.\"""
+        @Route("GET /api/me", "read", "retrieveMe", AnswerDescription("You.", Me))
+        async def me(self, call: HttpCall) -> None:
+            \"""The caller, and what it may do.\"""
 
     Errors that follow from the scope, from the places of the pattern and from the body are not named.
     """
 
     label: str
-    """Its method and pattern; a name for lists and gauges, with no id in it."""
+    """Its method and pattern. Logs and metrics use it as the route's name, since it has no id in it."""
     scope: Scope | None
-    """What a key must allow. None: open to every client that can reach the server, and its body is not read."""
+    """The scope that the API key must have. None: open to every client that can reach the server; no body is read."""
     name: str = ""
-    """Its id in the OpenAPI document. Empty: no part of the API."""
+    """Its id in the OpenAPI document. Empty: the document leaves it out."""
     answer: AnswerDescription | None = None
     other: AnswerDescription | None = None
-    """What it answers as well: a stream, or another status."""
+    """A second form of the answer: a stream, or another status."""
     body: BodyDescription | None = None
     parameters: tuple[Parameter, ...] = ()
-    """Of its query, and headers. The places of the pattern are known by the words before them."""
+    """Parameters of its query and headers. Those of its path follow from the words before the places."""
     codes: tuple[str, ...] = ()
     """Errors of this route's own."""
     passes_codes_on: bool = False
-    """What the model's server says about a request is told as it says it: 400, and a code of its own."""
+    """If the model's server refuses the request, the client gets a 400 with that server's own code."""
     body_bytes_max: int = limits.api_body_bytes_max
     load: Load | None = None
-    """What each request occupies, however it turns out."""
+    """What each request occupies from its start, by its route alone."""
     audit: str = ""
-    """What it is called in the audit log, if it belongs there."""
+    """Its name in the audit log; empty if it does not belong there."""
     handler: Handler = _unbound
 
     def __call__(self, handler: F) -> F:
-        """Declare that this method of an endpoint answers; it may answer several routes."""
+        """Declare that this method of an endpoint answers the route; a method may answer several."""
         handler.__dict__.setdefault("routes", []).insert(0, self)
         return handler
 
@@ -174,7 +173,7 @@ class Route(Struct, frozen=True):
 
     @property
     def words(self) -> tuple[str, str]:
-        """What it does, without the dot at the end; and what there is to say besides, in Markdown."""
+        """Its summary, without the dot at the end, and the rest of its description, in Markdown."""
         summary, _, more = cleandoc(self.handler.__doc__ or "").partition("\n\n")
         if self.method == "HEAD":
             return f"{summary.rstrip('.')}, without a body", ""
@@ -182,7 +181,7 @@ class Route(Struct, frozen=True):
 
 
 def routes_of(*endpoints: object) -> Iterator[Route]:
-    """The routes above the methods of these endpoints, in the order of their text, each with its handler."""
+    """The routes above the methods of these endpoints, in the order of the source, each with its handler."""
     for endpoint in endpoints:
         for name, method in vars(type(endpoint)).items():
             for route in getattr(method, "routes", ()):
@@ -190,24 +189,24 @@ def routes_of(*endpoints: object) -> Iterator[Route]:
 
 
 class RouteMatch(Struct, frozen=True):
-    """A route, and what its places stand for in one request."""
+    """A route, and the values of its places in one request."""
 
     route: Route
     names: tuple[str, ...]
 
 
 class _Node(Struct):
-    """What may follow a beginning of a path."""
+    """The continuations of one beginning of a path."""
 
     words: dict[str, _Node] = field(default_factory=dict)
     place: _Node | None = None
     rest: _Node | None = None
     routes: dict[str, Route] = field(default_factory=dict)
-    """By method, if a path may end here."""
+    """The routes of the path that ends here, by method."""
 
 
 class Routes:
-    """The table, and a way to look things up in it."""
+    """The table of routes."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         """Raises ValueError if two routes would answer the same requests."""
@@ -220,7 +219,7 @@ class Routes:
         return iter(self._all)
 
     def find(self, method: str, raw_path: str) -> RouteMatch:
-        """Who answers. Raises Refused: 404 if nobody does, 405 if only to other methods."""
+        """The route that answers. Raises Refused: 404 if the path has none, 405 if it has only other methods."""
         steps = raw_path.strip("/").split("/")
         others: dict[str, None] = {}
         for node, names in _matches(self._root, steps, 0, ()):
@@ -233,7 +232,7 @@ class Routes:
         raise Refused(_not_found(raw_path))
 
     def methods(self, raw_path: str) -> tuple[str, ...]:
-        """What may be done with a path; nothing, if there is none."""
+        """The methods of a path; none if no route has it."""
         steps = raw_path.strip("/").split("/")
         nodes = [node for node, _ in _matches(self._root, steps, 0, ())]
         return tuple(dict.fromkeys(method for node in nodes for method in node.routes))
@@ -255,7 +254,7 @@ class Routes:
 def _matches(
     node: _Node, steps: list[str], at: int, names: tuple[str, ...]
 ) -> Iterator[tuple[_Node, tuple[str, ...]]]:
-    """The nodes at which this path ends, the most particular one first."""
+    """The nodes at which this path ends, the most specific one first."""
     if at == len(steps):
         if node.routes:
             yield node, names

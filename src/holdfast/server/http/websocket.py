@@ -1,11 +1,11 @@
-"""One WebSocket, over ASGI: opened like a request, then a request for each message, one after the other.
+"""One WebSocket, over ASGI: opened by a request, then each message is a request, one after the other.
 
-Whoever answers does not know it: a message is an `Exchange` like any other, whose answer is told in messages. So what
-is true of HTTP is true here, from API keys and quotas to what becomes of a turn whose client has gone.
+Handlers see no difference: a message is an `Exchange` like any other, whose answer is sent as messages. So what
+is true of HTTP is true here, from API keys and quotas to what becomes of a turn whose client has disconnected.
 
-1. Somebody always listens, so that a client that goes is noticed in the middle of an answer.
-2. A socket ends between two answers: when its client has gone, has nothing more to say for a long time, has been
-   there for long enough, its key is not good any more, or the server is about to stop.
+1. A task always listens, so that a disconnect is noticed in the middle of an answer.
+2. A socket ends between two answers: when its client has disconnected, has been silent for a long time, has been
+   connected for as long as it may, its key is revoked, or the server is about to stop.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from holdfast.wire.sse import bodies
 ONE_REQUEST_ONLY = frozenset(each.name.encode() for each in HEADERS if each.once) | {
     b"content-length"
 }
-"""Headers that are about one request. Those that open a socket are about all that it will carry."""
+"""Headers that are about one request. The messages of a socket do not inherit them from the request that opened it."""
 
 GOING_AWAY, NOT_ALLOWED, RESTARTING = 1001, 1008, 1012
 
 
 class SocketClosed(Protocol):
-    """A connection that can say that its server is about to stop."""
+    """A connection that knows when its server is about to stop."""
 
     leaving: asyncio.Event
 
 
 class WebSocket:
-    """A socket, and the messages that come over it."""
+    """A WebSocket, and the messages that its client sends."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class WebSocket:
         self._news = asyncio.Event()
         self._gone = asyncio.Event()
         self.shut_out = asyncio.Event()
-        """Set when its client may not go on with it."""
+        """Set when the client may not use the socket any longer."""
 
     @property
     def path(self) -> str:
@@ -74,7 +74,7 @@ class WebSocket:
     # ── opening ──
 
     def handshake(self, request_id: str) -> Exchange:
-        """The request that asks for this socket. An answer to it is a refusal."""
+        """The request that opens this socket. Answering it refuses the socket; `accept` opens it."""
 
         async def receive() -> Message:
             came = await self._receive()
@@ -87,7 +87,7 @@ class WebSocket:
         return Exchange(self._as_http("GET"), receive, send, request_id=request_id)
 
     async def accept(self, headers: Mapping[str, str]) -> None:
-        """Open it."""
+        """Open the socket."""
         said = [
             (name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
         ]
@@ -96,7 +96,7 @@ class WebSocket:
     # ── messages ──
 
     async def messages(self) -> AsyncIterator[bytes]:
-        """What the client says, each when the one before has been answered; ends when the socket does."""
+        """The client's messages, each after the one before was answered; ends when the socket does."""
         ends_at = self._clock() + limits.socket_lifetime_s
         listening = asyncio.create_task(self._listen())
         try:
@@ -119,7 +119,7 @@ class WebSocket:
         return Exchange(self._as_http("POST"), receive, reply.send, request_id=request_id)
 
     async def say(self, event: bytes) -> None:
-        """Tell the client something."""
+        """Send an event to the client."""
         await self._say({"type": "websocket.send", "text": event.decode()})
 
     async def say_problem(self, problem: Problem, lane: str | None = None) -> None:
@@ -127,7 +127,7 @@ class WebSocket:
         await self.say(with_lane(event, lane))
 
     async def _wait_for_news(self, ends_at: float) -> bool:
-        """Wait for the next message. False if there will be none: then the socket is closed."""
+        """Wait for the next message. False if there will be none; the socket is then closed."""
         if self._clock() >= ends_at:
             await self.say_problem(too_old())
             await self._close(GOING_AWAY, "it has lasted for as long as one may")
@@ -180,11 +180,11 @@ class WebSocket:
         try:
             await self._send(message)
         except OSError:
-            self._gone.set()  # as over HTTP, what nobody can hear is not heard
+            self._gone.set()  # as over HTTP, an answer to a client that has gone is dropped
 
 
 class _Reply:
-    """The answer to one message, as ASGI has it for HTTP, told over the socket."""
+    """The answer to one message: it takes ASGI's HTTP messages, and sends them over the socket."""
 
     def __init__(self, socket: WebSocket, lane: str | None) -> None:
         self._socket = socket
@@ -215,7 +215,7 @@ class _Reply:
 
 
 async def _any_of(*events: asyncio.Event, within_s: float) -> bool:
-    """Wait until one of these is set; False if none was in time."""
+    """Wait until one of these is set; False if none is in time."""
     waits = [asyncio.ensure_future(each.wait()) for each in events]
     try:
         done, _ = await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)

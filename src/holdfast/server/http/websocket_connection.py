@@ -1,8 +1,8 @@
-"""A connection that has become a WebSocket: uvicorn's, and what uvicorn would do otherwise.
+"""A connection that has become a WebSocket: uvicorn's, with three differences.
 
-1. A shutdown does not cut it: whoever talks over it is told, and closes it between two answers (`leaving`).
-2. It is held to what every connection is (`BaseConnection`).
-3. A request for one that makes no sense is refused in the same words as everything else.
+1. A shutdown does not cut it: `leaving` is set, and the application closes the socket between two answers.
+2. What is true of every connection (`BaseConnection`) is true of it.
+3. A malformed request to open a WebSocket gets an error in the same form as every other one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.server.http.exchange import CONNECTION
 from holdfast.server.processes.dependency_parts import demand_parts
 
 LINGER_S = 1.0
-"""How long we listen to somebody whom we have told that it is over."""
+"""How long we go on reading from a client after we have sent it a close frame."""
 
 
 UVICORN = (
@@ -36,7 +36,7 @@ UVICORN = (
     "transport",
     "writable",
 )
-"""What we use of a protocol of uvicorn's."""
+"""The parts of uvicorn's WebSocket protocol that we use."""
 demand_parts("uvicorn", WebSocketsSansIOProtocol, *UVICORN)
 
 
@@ -57,7 +57,7 @@ class SocketConnection(BaseConnection, WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self.scope["extensions"] = {}  # which led back to us
+        self.scope["extensions"] = {}  # they refer to this connection, and would keep it in memory
 
     def shutdown(self) -> None:
         if self.handshake_complete and not self.close_sent:
@@ -73,8 +73,8 @@ class SocketConnection(BaseConnection, WebSocketsSansIOProtocol):
                 self.transport.close()
 
     def handle_parser_exception(self) -> None:
-        """Close it for what has come, and hear the rest for a moment: to hang up on somebody who is still
-        talking would also take back what they were told."""
+        """Send the close frame, and go on reading for a moment: closing a connection while the client is still sending
+        resets it, and the client would lose the close frame."""
         if self.close_timer is not None:
             return
         assert self.conn.close_sent is not None, "an open socket says why it ends"

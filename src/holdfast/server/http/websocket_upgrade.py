@@ -1,5 +1,4 @@
-"""What a connection becomes that is asked to be a WebSocket, brought in when the first one is: most servers never
-see one.
+"""The late import of WebSocket connections, when the first client opens one: most servers never see one.
 
 This is one of the few places with a late import; the architecture test names them.
 """
@@ -12,7 +11,7 @@ from holdfast.server.http.connection_register import ConnectionRegister
 
 
 def socket_protocol(register: ConnectionRegister) -> type[asyncio.Protocol]:
-    """Speaks WebSocket, on a connection that is in this register."""
+    """The protocol class for WebSockets whose connections are counted in this register."""
     from holdfast.server.http.websocket_connection import SocketConnection  # noqa: PLC0415
 
     return type("SocketConnection", (SocketConnection,), {"register": register})

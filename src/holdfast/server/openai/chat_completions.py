@@ -1,8 +1,8 @@
 """`POST /v1/chat/completions`: a turn, as any OpenAI client asks for it.
 
-The turn runs in its own task and is only watched from here. Nothing that looks like success is sent before the
-commit is durable; whatever else happens is said in words, as a status while that is still possible, and as an
-error frame after that. A stream that merely ended would look like success.
+The turn runs in its own task; the request only watches it. Nothing that looks like success is sent before the
+commit is durable. Every other outcome is sent as an error: a status if nothing was sent yet, and an error frame after
+that. A stream that merely ended would look like success.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ChatCompletions:
         "createChatCompletion",
         AnswerDescription("What the agent says.", openai.ChatCompletion, headers=ABOUT_TURN),
         AnswerDescription(
-            "The same as it comes, with `stream: true`; `data: [DONE]` is the last event of one that succeeded.",
+            "The same as a stream, with `stream: true`; `data: [DONE]` is its last event if it succeeds.",
             events=(openai.ChatChunk, ErrorAnswer),
             done=True,
             headers=ABOUT_TURN,
@@ -136,7 +136,7 @@ class ChatCompletions:
 
 
 class _Answering:
-    """One request whose turn has begun, or was found."""
+    """Answers one request whose turn has begun, or was found by an earlier attempt."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class _Answering:
         self._showing = AnswerDelivery(sessions, call, watch, stored=self._stored)
 
     async def answer(self) -> None:
-        """The answer as one object."""
+        """Answer with one object."""
         end = await self._end()
         if isinstance(end, Problem):
             await self._exchange.refuse(end)
@@ -168,7 +168,7 @@ class _Answering:
         await self._showing.answer(completion(self._head, end))
 
     async def stream(self) -> None:
-        """The answer as it comes. How it ends is a status, if nothing has been said by then."""
+        """Answer with a stream. A failure is a status if nothing was sent by then, and the last frame otherwise."""
         exchange = self._exchange
         set_aside = await set_aside_in(self._store, self._tenant, self._watch)
         stream = ChatStream(self._head, set_aside=set_aside, before=self._before)

@@ -1,8 +1,8 @@
-"""`/v1/conversations`: the same sessions, made and read and added to without asking anybody anything.
+"""`/v1/conversations`: the same sessions, created, read and added to without asking an agent.
 
-Items that are added are a turn like any other: they come in order, all or none, one writer at a time, and under an
-idempotency key once. Only nobody answers. Deleting an item hides it from people and from the model, with its call or
-result; the history keeps it.
+Added items are a turn like any other: they are stored in order, all or none, by one writer at a time, and once under an
+idempotency key. Only no model answers. Deleting an item hides it, with its call or result, from people and from the
+model; the history keeps it.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ from holdfast.wire.openai.responses.request import SHOW_TOOLS
 from holdfast.wire.problems import Refused
 
 KEY_PREFIX = "conversation_"
-"""What the keys of sessions begin with that were made here. Nobody needs to know them: their clients have the id."""
+"""The prefix of the keys of sessions that were made here. Clients do not need these keys: they have the id."""
 
 _MADE_BY = "conversations.made_by"
-"""The flag that says which request has made a conversation."""
+"""The flag that holds the hash of the request that made a conversation."""
 
 _ADDING = Policy(crash="discard", disconnect="finish")
-"""Nobody may go on with it by asking a model; a retry adds the items again."""
+"""A turn of added items is never resumed, since that would ask a model; a retry adds the items again."""
 
 
 _CONVERSATION = AnswerDescription("The conversation.", openai.Conversation, headers=(ETAG.name,))
@@ -102,10 +102,10 @@ class Conversations:
     async def create(self, call: HttpCall) -> None:
         """Begin a conversation.
 
-        It may have up to 20 items from its beginning, and metadata.
+        It may begin with up to 20 items, and with metadata.
         """
-        # Each step can be repeated, so a retry under an idempotency key finishes what an attempt that was cut short
-        # has begun, and makes nothing twice.
+        # Each step can be repeated, so a retry under an idempotency key finishes what an interrupted attempt has
+        # begun, and makes nothing twice.
         asked = read_new_conversation(
             call.body, seal=await self._seals.asked_in(call.tenant, call.body)
         )
@@ -196,7 +196,7 @@ class Conversations:
         body_bytes_max=limits.body_bytes_max,
     )
     async def add_items(self, call: HttpCall) -> None:
-        """Add items to a conversation, all or none; nobody answers.
+        """Add items to a conversation, all or none; no agent is asked.
 
         At most 20 of them.
         """
@@ -277,7 +277,8 @@ class Conversations:
     async def _set_up(
         self, call: HttpCall, row: SessionRow, asked: ConversationAsk, naming: ConversationHeaders
     ) -> None:
-        """What is said about a conversation when it is made, and which request has made it: once."""
+        """Store a new conversation's metadata and the hash of its request, once. Raises KeyReused if another request
+        has made it."""
         request = attempt_of(call, naming).request_hash.hex()
         if row.meta_rev == 0:
             made_by = Flagged(name=_MADE_BY, value=request)
@@ -302,7 +303,7 @@ class Conversations:
         asked: ConversationAsk,
         naming: ConversationHeaders,
     ) -> list[ItemObject]:
-        """Add items as a turn that nobody answers, and say what they have become."""
+        """Add items as a turn without an answer, and return them as they were stored."""
         references = ItemReferences(self._sessions, call.tenant, line=session_id, previous=None)
         ask = Ask(
             tenant=call.tenant,
@@ -317,7 +318,7 @@ class Conversations:
             verbatim=True,
         )
         if not ask.messages:
-            return []  # all of them were of kinds that only other servers know
+            return []  # all of them were of kinds that only other servers use
         try:
             watch = await call.exchange.unless_gone(self._sessions.submit(ask, play=_say_nothing))
         except TurnRejected as error:
@@ -332,7 +333,7 @@ class Conversations:
         return [each for each in shown if each is not None]
 
     def _shown(self, snapshot: Snapshot, call: HttpCall) -> list[ItemObject]:
-        """What clients see of a conversation, oldest first."""
+        """The items of a conversation that clients see, oldest first."""
         seen = _seen(snapshot)
         results: dict[ItemId, ToolResult] = {}
         if SHOW_TOOLS in (call.query.get("include"), call.query.get("include[]")):
@@ -354,7 +355,7 @@ class Conversations:
 
 
 async def _say_nothing(turn: OpenTurn) -> None:
-    """Play a turn in which nobody is asked."""
+    """Play a turn without asking a model."""
     await turn.record(ev.StepStarted(), ev.Answered(items=()))
 
 

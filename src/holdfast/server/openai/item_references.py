@@ -1,4 +1,4 @@
-"""`item_reference`: from the id of an item to what it says, as if the client had sent it again."""
+"""Item references: an `item_reference` in a request becomes the item, as if the client had sent it again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class ItemReferences:
         previous: ResponseId | None,
         held: Snapshot | None = None,
     ) -> None:
-        """`line`, `previous` or a conversation that is `held` say where to look for an id that does not."""
+        """An item id that names no session is looked up in the session `line`, in that of the response `previous`, or
+        in the conversation `held`."""
         self._sessions = sessions
         self._tenant = tenant
         self._line = line
@@ -43,7 +44,7 @@ class ItemReferences:
             self._known[held.session_id] = _by_id(held)
 
     async def resolved(self, pieces: Iterable[InputPiece]) -> tuple[Incoming, ...]:
-        """These pieces, with items in place of references. Raises Refused for one that leads nowhere."""
+        """These pieces, with items in place of references. Raises Refused if a referenced item does not exist."""
         found: list[Incoming] = []
         for each in pieces:
             if isinstance(each, Incoming):

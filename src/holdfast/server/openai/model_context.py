@@ -1,6 +1,6 @@
-"""What a model would be shown: `POST /v1/responses/input_tokens` counts it, `/v1/responses/compact` sums it up.
+"""The context that a model would see: `POST /v1/responses/input_tokens` counts it, `/v1/responses/compact` sums it up.
 
-Neither stores anything. A count is the provider's where it offers one, else an estimate; the answer says which.
+Neither stores anything. A count is the provider's if it offers one, else an estimate; the answer says which.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ModelContexts:
         "POST /v1/responses/compact",
         "chat",
         "compactContext",
-        AnswerDescription("The summary, sealed, to go on with.", Compaction),
+        AnswerDescription("The summary, encrypted, to continue from.", Compaction),
         body=BodyDescription(CompactBody, {"model": "root", "input": "Oslo is in Norway."}),
         codes=(*errors.CONTEXT, *errors.ASKING, "agent_not_found", "nothing_to_compact"),
         passes_codes_on=True,
@@ -63,7 +63,7 @@ class ModelContexts:
     async def compact(self, call: HttpCall) -> None:
         """Sum a history up; nothing is stored.
 
-        What was instructed stays as it is.
+        Instructions are kept as they are.
         """
         seal = await self._seals.of(call.tenant)
         asked = read_context_request(call.body, needs_model=True, seal=seal)
@@ -96,7 +96,7 @@ class ModelContexts:
         "POST /v1/responses/input_tokens",
         "chat",
         "countInputTokens",
-        AnswerDescription("So many, or about so many.", TokenCount, headers=(TOKEN_COUNT.name,)),
+        AnswerDescription("The count, or an estimate.", TokenCount, headers=(TOKEN_COUNT.name,)),
         body=BodyDescription(ContextBody, {"model": "root", "input": "Where is Oslo?"}),
         codes=errors.CONTEXT,
         body_bytes_max=limits.body_bytes_max,
@@ -122,7 +122,7 @@ class ModelContexts:
     async def _context(
         self, call: HttpCall, asked: ContextAsk
     ) -> tuple[Snapshot, tuple[Item, ...]]:
-        """The history that is meant, and what the request adds to it."""
+        """The history that the request names, and the items that it adds."""
         snapshot = await self._snapshot(call, asked)
         references = ItemReferences(
             self._sessions, call.tenant, line=asked.conversation, previous=asked.previous

@@ -26,12 +26,12 @@ class ModelsEndpoint:
         "GET /v1/models/{id...}",
         "chat",
         "retrieveModel",
-        AnswerDescription("It is there.", ModelObject),
+        AnswerDescription("The agent.", ModelObject),
     )
     async def one(self, call: HttpCall) -> None:
         """One agent."""
         (name,) = call.names
-        chosen = self._directory.named(name, call.tenant)  # refuses what there is not
+        chosen = self._directory.named(name, call.tenant)  # raises ModelNotFound if there is none
         listed = self._directory.entries(call.tenant)
         found = next((each for each in listed if each.id == name), None)
         entry = found or ModelEntry(id=name, agent=chosen.agent, source="")

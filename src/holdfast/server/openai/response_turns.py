@@ -1,8 +1,8 @@
-"""Turns as Responses: found by id, with what their requests asked for and what became of them.
+"""Turns as Responses: found by id, with what their requests asked for and how they ended.
 
-What a Response repeats of its request lies with the turn: on its items once it is committed, else in record 0 of
-its journal, which is there while the turn is open and as long as a discarded one is kept. What a chat request began
-is a Response as well, with the API's defaults.
+What a Response repeats of its request is stored with the turn: on its items once it is committed, else in record 0 of
+its journal, which exists while the turn is open and as long as a discarded turn is kept. A turn that a chat request
+began is a Response as well, with the API's defaults.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from holdfast.wire.problems import Problem, Refused
 
 
 class StoredResponse(Value):
-    """A Response that is stored, in whatever state."""
+    """A stored Response: running, completed or failed."""
 
     row: TurnRow
     head: ResponseHead
     items: tuple[Item, ...]
-    """All that the turn holds; of one that is not committed, what its request brought."""
+    """The items of the turn; until it is committed, the items of its request."""
     before: Items = ()
-    """What its answer begins with: what turns have said that a retry has continued with this one."""
+    """The beginning of its answer: the items of earlier turns, if this one is a retry that continues them."""
     begun: bool = True
-    """Whether anything has happened in it. Nothing has as long as it waits for a node that has room."""
+    """Whether the turn has started to play. It has not while it waits for a node with room."""
 
     @property
     def status(self) -> Status:
-        """What is said of it as long as it has not ended."""
+        """The status of a Response that has not ended."""
         return "queued" if self.head.echo.background and not self.begun else "in_progress"
 
     @property
     def input(self) -> Items:
-        """What its request brought."""
+        """The items of its request."""
         return tuple(each for each in (*self.before, *self.items) if not is_output(each))
 
 
 class ResponseTurns:
-    """The Responses of every tenant."""
+    """Finds and deletes the Responses of all tenants."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -97,7 +97,7 @@ class ResponseTurns:
             created_s=response_id.minted_at_ms // 1000,
             echo=echo_of((*chain, *items)) or Echo(model=row.agent, named=True),
         )
-        # What a person continues is an answer of its own.
+        # A turn that a user continued by hand is an answer of its own.
         before = chain if links else ()
         return StoredResponse(row=row, head=head, items=items, before=before, begun=begun)
 
@@ -105,12 +105,12 @@ class ResponseTurns:
         return await self._sessions.watch(tenant, kept.row.turn_id)
 
     async def delete(self, tenant: Tenant, kept: StoredResponse) -> None:
-        """Let a Response be found no more. What was said stays where it is."""
+        """Hide a Response from later requests. Its items stay in the history."""
         patch = Flagged(name=_deleted(kept.head.response_id), value="true")
         await self._sessions.operations.annotate(tenant, kept.row.session_id, [(None, patch)])
 
     async def _request(self, tenant: Tenant, row: TurnRow) -> tuple[ev.TurnRequest | None, bool]:
-        """The request of a turn, from record 0 of its journal; and whether there are others."""
+        """The request of a turn, from record 0 of its journal, and whether the journal has more records."""
         request: ev.TurnRequest | None = None
         for each in await self._store.journal(tenant, row.turn_id):
             for record in decode_records(each.records):
@@ -122,7 +122,7 @@ class ResponseTurns:
 
 
 class ResponseOutcome(Value):
-    """What became of a turn, as a Response tells it, and as an error if it is one."""
+    """How a turn ended: as a Response, and as the problem to answer with if it failed."""
 
     ending: Ending
     response: ResponseEnd
@@ -139,8 +139,8 @@ async def response_end(
     before: Items = (),
     known_again: bool = False,
 ) -> ResponseOutcome:
-    """Wait for a turn's end. `now_s` is when it ended, if nobody has written that down; `before` is what the turns have
-    said that it continues, `known_again` whether a retry of its request would be recognised."""
+    """Wait for a turn's end. `now_s` is taken for the time of the end if the store has none; `before` has the items of
+    the turns that it continues, `known_again` says whether a retry of its request would be recognised."""
     ending = await ending_of_watched(watch, stored=stored)
     problem = await problem_for(
         store,
@@ -150,7 +150,7 @@ async def response_end(
         stored=stored and not is_answered(ending),
         known_again=known_again,
     )
-    # It has ended: whoever waits for the answer would rather wait for the store, too, than be told to ask again.
+    # The turn has ended: its client is better served by waiting for the store, too, than by an error.
     row = await persistently(lambda: store.turn(tenant, ending.turn_id)) if stored else None
     items: tuple[Item, ...] = ()
     usage, filtered = ev.Usage(), False

@@ -1,9 +1,9 @@
 """`POST /v1/responses`: a turn, as clients of the Responses API ask for it.
 
-The same sessions as everywhere: `conversation` and `X-Conversation-Id` name one, and whoever names none gets a line
-of their own, which `previous_response_id` goes on with. That names a version, not a line: it extends an anonymous
-line if it is at its head and nobody else is at it, and forks otherwise, so two children of one Response never wait
-for each other. A conversation that has a name advances only by requests that name it.
+The sessions are the same as in every API: `conversation` and `X-Conversation-Id` name one. A request that names none
+starts an anonymous line, which `previous_response_id` continues. That id names a version, not a line: the request
+extends an anonymous line if the version is its head and no other turn runs, and forks otherwise, so two children of one
+Response never wait for each other. A conversation that has a name advances only by requests that name it.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class Responses:
     async def answer(
         self, call: HttpCall, asked: ResponsesAsk, loose: LooseConversation | None = None
     ) -> ResponseAnswer | None:
-        """The same, for a request that was read already, and that goes on with a `loose` conversation if there
-        is one. None if it came to no answer, which its client was told, or nobody waits for it here."""
+        """Answer a request that was parsed already; it continues the `loose` conversation, if one is given. None if the
+        turn has no answer, after the client was sent the problem, or if the turn runs in the background."""
         exchange = call.exchange
         if asked.stream:
             call.occupy("streams")
@@ -148,7 +148,9 @@ class Responses:
             known_again=_is_known_again(ask, asked, watch),
         )
         if asked.background and not asked.stream:
-            await self._queued(call, answering, watch)  # nobody waits for it here
+            await self._queued(
+                call, answering, watch
+            )  # this request does not wait for the turn's end
             return None
         async with watch:
             ended = await (answering.stream() if asked.stream else answering.answer())
@@ -157,7 +159,7 @@ class Responses:
         return ResponseAnswer(watch.admission.turn_id.response_id, _grown(watch, loose))
 
     async def prepare(self, call: HttpCall, asked: ResponsesAsk) -> ResponseId:
-        """Say that a request is understood, as a Response without output; nobody is asked for any."""
+        """Check a request and answer with a Response without output; no model is asked."""
         self._met(call, asked, self._naming(call, asked))
         response_id = self._sessions.mint(ResponseId)
         created_s = response_id.minted_at_ms // 1000
@@ -194,7 +196,7 @@ class Responses:
         naming: ConversationHeaders,
         loose: LooseConversation | None,
     ) -> tuple[Incoming, ...]:
-        """The input, with the items that it refers to in place."""
+        """The input, with items in place of references."""
         references = ItemReferences(
             self._sessions,
             call.tenant,
@@ -205,7 +207,7 @@ class Responses:
         return await references.resolved(asked.input)
 
     async def _loosened(self, tenant: Tenant, previous: ResponseId) -> LooseConversation:
-        """The conversation that ends with a Response, to go on with it and store nothing."""
+        """A loose copy of the conversation that ends with a Response, to continue it without storing anything."""
         kept = await self._turns.look(tenant, previous)
         if kept is None or kept.row.seq is None:
             raise unknown_previous(previous)
@@ -262,7 +264,7 @@ class Responses:
             raise Refused(problem) from error
 
     async def _continue(self, ask: Ask, previous: ResponseId) -> Watch:
-        """Go on from a Response: in its own line if it ends there, else in a line that forks from it."""
+        """Continue a Response: in its own line if it is the last one there, else in a fork."""
         kept = await self._turns.look(ask.tenant, previous)
         if kept is None or kept.row.seq is None:
             raise unknown_previous(previous)
@@ -275,7 +277,7 @@ class Responses:
             try:
                 return await self._sessions.submit(in_place)
             except (SessionBusy, SessionConflict):
-                pass  # somebody else goes on from here, or has
+                pass  # another request continues this Response, or has done so
         again = await self._sessions.submit_again(ask)
         if again is not None:
             return again
@@ -290,7 +292,7 @@ class Responses:
             raise
 
     async def _queued(self, call: HttpCall, answering: _Answering, watch: Watch) -> None:
-        """It is durable, and will be played to its end: that is all there is to say now."""
+        """Answer with the state of a background turn. It is durable, and will be played to its end."""
         if watch.admission.how in ("began", "queued"):
             await answering.say_state("queued")
             return
@@ -299,15 +301,15 @@ class Responses:
 
 
 class ResponseAnswer(Struct, frozen=True):
-    """A request that came to its answer."""
+    """The id of an answered request's Response, and its conversation."""
 
     response_id: ResponseId
     loose: LooseConversation | None
-    """The conversation after it, if no store holds that."""
+    """The conversation after the answer, if it is not stored."""
 
 
 class _Answering:
-    """One request whose turn has begun, or was found."""
+    """Answers one request whose turn has begun, or was found by an earlier attempt."""
 
     def __init__(
         self,
@@ -320,7 +322,7 @@ class _Answering:
         *,
         known_again: bool,
     ) -> None:
-        """`before` is what the turns have said that this one continues, `known_again` whether a retry would be
+        """`before` has the items of the turns that this one continues, `known_again` says whether a retry would be
         recognised."""
         turn_id = watch.admission.turn_id
         self._store = sessions.store
@@ -340,7 +342,7 @@ class _Answering:
         )
 
     async def answer(self) -> ResponseOutcome:
-        """The answer as one object."""
+        """Answer with one object."""
         ended = await self._ended()
         if not is_answered(ended.ending):
             await self._exchange.refuse(ended.problem)
@@ -351,7 +353,7 @@ class _Answering:
         return ended
 
     async def stream(self) -> ResponseOutcome:
-        """The answer as it comes. How it ends is a status, if nothing has been said by then."""
+        """Answer with a stream. A failure is a status if nothing was sent by then, and the last frames otherwise."""
         exchange, stream = self._exchange, ResponseStream(self._head, before=self._before)
         exchange.say_failure = stream.failed
         await self._showing.show(stream)
@@ -364,7 +366,7 @@ class _Answering:
         return ended
 
     async def say_state(self, status: Status | None) -> None:
-        """What a turn that was known already has come to; None if to its end."""
+        """Answer with this status, or with the whole Response if `status` is None: then the turn has ended."""
         if status is None:
             body = whole_response(self._head, (await self._ended()).response)
         else:
@@ -385,7 +387,7 @@ class _Answering:
 
 
 def _is_known_again(ask: Ask, asked: ResponsesAsk, watch: Watch) -> bool:
-    """Whether the same request again would be recognised: the first one of a line that nobody names is not."""
+    """Whether a retry of this request would be recognised: not if it starts an anonymous line."""
     if ask.attempt.key is not None:
         return True
     named = ask.name is not None or asked.previous is not None
@@ -396,7 +398,8 @@ def _is_known_again(ask: Ask, asked: ResponsesAsk, watch: Watch) -> bool:
 
 
 def _named(naming: ConversationHeaders, asked: ResponsesAsk) -> ConversationHeaders:
-    """What the request names, by whichever of the ways; by two of them is one too many."""
+    """The conversation that the request names. Raises Refused if it names one in two ways, or names one that
+    `store: false` could not keep."""
     ways = {
         "conversation": asked.conversation,
         "previous_response_id": asked.previous,
@@ -412,7 +415,7 @@ def _named(naming: ConversationHeaders, asked: ResponsesAsk) -> ConversationHead
         for given in (*needing, *([IDEMPOTENCY_KEY.title] if naming.idempotency_key else [])):
             raise bad_request(
                 "invalid_value",
-                f"store: false leaves nothing behind, and {given} needs something to come back to; "
+                f"store: false stores nothing, and {given} needs a stored conversation; "
                 "leave one of them out",
                 param="store",
             )
@@ -420,7 +423,7 @@ def _named(naming: ConversationHeaders, asked: ResponsesAsk) -> ConversationHead
 
 
 def _with_echo(asked: ResponsesAsk, naming: ConversationHeaders) -> ResponsesAsk:
-    """What headers say is part of what was asked for."""
+    """The request with what its headers add to the echo."""
     echo = msgspec.structs.replace(
         asked.echo,
         named=naming.name is not None,
@@ -430,7 +433,7 @@ def _with_echo(asked: ResponsesAsk, naming: ConversationHeaders) -> ResponsesAsk
 
 
 def _grown(watch: Watch, before: LooseConversation | None) -> LooseConversation | None:
-    """A loose conversation after the turn that went on with it; None if it is stored."""
+    """The loose conversation after its turn; None if the conversation is stored."""
     live = watch.live
     if before is None or live is None or live.after is None:
         return None

@@ -1,11 +1,11 @@
 """`/v1/responses` as a WebSocket: requests one after the other over one connection, each answered by its events.
 
-What is stored is the same as over HTTP, and is found from anywhere. What is not to be stored (`store: false`) lives with
-the socket: the last few Responses can be gone on from there, and nowhere else. A continuation that fails takes the
-Response that it went on from with it, as OpenAI has it, so that nobody builds on what may not be what they think it is.
+Stored Responses are the same as over HTTP, and any connection finds them. Unstored ones (`store: false`) live with the
+socket: only requests on this socket can continue the last few of them. A continuation that fails also drops the
+Response that it continued, as OpenAI does, so that no client builds on a state that may not be what it thinks.
 
-A request with `generate: false` prepares what another one will bring to its end: its input is kept here, goes in front
-of that one's, and nothing else happens.
+A request with `generate: false` prepares another one: its input is kept here and goes in front of the input of the
+request that continues it; nothing else happens.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from holdfast.wire.problems import Problem, Refused
 PATH = "/v1/responses"
 
 Serve: TypeAlias = Callable[[Exchange, Route], Coroutine[Any, Any, None]]
-"""Sees to one request by this route: who asks, how much, what to say if it fails."""
+"""Serves one request by this route: authentication, quotas, the handler, and the answer if it fails."""
 
 
 def request_id() -> str:
@@ -42,14 +42,14 @@ def request_id() -> str:
 
 
 class ResponsesSockets:
-    """Who answers when somebody asks for a WebSocket."""
+    """The endpoint for WebSockets."""
 
     def __init__(self, responses: Responses, serve: Serve) -> None:
         self._responses = responses
         self._serve = serve
 
     async def open(self, socket: WebSocket) -> None:
-        """See to a socket from its opening to its end."""
+        """Serve a socket from its opening to its end."""
         if socket.path.rstrip("/") == PATH:
             route = Route(
                 f"GET {PATH}", "chat", load="watchers", handler=partial(self._talk, socket)
@@ -59,7 +59,7 @@ class ResponsesSockets:
         await self._serve(socket.handshake(request_id()), route)
 
     async def _talk(self, socket: WebSocket, call: HttpCall) -> None:
-        """Everything that is said over a socket."""
+        """Accept a socket, and answer its messages until it ends."""
         await socket.accept(call.exchange.upgraded())
         call.exchange.on_end = socket.shut_out.set
         talk = SocketExchange(self._responses)
@@ -71,7 +71,7 @@ class ResponsesSockets:
             handler=talk.answer,
         )
         async for message in socket.messages():
-            # In a task of its own: what is logged for one request is not to be taken for another's.
+            # In a task of its own, so that the log lines of one message do not carry another's request id.
             await asyncio.create_task(self._serve(socket.exchange(message, request_id()), route))
 
 
@@ -87,21 +87,21 @@ async def _refuse(call: HttpCall) -> None:
 
 
 class _Prepared(Struct, frozen=True):
-    """A request that waits for another one to go on from it."""
+    """A request with `generate: false` that waits for another one to continue it."""
 
     previous: ResponseId | None
     input: tuple[InputPiece, ...]
     size_bytes: int
-    """Of the messages that it came in."""
+    """The size of the messages that it came in."""
 
 
 class SocketExchange:
-    """One socket's requests, and what it remembers of them."""
+    """Answers the requests of one socket, and holds its unstored Responses."""
 
     def __init__(self, responses: Responses) -> None:
         self._responses = responses
         self._held: dict[ResponseId, LooseConversation | _Prepared] = {}
-        """What can be gone on from here only, the oldest first."""
+        """The Responses that only this socket can continue, the oldest first."""
 
     async def answer(self, call: HttpCall) -> None:
         """Answer one message."""
@@ -110,7 +110,7 @@ class SocketExchange:
         seal = await self._responses.seals.asked_in(call.tenant, call.body)
         asked = read_responses_request(call.body, needs_input=generates, seal=seal)
         asked = msgspec.structs.replace(asked, stream=True)
-        # What is gone on from is forgotten, and remembered again once that went well.
+        # A Response that is continued is dropped, and held again once the continuation has succeeded.
         taken: dict[ResponseId, LooseConversation | _Prepared] = {}
         asked, loose = self._resolved(asked, taken)
         if not generates:
@@ -130,12 +130,12 @@ class SocketExchange:
     def _resolved(
         self, asked: ResponsesAsk, taken: dict[ResponseId, LooseConversation | _Prepared]
     ) -> tuple[ResponsesAsk, LooseConversation | None]:
-        """A request with what was prepared for it, and the loose conversation that it goes on with."""
+        """The request with the prepared input in front of its own, and the loose conversation that it continues."""
         while asked.previous is not None and asked.previous in self._held:
             held = taken[asked.previous] = self._held.pop(asked.previous)
             if isinstance(held, LooseConversation):
                 if asked.store:
-                    break  # what is stored goes on from what is
+                    break  # a stored Response can only continue a stored one
                 return asked, held
             asked = msgspec.structs.replace(
                 asked, previous=held.previous, input=(*held.input, *asked.input)
@@ -146,7 +146,7 @@ class SocketExchange:
         self._held |= news
         while len(self._held) > limits.socket_held_max or self._weight() > _BYTES_MAX:
             if len(self._held) == 1:
-                return  # the last one is what a socket is for
+                return  # the latest Response is always held: continuing it is what a socket is for
             del self._held[next(iter(self._held))]
 
     def _weight(self) -> int:
@@ -162,7 +162,7 @@ def _size(held: LooseConversation | _Prepared) -> int:
 TOO_LARGE = Problem(
     status=413,
     code="request_too_large",
-    message=f"what was prepared on this socket is larger than {limits.body_bytes_max} bytes; "
+    message=f"the input that was prepared on this socket is larger than {limits.body_bytes_max} bytes; "
     "send less, or let it be answered in between",
     should_retry=False,
 )

@@ -1,4 +1,4 @@
-"""Responses after the fact: read, watched again, stopped, hidden."""
+"""Stored Responses: a client reads them, watches them again, cancels or deletes them."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ class StoredResponses:
         "retrieveResponse",
         AnswerDescription("The response.", openai.ResponseObject),
         AnswerDescription(
-            "Its events again, with `stream=true`, and on until its end.",
+            "Its events from the beginning, with `stream=true`, until its end.",
             events=openai.RESPONSE_EVENTS,
             done=True,
             headers=(TURN_ID.name,),
         ),
         parameters=(
-            Parameter("stream", "Tell it as events.", Flag),
+            Parameter("stream", "Answer with its events.", Flag),
             Parameter("starting_after", "Leave out the events up to this number.", After),
         ),
     )
     async def retrieve(self, call: HttpCall) -> None:
-        """A response, in whatever state.
+        """A response, whether it runs, is complete or has failed.
 
         With `?stream=true` its events.
         """
@@ -73,11 +73,11 @@ class StoredResponses:
         "DELETE /v1/responses/{response}",
         "chat",
         "deleteResponse",
-        AnswerDescription("It is not found any more.", openai.ResponseDeleted),
+        AnswerDescription("The response is deleted.", openai.ResponseDeleted),
         audit="response.delete",
     )
     async def delete(self, call: HttpCall) -> None:
-        """Let a response be found no more; the history keeps what was said."""
+        """Delete a response; the history keeps its items."""
         kept = await self._turns.find(call.tenant, call.names[0])
         await self._turns.delete(call.tenant, kept)
         gone = {"id": str(kept.head.response_id), "object": "response", "deleted": True}
@@ -87,14 +87,14 @@ class StoredResponses:
         "POST /v1/responses/{response}/cancel",
         "chat",
         "cancelResponse",
-        AnswerDescription("What became of it.", openai.ResponseObject),
-        AnswerDescription("It has not let go yet.", openai.ResponseObject, 202),
+        AnswerDescription("The response as it ended.", openai.ResponseObject),
+        AnswerDescription("The response has not stopped yet.", openai.ResponseObject, 202),
         codes=("invalid_request",),
     )
     async def cancel(self, call: HttpCall) -> None:
         """Stop a response that runs in the background.
 
-        Again, and after its end, it says what became of it.
+        Called again, or after the end, it answers with the response as it ended.
         """
         kept = await self._turns.find(call.tenant, call.names[0])
         if not kept.head.echo.background:
@@ -115,7 +115,7 @@ class StoredResponses:
         parameters=PAGE,
     )
     async def input_items(self, call: HttpCall) -> None:
-        """What a response's request brought."""
+        """The items of a response's request."""
         ask = read_page(call.query)
         kept = await self._turns.find(call.tenant, call.names[0])
         shown = (item_object(each, kept.row.session_id) for each in kept.input)
@@ -126,7 +126,7 @@ class StoredResponses:
         )
 
     async def _find(self, call: HttpCall) -> StoredResponse:
-        """The Response that a path names, with what it takes to show it."""
+        """The Response that a path names, with the seal if showing it needs one."""
         kept = await self._turns.find(call.tenant, call.names[0])
         if not kept.head.echo.seal_reasoning:
             return kept
@@ -142,7 +142,7 @@ class StoredResponses:
         await call.exchange.answer(status, msgspec.json.encode(body))
 
     async def _replay(self, call: HttpCall, kept: StoredResponse, after: int) -> None:
-        """The stream from its beginning, and on as it goes on. What a client has seen is left out."""
+        """Stream a Response from its beginning to its end, without the events up to `after`."""
         call.occupy("watchers")
         exchange = call.exchange
         stream = ResponseStream(kept.head, after=after, before=kept.before)

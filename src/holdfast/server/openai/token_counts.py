@@ -1,4 +1,4 @@
-"""How many tokens a model would be shown, as its provider counts them. Nothing is stored, and nobody answers."""
+"""Token counts by a model's provider. Nothing is stored, and no model answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("holdfast.server")
 
 
 class TokenCounts:
-    """Asks the models of agents, where they can be asked."""
+    """Asks the providers of agents' models to count, if they can."""
 
     def __init__(self, sessions: Sessions, directory: Directory) -> None:
         self._sessions = sessions
@@ -29,10 +29,11 @@ class TokenCounts:
     async def count(
         self, tenant: Tenant, asked: ContextAsk, snapshot: Snapshot, items: Sequence[Item]
     ) -> int | None:
-        """The number for these items, and what else the request says; None if nobody can tell.
+        """How many tokens these items and the rest of the request are; None if an estimate must do.
 
-        Whoever would answer is asked. One who cannot be found, offers no count or fails leaves it to an estimate;
-        so does an agent with tools of its own, which a turn would show as well and nobody lists here.
+        The provider of the model that would answer is asked. There is no count if the agent cannot be found, if its
+        provider offers none or fails, or if the agent has tools of its own: a turn would show them to the model, but
+        they are not listed here.
         """
         if asked.tools is None:
             return None
@@ -80,7 +81,7 @@ class TokenCounts:
     async def _messages(
         self, dialect: Dialect, tenant: Tenant, snapshot: Snapshot, items: Sequence[Item]
     ) -> bytes:
-        """The items as a provider takes them; nothing if some of their bytes are not there."""
+        """The items as the provider takes them; empty if the bytes of a blob are missing."""
         messages, blobs = dialect.encode(items), dict[str, bytes]()
         for digest in sorted(dialect.blobs_in(messages)):
             data = await self._sessions.store.blob(tenant, snapshot.session_id, digest)

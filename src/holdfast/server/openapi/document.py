@@ -1,7 +1,7 @@
 """`GET /openapi.json`: the API, described in OpenAPI 3.1.
 
-It is made of what answers: each route says what it is for and which scope it needs, and the types that bodies are
-decoded and encoded by say what they look like.
+It is made from the code that answers: each route says what it is for and which scope it needs, and the types that
+decode and encode bodies give the schemas.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REF = "#/components/schemas/{name}"
 TITLE = "Holdfast"
 WORDS = (
     "AI agents over the OpenAI API, with conversations that hold: every turn is a transaction. "
-    "`/v1` is as OpenAI has it, `/api` is our own; both are doors to the same sessions. "
+    "`/v1` is OpenAI's API, `/api` is our own; both work on the same sessions. "
     "Every error has OpenAI's envelope and a stable `code`."
 )
 
@@ -44,10 +44,10 @@ TAGS: Mapping[str, str] = {
     "chat": "OpenAI's Chat Completions.",
     "responses": "OpenAI's Responses.",
     "conversations": "OpenAI's Conversations.",
-    "agents": "Who can be asked.",
-    "sessions": "Conversations, for people who look after them and for tools.",
-    "turns": "What requests have added to them, or add now.",
-    "operations": "For whoever runs the server.",
+    "agents": "The agents that can be asked.",
+    "sessions": "Conversations, for operators and for tools.",
+    "turns": "What requests have added to conversations, or add now.",
+    "operations": "For the operator of the server.",
 }
 """The parts of the API. A route belongs to the part that its path names, or that `_TAGS_OF` gives, or to the last."""
 
@@ -93,7 +93,7 @@ def document(routes: Iterable[Route]) -> Schema:
                     "type": "http",
                     "scheme": "bearer",
                     "description": "An API key, made by `holdfast keys create`. A server on loopback "
-                    "that has none yet lets everybody in.",
+                    "that has no key yet needs none.",
                 }
             },
         },
@@ -196,7 +196,7 @@ def _content(answer: AnswerDescription, shapes: _Shapes) -> Schema:
     schema = {
         "type": "object",
         "description": "One of the server-sent events that the answer consists of. "
-        "A line that begins with a colon is a sign of life.",
+        "A line that begins with a colon is a heartbeat.",
         "properties": {"event": {"type": "string"}, "data": {"type": "string", **said}},
         "required": ["data"],
     }
@@ -209,7 +209,7 @@ SHARED: Mapping[str, tuple[int, tuple[str, ...]]] = {
     f"Refused{status}": (status, codes)
     for status, codes in by_status((*ANY_REQUEST, *LET_IN)).items()
 }
-"""What can be answered to everybody who has to be let in, by name."""
+"""The errors, by name, that every route with a scope can answer with."""
 
 
 def _shared_or_own(status: int, codes: tuple[str, ...], route: Route) -> Schema:
@@ -220,14 +220,15 @@ def _shared_or_own(status: int, codes: tuple[str, ...], route: Route) -> Schema:
 
 
 def _refusal(status: int, codes: tuple[str, ...], *, closed: bool) -> Schema:
-    """An error, under one of these codes; or under any, if the model's server may have its own."""
+    """An error with one of these codes; unless `closed`, the model's server may add codes of its own."""
     words = "\n".join(f"- `{each}`: {CODES[each].words}" for each in codes)
     schema: Schema = {"$ref": REF.format(name="ErrorAnswer")}
     if closed:
         code = {"properties": {"code": {"enum": list(codes)}}}
         schema = {"allOf": [schema, {"properties": {"error": code}}]}
     else:
-        words += "\n- what the model's server says about the request, as it says it"
+        words += "\
+- the code with which the model's server refuses the request"
     headers = [REQUEST_ID.name, SHOULD_RETRY.name]
     if status in (409, 429, 503):
         headers.append(RETRY_AFTER.name)
@@ -250,7 +251,7 @@ def _kinds(route: Route) -> Iterable[Kind]:
 
 
 class _Shapes:
-    """The types of a document: each by its name, and described once."""
+    """The schemas of a document's types: each type is described once, under its name."""
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
         named = list(dict.fromkeys(kinds))
@@ -258,7 +259,7 @@ class _Shapes:
         self._known = dict(zip(named, schemas, strict=True))
         self.components = {name: _tidy(each) for name, each in sorted(components.items())}
         usage = self.components[UsageObject.__name__]
-        usage["required"] = list(usage["properties"])  # it says every number
+        usage["required"] = list(usage["properties"])  # an answer always has every number
         if TurnEvent.__name__ in self.components:
             tags = [each.__struct_config__.tag for each in get_args(ev.Event)]
             happened = {
@@ -269,7 +270,7 @@ class _Shapes:
             self.components[TurnEvent.__name__]["properties"]["event"] = happened
 
     def of(self, kind: Kind) -> Schema:
-        """How a type looks: a reference, or itself if it has no name."""
+        """The schema of a type: a reference, or the schema itself if the type has no name."""
         if kind not in self._known:
             (self._known[kind],), more = _schemas([kind])
             assert not more, "types with names belong to bodies"
@@ -282,14 +283,14 @@ def _schemas(kinds: list[Kind]) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
 
 
 def _of_name(kind: type) -> Schema:
-    """Names and versions are types of our own."""
+    """The schema of our own types: ids and keys are strings, versions are numbers."""
     if issubclass(kind, Version):
         return {"type": "integer", "minimum": 0}
     return {"type": "string"}
 
 
 def _tidy(schema: Any) -> Any:
-    """The same, without defaults that say nothing."""
+    """The same schema, without defaults that are null."""
     match schema:
         case dict():
             return {
@@ -307,10 +308,10 @@ def _tidy(schema: Any) -> Any:
 
 
 class OpenApi:
-    """The endpoint. The document is made when somebody first asks for it."""
+    """The endpoint. The document is made with the first request for it."""
 
     def __init__(self, routes: Callable[[], Routes]) -> None:
-        """`routes` are asked for late: this endpoint is one of them."""
+        """`routes` is called with the first request: this endpoint is itself one of the routes."""
         self._routes = routes
         self._body = b""
 
@@ -328,5 +329,5 @@ class OpenApi:
 
 
 def rendered(made: Schema) -> bytes:
-    """A document as people read it: the same bytes every time."""
+    """A document as indented JSON: the same bytes every time."""
     return msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n"

@@ -1,4 +1,4 @@
-"""Every code that an error can have, with its status and what it means. A test finds no other in the code."""
+"""Every error code, with its status and meaning. A test checks that the code uses no other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.core.codec import Value
 
 
 class Meaning(Value):
-    """What a code means."""
+    """The status of a code, and what it means."""
 
     status: int
     words: str
@@ -21,15 +21,15 @@ def _all(status: int, **codes: str) -> dict[str, Meaning]:
 CODES: Mapping[str, Meaning] = {
     **_all(
         400,
-        array_above_max_length="a list of the request has more members than are read of one",
+        array_above_max_length="a list of the request has more members than a list may have",
         approvals_missing="other calls of the turn wait for a decision, too",
         invalid_content="a part of a message cannot be decoded",
         invalid_conversation_key="a conversation cannot have this name",
         invalid_cursor="this server did not hand that cursor out",
-        invalid_export="the export is damaged, cut off, or none",
-        invalid_encrypted_content="what was sealed cannot be opened: it was changed, is another tenant's, or its key is gone",
+        invalid_export="the export is damaged or cut off, or the body is no export",
+        invalid_encrypted_content="encrypted content was changed, is another tenant's, or its key is gone",
         invalid_header="a header has a value that it cannot have",
-        invalid_host="the request does not say properly for whom it is meant",
+        invalid_host="the request names no host, or not in the right form",
         invalid_http_request="this is not HTTP",
         invalid_idempotency_key="the key has the wrong form",
         invalid_json="the body is not JSON",
@@ -42,60 +42,60 @@ CODES: Mapping[str, Meaning] = {
         missing_required_parameter="a parameter is missing; `param` names it",
         no_new_user_message="the request brings nothing new",
         nothing_to_compact="there is nothing to sum up",
-        previous_response_not_found="there is no such response to go on from",
+        previous_response_not_found="there is no such response to continue",
         tool_results_missing="results are missing for calls that wait for them",
         turn_limit_reached="the turn reached a limit",
         unknown_header="there is no such header of ours",
-        unknown_parameter="there is no such parameter; the message has those that there are",
+        unknown_parameter="there is no such parameter; the message lists the known ones",
         unknown_tool_call="a result is for a call that was not made",
         unsupported_parameter="the parameter cannot be honoured",
     ),
-    **_all(401, invalid_api_key="no key was shown, or one that is none"),
+    **_all(401, invalid_api_key="the request has no API key, or one that is not valid"),
     **_all(
         403,
-        host_not_allowed="the server does not go by this name",
-        insufficient_scope="the key has another scope",
+        host_not_allowed="the server does not serve this host name",
+        insufficient_scope="the key does not have the scope that this needs",
         origin_not_allowed="pages of this origin may not use the server",
     ),
     **_all(
         404,
-        approval_not_found="no such call waits, or has waited",
+        approval_not_found="no such call waits for approval, or has waited for it",
         conversation_not_found="there is no such conversation",
         grant_not_found="there is no such remembered approval",
         item_not_found="there is no such item",
-        model_not_found="there is no such agent; the message lists what there is",
+        model_not_found="there is no such agent; the message lists the agents that there are",
         response_not_found="there is no such response",
         turn_not_found="there is no such turn",
         unknown_url="there is nothing at this address",
         version_not_found="the session has had no such version",
     ),
-    **_all(405, method_not_allowed="`allow` says what can be done here"),
-    **_all(408, request_timeout="the body did not come to its end in time"),
+    **_all(405, method_not_allowed="`allow` lists the methods that this path has"),
+    **_all(408, request_timeout="the body did not arrive in time"),
     **_all(
         409,
-        agent_ambiguous="several agents could go on with the conversation",
+        agent_ambiguous="several agents could continue the conversation",
         agent_mismatch="the conversation belongs to the agents of another source",
         agent_not_found="the conversation's agent is not served any more",
-        approval_closed="the call does not wait any more",
+        approval_closed="the call does not wait for approval any more",
         approval_expired="the call has waited too long",
         conversation_locked="another turn runs; come back later",
         import_conflict="there is another session under this id or key",
         too_many_grants="as many approvals are remembered for the agent as there can be",
-        summary_moved="somebody else has summed it up meanwhile",
-        turn_cancelled="somebody has cancelled the turn",
+        summary_moved="another request has summed up the session meanwhile",
+        turn_cancelled="the turn was cancelled",
         turn_complete="the turn has nothing left to continue",
-        turn_disconnected="the turn ended because its client went away",
+        turn_disconnected="the turn ended because its client disconnected",
         turn_not_head="the turn is not the last one of its conversation any more",
         turn_not_kept="the turn was not kept, so there is nothing to continue",
     ),
-    **_all(410, conversation_gone="it was deleted, or has expired"),
+    **_all(410, conversation_gone="the conversation was deleted, or has expired"),
     **_all(412, version_mismatch="the conversation is at another version"),
     **_all(413, request_too_large="the body is too large"),
     **_all(415, unsupported_content_encoding="bodies are taken uncompressed only"),
     **_all(422, idempotency_key_reused="the key belongs to a different request"),
     **_all(
         429,
-        concurrency_limit_exceeded="too many at once",
+        concurrency_limit_exceeded="too many turns, streams, watchers or searches at once",
         insufficient_quota="the model's server says that its quota is used up",
         rate_limit_exceeded="too many requests, here or at the model's server",
     ),
@@ -112,17 +112,17 @@ CODES: Mapping[str, Meaning] = {
         upstream_broke_off="the model's answer broke off",
         upstream_error="the model's server failed",
         upstream_garbled="the model's answer cannot be read",
-        upstream_refused="the model's server does not let us in",
+        upstream_refused="the model's server refuses our key or account, or does not have the model",
         upstream_unreachable="the model's server cannot be reached",
     ),
     **_all(
         503,
         answer_restarted="the server was restarted while it answered",
         background_queue_full="too many responses wait in the background already",
-        outcome_unknown="the store went away in the middle; look before you ask again",
+        outcome_unknown="the store failed during a write, which may be done; read the conversation before you retry",
         server_overloaded="as many large requests are being read as there is memory for",
-        server_shutting_down="another server goes on",
-        storage_full="there is no room left; reading still works",
+        server_shutting_down="the server stops; another one takes over",
+        storage_full="the store has no room left; reading still works",
         storage_read_only="the store is damaged, and is only read until it was verified",
         storage_unavailable="the store does not answer, or refuses in a way that we do not know",
         too_many_connections="there is no room for another connection",
@@ -144,7 +144,7 @@ ANY_REQUEST = (
     "internal_error",
     "too_many_connections",
 )
-"""Whoever asks, and whatever for."""
+"""Errors that every request can get."""
 
 LET_IN = (
     "invalid_api_key",
@@ -164,10 +164,10 @@ LET_IN = (
     "storage_read_only",
     "storage_unavailable",
 )
-"""Where somebody has to be let in."""
+"""Errors of routes that need an API key."""
 
 SESSION = ("invalid_conversation_key", "conversation_not_found", "conversation_gone")
-"""Where a path names a session by its key or id."""
+"""Errors of paths that name a session by its key or id."""
 
 HEADERS = (
     "invalid_conversation_key",
@@ -177,7 +177,7 @@ HEADERS = (
     "invalid_version",
     "unknown_header",
 )
-"""Where headers say how a turn is to be treated."""
+"""Errors of headers about a turn."""
 
 BODY = (
     "array_above_max_length",
@@ -187,13 +187,13 @@ BODY = (
     "invalid_value",
     "missing_required_parameter",
 )
-"""Where a body is read."""
+"""Errors of JSON bodies."""
 
 STRICT_BODY = (*BODY, "unknown_parameter")
-"""Where, besides, everything in it has to be known."""
+"""Errors of JSON bodies in which every field must be known."""
 
 AGENT = ("agent_ambiguous", "agent_mismatch", "agent_not_found")
-"""Where the agent of a session is looked for."""
+"""Errors of finding a session's agent."""
 
 TURN = (
     *HEADERS,
@@ -213,7 +213,7 @@ TURN = (
     "unknown_tool_call",
     "version_mismatch",
 )
-"""Where a turn begins and is waited for."""
+"""Errors of requests that begin a turn and wait for its end."""
 
 ASKING = (
     "approval_closed",
@@ -233,7 +233,7 @@ ASKING = (
     "upstream_timeout",
     "upstream_unreachable",
 )
-"""Where an agent is asked."""
+"""Errors of requests that ask an agent."""
 
 
 CONTEXT = (
@@ -244,11 +244,11 @@ CONTEXT = (
     "previous_response_not_found",
     "unknown_tool_call",
 )
-"""Where items are read that can name other items."""
+"""Errors of bodies whose items can refer to other items."""
 
 
 def by_status(codes: Iterable[str]) -> dict[int, tuple[str, ...]]:
-    """These codes under their statuses, in order."""
+    """These codes by status, both in order."""
     found: dict[int, list[str]] = {}
     for code in sorted(set(codes)):
         found.setdefault(CODES[code].status, []).append(code)
