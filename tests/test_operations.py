@@ -11,7 +11,7 @@ import pytest
 import yaml
 from prometheus_client.core import Metric
 
-from holdfast.server.metrics import counted, current, staffed
+from holdfast.server.metrics import counter_metrics, gauge_metrics, worker_metrics
 from holdfast.server.processes.numbers import OwnNumbers
 from holdfast.testing import ScriptedModel
 from tests import repository
@@ -25,7 +25,11 @@ NAME = re.compile(r"\bholdfast_[a-z_]+")
 async def metrics() -> list[Metric]:
     async with serving(agent(ScriptedModel())) as server:
         gathered = OwnNumbers().gather(server.sessions)
-        ours = [*counted(gathered.tally), *current(gathered.load), *staffed(gathered)]
+        ours = [
+            *counter_metrics(gathered.tally),
+            *gauge_metrics(gathered.load),
+            *worker_metrics(gathered),
+        ]
         return [each for each in ours if each.name.startswith("holdfast_")]
 
 

@@ -31,7 +31,7 @@ from holdfast.server.http.connection_register import ConnectionRegister
 from holdfast.server.http.listen_sockets import listen
 from holdfast.server.http.origin_guard import OriginGuard
 from holdfast.server.processes.server_process import HttpServer
-from holdfast.server.turns.turn_failures import playing
+from holdfast.server.turns.turn_failures import with_failure_codes
 from holdfast.sessions.session_requests import AgentChoice, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
@@ -312,7 +312,7 @@ async def serving(
     home: Store = store or MemoryStore()
     directory = directory or StubDirectory(*agents)
     with listen("127.0.0.1", 0) as listener:
-        play = playing(directory.playing(Player(directory.team_for)))
+        play = with_failure_codes(directory.playing(Player(directory.team_for)))
         async with Sessions(
             home, play, choose=directory.choose, background_max=background_max
         ) as sessions:
@@ -321,7 +321,7 @@ async def serving(
                 directory,
                 policy=policy,
                 guard=guard,
-                door=Authenticator(home, auth),
+                authenticator=Authenticator(home, auth),
                 quotas=quotas,
                 expire_after_s=expire_after_s,
                 busy_status=busy_status,

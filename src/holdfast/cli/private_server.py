@@ -56,7 +56,7 @@ class _Corner:
 
     def __init__(self, path: Path) -> None:
         self.numbers = OwnNumbers()
-        self.accounts = ProcessQuotaUsage()
+        self.quota_usage = ProcessQuotaUsage()
         self._path = path
         self.address: Future[str] = Future()
         """Where the server listens, or why it does not."""
@@ -95,7 +95,7 @@ class _Corner:
         return listener
 
     @contextmanager
-    def heeding(self, server: StoppableServer) -> Iterator[None]:
+    def control(self, server: StoppableServer) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         self.stop = lambda: _quietly(loop, server.stop)
         try:

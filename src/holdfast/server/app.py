@@ -71,7 +71,7 @@ class App:
         expire_after_s: float | None = None,
         busy_status: BusyStatus = 409,
         guard: OriginGuard | None = None,
-        door: Authenticator | None = None,
+        authenticator: Authenticator | None = None,
         quotas: Quotas | None = None,
         numbers: Numbers | None = None,
         bodies: BodyMemory | None = None,
@@ -120,9 +120,9 @@ class App:
         """Every route that this application answers."""
         self._busy_status = busy_status
         self._guard = guard or OriginGuard()
-        self._door = door or Authenticator(sessions.store, "off")
+        self._authenticator = authenticator or Authenticator(sessions.store, "off")
         self._quotas = quotas or Quotas()
-        self.keys = KeyWatch(self._door.judge)
+        self.keys = KeyWatch(self._authenticator.judge)
         self._bodies = bodies or BodyMemory(memory_bytes())
 
     def drain(self) -> None:
@@ -142,26 +142,26 @@ class App:
 
     async def _serve(self, exchange: Exchange, route: Route | None = None) -> None:
         """Answer one request: by `route`, or by the one that the table has for its path."""
-        asked = _Asked(route=route)
+        facts = _RequestFacts(route=route)
         _bind(exchange)
         with _span_of(exchange) as here:
             try:
-                await self._answer(exchange, asked)
+                await self._answer(exchange, facts)
             except ClientGone:
                 pass  # no client is left to answer
             finally:
                 exchange.close()
-                if (caller := asked.caller) is not None:
+                if (caller := facts.caller) is not None:
                     self.keys.leave(caller.key_id, exchange)
-                if asked.visit is not None:
-                    asked.visit.end()
-                self._note(exchange, asked)
-                _describe(here, exchange, asked)
+                if facts.slot is not None:
+                    facts.slot.end()
+                self._log_request(exchange, facts)
+                _describe(here, exchange, facts)
 
-    async def _answer(self, exchange: Exchange, asked: _Asked) -> None:
+    async def _answer(self, exchange: Exchange, facts: _RequestFacts) -> None:
         """Answer a request. A failure becomes one answer: a status, or the last event of a stream that had begun."""
         try:
-            await self._route(exchange, asked)
+            await self._route(exchange, facts)
             return
         except Refused as refused:
             problem = refused.problem
@@ -192,7 +192,7 @@ class App:
                 # The answer is complete, or its size was announced: nothing can be added to it.
                 log.error("too late to say so: %s (%s)", problem.message, exchange.request_id)
 
-    async def _route(self, exchange: Exchange, asked: _Asked) -> None:
+    async def _route(self, exchange: Exchange, facts: _RequestFacts) -> None:
         if is_preflight(exchange):
             self._guard.check(exchange)
             allowed = self._guard.preflight(self.routes.methods(exchange.raw_path))
@@ -200,9 +200,9 @@ class App:
             return
         refuse_nul(exchange)
         names: tuple[str, ...] = ()
-        if (route := asked.route) is None:
+        if (route := facts.route) is None:
             found = self.routes.find(exchange.method, exchange.raw_path)
-            route = asked.route = found.route
+            route = facts.route = found.route
             names = found.names
         if (
             route.scope is None
@@ -211,20 +211,20 @@ class App:
             await route.handler(HttpCall(exchange, ANYBODY, names))
             return
         self._guard.check(exchange)
-        caller = asked.caller = await self._door.admit(exchange, route.scope)
+        caller = facts.caller = await self._authenticator.admit(exchange, route.scope)
         self.keys.enter(caller.key_id, exchange)
-        asked.names = names
-        asked.visit = visit = self._quotas.enter(exchange, caller)
+        facts.names = names
+        facts.slot = slot = self._quotas.enter(exchange, caller)
         if route.load is not None:
-            visit.occupy(route.load)
+            slot.occupy(route.load)
         body = await exchange.body(bytes_max=route.body_bytes_max, room=self._bodies)
-        await route.handler(HttpCall(exchange, caller, names, body, visit.occupy))
+        await route.handler(HttpCall(exchange, caller, names, body, slot.occupy))
 
-    def _note(self, exchange: Exchange, asked: _Asked) -> None:
+    def _log_request(self, exchange: Exchange, facts: _RequestFacts) -> None:
         """Log one line for each request, and one in the audit log if its route belongs there."""
-        label = asked.route.label if asked.route else "unknown"
+        label = facts.route.label if facts.route else "unknown"
         status = exchange.status or GONE
-        tenant, key = (caller.tenant, caller.key_id) if (caller := asked.caller) else (None, None)
+        tenant, key = (caller.tenant, caller.key_id) if (caller := facts.caller) else (None, None)
         self._requests[label, status] += 1
         event(
             "request.answered" if exchange.status else "request.abandoned",
@@ -236,26 +236,26 @@ class App:
             client=self._guard.client_of(exchange),
             ms=round(exchange.age_s * 1000),
         )
-        if asked.route and asked.route.audit:
+        if facts.route and facts.route.audit:
             audit(
-                asked.route.audit,
+                facts.route.audit,
                 tenant=tenant,
                 key=key,
                 client=self._guard.client_of(exchange),
-                about=" ".join(asked.names) or None,
+                about=" ".join(facts.names) or None,
                 status=status,
                 code=exchange.code or None,
             )
 
 
-class _Asked(Struct):
+class _RequestFacts(Struct):
     """The facts of a request that its log line and its span need."""
 
     route: Route | None = None
     caller: Caller | None = None
     """None until the request was authenticated."""
     names: tuple[str, ...] = ()
-    visit: QuotaSlot | None = None
+    slot: QuotaSlot | None = None
 
 
 def _bind(exchange: Exchange) -> None:
@@ -277,12 +277,12 @@ def _span_of(exchange: Exchange) -> Span:
     return span(exchange.method, "server", attributes)
 
 
-def _describe(here: Span, exchange: Exchange, asked: _Asked) -> None:
+def _describe(here: Span, exchange: Exchange, facts: _RequestFacts) -> None:
     """Set on a request's span what is known once it was answered."""
     status = exchange.status or GONE
-    if asked.route is not None:
-        here.rename(asked.route.label)
-        here.set("http.route", asked.route.pattern)
+    if facts.route is not None:
+        here.rename(facts.route.label)
+        here.set("http.route", facts.route.pattern)
     here.set("http.response.status_code", status)
     here.set("holdfast.request.id", exchange.request_id)
     if status >= 500 or status == GONE:

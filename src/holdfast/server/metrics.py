@@ -37,13 +37,13 @@ class Metrics:
 
     def collect(self) -> Iterator[prometheus.Metric]:
         gathered = self._numbers.gather(self._sessions)
-        yield from counted(gathered.tally)
-        yield from current(gathered.load)
-        yield from staffed(gathered)
+        yield from counter_metrics(gathered.tally)
+        yield from gauge_metrics(gathered.load)
+        yield from worker_metrics(gathered)
         yield from prometheus.PlatformCollector(registry=None).collect()
 
 
-def staffed(gathered: ServerNumbers) -> Iterator[prometheus.Metric]:
+def worker_metrics(gathered: ServerNumbers) -> Iterator[prometheus.Metric]:
     """Metrics of the processes themselves."""
     yield prometheus.metrics_core.GaugeMetricFamily(
         "holdfast_workers", "Processes that serve here.", value=gathered.workers
@@ -59,7 +59,7 @@ def staffed(gathered: ServerNumbers) -> Iterator[prometheus.Metric]:
             yield family
 
 
-def counted(tally: Tally) -> Iterator[prometheus.Metric]:
+def counter_metrics(tally: Tally) -> Iterator[prometheus.Metric]:
     """Metrics that count what has happened since the start."""
     turns = prometheus.metrics_core.CounterMetricFamily(
         "holdfast_turns",
@@ -128,9 +128,9 @@ def counted(tally: Tally) -> Iterator[prometheus.Metric]:
     yield _histogram("holdfast_turn_seconds", "Whole turns.", tally.turning)
 
 
-def current(load: Load) -> Iterator[prometheus.Metric]:
+def gauge_metrics(load: Load) -> Iterator[prometheus.Metric]:
     """Metrics of this moment."""
-    for name, told, number in (
+    for name, help_text, number in (
         ("holdfast_turns_running", "Turns that are played here.", load.turns),
         ("holdfast_turns_queued", "Turns that wait in the store for a session.", load.queued),
         ("holdfast_lanes", "Sessions with a turn, or a request for one, here.", load.lanes),
@@ -146,14 +146,14 @@ def current(load: Load) -> Iterator[prometheus.Metric]:
         ("holdfast_lease_live", "1 if all workers may hold sessions.", int(load.live)),
         ("holdfast_tasks_failing", "Tasks whose last round failed.", len(load.failing)),
     ):
-        yield prometheus.metrics_core.GaugeMetricFamily(name, told, value=number)
+        yield prometheus.metrics_core.GaugeMetricFamily(name, help_text, value=number)
 
 
-def _histogram(name: str, told: str, durations: Durations) -> prometheus.Metric:
+def _histogram(name: str, help_text: str, durations: Durations) -> prometheus.Metric:
     bounds = (*map(_bound, durations.bounds), "+Inf")
     buckets = list(zip(bounds, accumulate(durations.counts), strict=True))
     return prometheus.metrics_core.HistogramMetricFamily(
-        name, told, buckets=buckets, sum_value=durations.total_s
+        name, help_text, buckets=buckets, sum_value=durations.total_s
     )
 
 

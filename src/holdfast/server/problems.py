@@ -68,34 +68,34 @@ def problem_of(error: HoldfastError, *, busy_status: BusyStatus = 409) -> Proble
             )
         case SessionConflict():
             version = ((CONVERSATION_VERSION.name, str(error.found)),)
-            return _no(412, error.code, message, param=IF_MATCH.name, more_headers=version)
+            return _permanent(412, error.code, message, param=IF_MATCH.name, more_headers=version)
         case ImportConflict():
-            return _no(409, error.code, message, kind="conflict_error")
+            return _permanent(409, error.code, message, kind="conflict_error")
         case SessionMissing():
             return _missing(error)
         case SessionGone():
-            return _no(410, error.code, message)
+            return _permanent(410, error.code, message)
         case KeyReused():
-            return _no(422, error.code, message, param=IDEMPOTENCY_KEY.name)
+            return _permanent(422, error.code, message, param=IDEMPOTENCY_KEY.name)
         case CannotContinue():
-            return _no(409, error.reason, message, kind="conflict_error")
+            return _permanent(409, error.reason, message, kind="conflict_error")
         case TurnRejected() if error.reason in APPROVALS_OVER:
-            return _no(409, error.reason, message, kind="conflict_error")
+            return _permanent(409, error.reason, message, kind="conflict_error")
         case TurnRejected():
-            return _no(400, error.reason, message, param="messages")
+            return _permanent(400, error.reason, message, param="messages")
         case InvalidValue():
-            return _no(400, error.code, message)
+            return _permanent(400, error.code, message)
         case ModelNotFound():
-            return _no(404, error.code, message, param="model")
+            return _permanent(404, error.code, message, param="model")
         case AgentUnavailable():
-            return _no(409, error.code, message, kind="conflict_error", param="model")
+            return _permanent(409, error.code, message, kind="conflict_error", param="model")
         case InDoubt():
-            problem = _no(503, error.code, message, kind="server_error")
+            problem = _permanent(503, error.code, message, kind="server_error")
             return msgspec.structs.replace(problem, retry_after_s=STORE_RETRY_S)
         case StoreReadOnly():
-            return _no(503, error.code, message, kind="server_error")
+            return _permanent(503, error.code, message, kind="server_error")
         case StoreDamaged():
-            return _no(500, error.code, message, kind="server_error")
+            return _permanent(500, error.code, message, kind="server_error")
         case StoreError():
             return Problem(
                 status=503,
@@ -106,18 +106,18 @@ def problem_of(error: HoldfastError, *, busy_status: BusyStatus = 409) -> Proble
                 should_retry=True,
             )
         case _:
-            return _no(500, error.code, message, kind="server_error")
+            return _permanent(500, error.code, message, kind="server_error")
 
 
 def _missing(error: SessionMissing) -> Problem:
     if error.what.startswith("session"):  # in the words that clients match on
-        return _no(404, error.code, f"Conversation with id '{error.name}' not found.")
-    return _no(404, f"{error.what}_not_found", str(error))
+        return _permanent(404, error.code, f"Conversation with id '{error.name}' not found.")
+    return _permanent(404, f"{error.what}_not_found", str(error))
 
 
 def unexpected(request_id: str) -> Problem:
     """The answer to a request that met a bug of ours. It shows nothing but the id that the log has."""
-    return _no(
+    return _permanent(
         500,
         "internal_error",
         f"an unexpected error inside the server; its log has more about {request_id}",
@@ -318,7 +318,7 @@ def _coded(detail: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else ("", detail)
 
 
-def _no(
+def _permanent(
     status: int,
     code: str,
     message: str,

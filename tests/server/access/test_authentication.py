@@ -10,7 +10,7 @@ import pytest
 from holdfast import limits
 from holdfast.errors import InvalidValue
 from holdfast.ids import KeyId, Tenant, mint
-from holdfast.server.access.authentication import Authenticator, may, open_door
+from holdfast.server.access.authentication import Authenticator, make_authenticator, may
 from holdfast.server.http.exchange import Exchange, Message
 from holdfast.store.api_keys import ShownKey, new_key, parse_key
 from holdfast.store.memory_store import MemoryStore
@@ -82,9 +82,9 @@ def exchange(headers: Mapping[str, str]) -> Exchange:
     return Exchange(scope, never, never, request_id="req_1")  # type: ignore[arg-type]
 
 
-async def refused(door: Authenticator, headers: Mapping[str, str]) -> tuple[int, str]:
+async def refused(authenticator: Authenticator, headers: Mapping[str, str]) -> tuple[int, str]:
     with pytest.raises(Refused) as found:
-        await door.admit(exchange(headers), "chat")
+        await authenticator.admit(exchange(headers), "chat")
     return found.value.problem.status, found.value.problem.message
 
 
@@ -131,78 +131,82 @@ async def test_a_key_lets_in_as_its_tenant() -> None:
 async def test_a_wrong_key_is_told_the_same_whatever_is_wrong_with_it() -> None:
     store = MemoryStore()
     key, other = await put_key(store, nth=1), new_key(mint(KeyId, at_ms=9, entropy=9), bytes(32))
-    door = Authenticator(store, "required")
+    authenticator = Authenticator(store, "required")
     unlike = ShownKey(key_id=key.key_id, secret=other.secret)
-    told = {await refused(door, bearer(each)) for each in (other, unlike, "sk-live-1", "hf_x")}
-    told.add(await refused(door, {"Authorization": "Basic aGVsbG86aGVsbG8="}))
+    told = {
+        await refused(authenticator, bearer(each)) for each in (other, unlike, "sk-live-1", "hf_x")
+    }
+    told.add(await refused(authenticator, {"Authorization": "Basic aGVsbG86aGVsbG8="}))
     assert len(told) == 1 and told.pop()[0] == 401
-    assert "no API key" in (await refused(door, {}))[1]
+    assert "no API key" in (await refused(authenticator, {}))[1]
 
 
 async def test_what_is_known_of_a_key_is_less_than_a_second_old() -> None:
     clock, store = Clock(), Counting()
-    door = Authenticator(store, "required", clock=clock)
+    authenticator = Authenticator(store, "required", clock=clock)
     key = await put_key(store)
     for _ in range(3):
-        await door.admit(exchange(bearer(key)), "chat")
+        await authenticator.admit(exchange(bearer(key)), "chat")
     assert store.asked == 1
     await store.revoke_api_key(key.key_id)
     clock.now += limits.key_cache_s
     assert limits.key_cache_s < 1
-    assert "revoked" in (await refused(door, bearer(key)))[1]
+    assert "revoked" in (await refused(authenticator, bearer(key)))[1]
 
 
 async def test_a_key_that_has_expired_is_refused_though_it_is_remembered() -> None:
     store, now_ms = MemoryStore(), [1_000]
-    door = Authenticator(store, "required", now_ms=lambda: now_ms[0])
+    authenticator = Authenticator(store, "required", now_ms=lambda: now_ms[0])
     key = await put_key(store, expires_ms=2_000)
-    await door.admit(exchange(bearer(key)), "chat")
+    await authenticator.admit(exchange(bearer(key)), "chat")
     now_ms[0] = 2_000
-    assert "expired" in (await refused(door, bearer(key)))[1]
+    assert "expired" in (await refused(authenticator, bearer(key)))[1]
 
 
 async def test_keys_that_nobody_has_are_not_remembered() -> None:
     """Whoever guesses must not push out those that are in use."""
     store = MemoryStore()
-    door = Authenticator(store, "required")
-    await refused(door, bearer(new_key(mint(KeyId, at_ms=9, entropy=9), bytes(32))))
-    assert door._rows == {}
+    authenticator = Authenticator(store, "required")
+    await refused(authenticator, bearer(new_key(mint(KeyId, at_ms=9, entropy=9), bytes(32))))
+    assert authenticator._rows == {}
 
 
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "key_cache_max", 2)
     store = MemoryStore()
-    door = Authenticator(store, "required")
+    authenticator = Authenticator(store, "required")
     for nth in range(5):
-        await door.admit(exchange(bearer(await put_key(store, nth=nth))), "chat")
-        assert len(door._rows) <= 2
+        await authenticator.admit(exchange(bearer(await put_key(store, nth=nth))), "chat")
+        assert len(authenticator._rows) <= 2
 
 
 async def test_auto_is_open_until_there_is_a_key_and_never_again() -> None:
     clock, store = Clock(), Counting()
-    door = Authenticator(store, "auto", clock=clock)
+    authenticator = Authenticator(store, "auto", clock=clock)
     for headers in ({}, bearer("sk-anything"), {}):
-        assert (await door.admit(exchange(headers), "chat")).tenant == "local"
+        assert (await authenticator.admit(exchange(headers), "chat")).tenant == "local"
     assert store.asked == 1
     key = await put_key(store)
     clock.now += limits.key_cache_s
-    assert (await refused(door, {}))[0] == 401
+    assert (await refused(authenticator, {}))[0] == 401
     await store.revoke_api_key(key.key_id)
     clock.now += limits.key_cache_s
-    assert (await refused(door, {}))[0] == 401
+    assert (await refused(authenticator, {}))[0] == 401
     assert (await refused(Authenticator(store, "auto"), {}))[0] == 401
 
 
 async def test_beyond_loopback_it_is_never_open_by_itself() -> None:
     store = MemoryStore()
     with pytest.raises(InvalidValue, match=r"holdfast keys create.*--auth off"):
-        await open_door(store, "auto", beyond_loopback=True)
-    said_so = await open_door(store, "off", beyond_loopback=True)
+        await make_authenticator(store, "auto", beyond_loopback=True)
+    said_so = await make_authenticator(store, "off", beyond_loopback=True)
     assert (await said_so.admit(exchange({}), "admin")).tenant == "local"
-    assert (await refused(await open_door(store, "required", beyond_loopback=True), {}))[0] == 401
+    assert (await refused(await make_authenticator(store, "required", beyond_loopback=True), {}))[
+        0
+    ] == 401
     key = await put_key(store)
-    door = await open_door(store, "auto", beyond_loopback=True)
-    assert (await door.admit(exchange(bearer(key)), "chat")).tenant == ACME
+    authenticator = await make_authenticator(store, "auto", beyond_loopback=True)
+    assert (await authenticator.admit(exchange(bearer(key)), "chat")).tenant == ACME
 
 
 # ── over HTTP ────────────────────────────────────────────────────────────────────────────────

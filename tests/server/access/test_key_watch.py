@@ -138,7 +138,7 @@ async def test_a_key_that_expires_ends_what_it_has_open() -> None:
     async with serving(agent(model), store=store, auth="required") as server:
         reading = asyncio.create_task(chat_stream(server, key, ""))
         await gate.reached.wait()
-        server.app._door._now_ms = lambda: 2_000_000_000_001
+        server.app._authenticator._now_ms = lambda: 2_000_000_000_001
         async with asyncio.timeout(10):
             assert "has expired" in await reading
 

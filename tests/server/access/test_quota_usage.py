@@ -60,8 +60,8 @@ def test_shared_accounts_say_what_one_process_would(
         match step:
             case ("put", payer, tokens, at_s):
                 bucket = Bucket(tokens=tokens, at_s=at_s)  # type: ignore[arg-type]
-                for accounts in (shared[0], own):
-                    accounts.put(payer, bucket)  # type: ignore[arg-type]
+                for usage in (shared[0], own):
+                    usage.put(payer, bucket)  # type: ignore[arg-type]
             case ("add", place, payer, column, number):
                 shared[place].add(payer, column, number)  # type: ignore[call-overload]
                 own.add(payer, column, number)  # type: ignore[arg-type]
@@ -96,20 +96,20 @@ def test_those_who_rest_make_room_and_those_who_hold_something_do_not() -> None:
     clock = Clock()
     clock.now = 1000.0
     ledger = QuotaLedger(1, entries=4)
-    accounts = SharedQuotaUsage(ledger, 0, clock=clock)
+    usage = SharedQuotaUsage(ledger, 0, clock=clock)
 
     def fill(*names: str) -> None:
         for name in names:
-            accounts.put(("tenant", name), Bucket(tokens=1.0, at_s=clock.now))
+            usage.put(("tenant", name), Bucket(tokens=1.0, at_s=clock.now))
 
     fill("a", "b", "c", "d")
-    accounts.add(("tenant", "a"), "streams", 1)
+    usage.add(("tenant", "a"), "streams", 1)
     fill("e")
-    assert accounts.bucket(("tenant", "e")) is None, "there was no room"
+    assert usage.bucket(("tenant", "e")) is None, "there was no room"
     clock.now += REST_S
     fill("e", "f", "g", "h")
-    assert accounts.count(("tenant", "a"), "streams") == 1
-    assert [accounts.bucket(("tenant", name)) is None for name in "efgh"] == [False] * 3 + [True]
+    assert usage.count(("tenant", "a"), "streams") == 1
+    assert [usage.bucket(("tenant", name)) is None for name in "efgh"] == [False] * 3 + [True]
 
 
 @FORKING
@@ -121,12 +121,12 @@ def test_processes_count_together(column: Column) -> None:
     for place in range(3):
         pid = os.fork()
         if pid == 0:
-            accounts = SharedQuotaUsage(ledger, place)
+            usage = SharedQuotaUsage(ledger, place)
             for _ in range(200):
-                with accounts.opened():
-                    accounts.add(ACME, column, 1)
+                with usage.opened():
+                    usage.add(ACME, column, 1)
             if place == 2:
-                with accounts.opened():
+                with usage.opened():
                     os.kill(os.getpid(), signal.SIGKILL)
             os._exit(0)
         children.append(pid)
@@ -149,7 +149,7 @@ def test_a_bound_on_requests_holds_over_all_workers() -> None:
             quotas = Quotas(
                 tenant=Quota(requests_per_minute=100),
                 clock=lambda: 1000.0,
-                accounts=SharedQuotaUsage(ledger, place),
+                usage=SharedQuotaUsage(ledger, place),
             )
             let_in = 0
             for _ in range(100):
@@ -179,7 +179,7 @@ def test_turns_in_the_background_of_another_worker_count() -> None:
         Quotas(
             tenant=Quota(turns=2),
             playing=lambda _, place=place: playing[place],  # type: ignore[misc]
-            accounts=SharedQuotaUsage(ledger, place),
+            usage=SharedQuotaUsage(ledger, place),
         )
         for place in (0, 1)
     ]
@@ -196,7 +196,7 @@ def test_turns_in_the_background_of_another_worker_count() -> None:
 
 def test_without_bounds_no_account_is_kept() -> None:
     ledger = QuotaLedger(1)
-    quotas = Quotas(accounts=SharedQuotaUsage(ledger, 0))
+    quotas = Quotas(usage=SharedQuotaUsage(ledger, 0))
     acme = Caller(tenant=Tenant("acme"))
     quotas.occupy(acme, "turns")
     quotas.leave(acme, ["turns"])

@@ -116,14 +116,14 @@ async def test_so_many_at_once_and_no_more(quota: Quota, body: dict[str, Any]) -
 
 async def test_what_a_client_occupied_is_free_when_it_has_gone() -> None:
     gate = Gate()
-    accounts = ProcessQuotaUsage()
-    quotas = Quotas(tenant=Quota(turns=1, watchers=1), accounts=accounts)
+    usage = ProcessQuotaUsage()
+    quotas = Quotas(tenant=Quota(turns=1, watchers=1), usage=usage)
     async with serving(agent(held(gate)), quotas=quotas) as server:
         first = asyncio.create_task(server.chat("one", to="a"))
         await gate.reached.wait()
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
-        await until(lambda: not accounts.count(("tenant", "local"), "turns"))
+        await until(lambda: not usage.count(("tenant", "local"), "turns"))
         after = await server.chat("two", to="b")
         gate.release()
     assert after.status == 200
@@ -176,11 +176,11 @@ async def test_accounts_of_those_who_have_rested_are_forgotten(
 ) -> None:
     monkeypatch.setattr("holdfast.server.access.quota_usage.BUCKETS_MAX", 2)
     clock, store = Clock(), MemoryStore()
-    accounts = ProcessQuotaUsage(clock=clock)
-    quotas = Quotas(key=Quota(requests_per_minute=5), clock=clock, accounts=accounts)
+    usage = ProcessQuotaUsage(clock=clock)
+    quotas = Quotas(key=Quota(requests_per_minute=5), clock=clock, usage=usage)
     keys = [await put_key(store, nth=nth) for nth in range(6)]
     async with serving(agent(ScriptedModel()), store=store, auth="auto", quotas=quotas) as server:
         for key in keys:
             clock.now += 61
             await server.request("GET", "/v1/models", headers=bearer(key))
-            assert len(accounts._buckets) <= 3
+            assert len(usage._buckets) <= 3

@@ -320,7 +320,7 @@ async def test_a_key_that_is_revoked_is_refused_on_a_socket_that_is_open(
         async with connected(server, headers=bearer(key)) as client:
             assert (await client.ask("one"))["type"] == "response.completed"
             await store.revoke_api_key(key.key_id)
-            server.app._door._rows.clear()
+            server.app._authenticator._rows.clear()
             refused = await client.refusal("two")
     assert (refused["status"], refused["error"]["code"]) == (401, "invalid_api_key")
     await store.close()

@@ -78,7 +78,7 @@ async def test_what_a_worker_is_told(
     port = SharedPort("127.0.0.1", 0)
     worker = Worker(0, port, theirs, SharedState(1, bounded=False), run=1)
     server = Server()
-    with worker.heeding(server):
+    with worker.control(server):
         happens(ours, worker)
         await server.wait()
     assert server.told == [told]
@@ -92,7 +92,7 @@ async def test_a_worker_that_is_ready_when_nobody_is_left_to_hear_it_drains() ->
     worker = Worker(0, port, theirs, SharedState(1, bounded=False), run=1)
     server = Server()
     ours.close()
-    with worker.heeding(server):
+    with worker.control(server):
         worker.ready(READY)
         await server.wait()
     assert server.told == ["drain"]

@@ -39,7 +39,7 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def open_door(
+async def make_authenticator(
     store: Store,
     auth: Auth,
     *,

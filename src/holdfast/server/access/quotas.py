@@ -67,7 +67,7 @@ class Quotas:
         key: Quota = Quota(),  # noqa: B008
         playing: Callable[[Tenant], int] = lambda _: 0,
         clock: Callable[[], float] = time.monotonic,
-        accounts: QuotaUsage | None = None,
+        usage: QuotaUsage | None = None,
     ) -> None:
         """`playing` says how many turns of a tenant run here, whether or not a client waits for them: some run in the
         background, some are finished after their client has disconnected."""
@@ -75,7 +75,7 @@ class Quotas:
         self._key = key
         self._playing = playing
         self._clock = clock
-        self._accounts = accounts or ProcessQuotaUsage(clock=clock)
+        self._usage = usage or ProcessQuotaUsage(clock=clock)
         self._noted: dict[Payer, int] = {}
         """How many turns of each tenant the usage counts as played here; tenants without any are left out."""
 
@@ -83,24 +83,24 @@ class Quotas:
         """Count a request. Raises Refused (429) if it is one too many, and then counts it for no payer."""
         bounded = self._bounded(caller, "requests_per_minute")
         if bounded:
-            with self._accounts.opened():
+            with self._usage.opened():
                 limit, tightest = self._draw(bounded)
-            exchange.about |= _told(limit, tightest)
+            exchange.about |= _limit_headers(limit, tightest)
             if tightest.wait_s:
                 raise Refused(_too_fast(limit, tightest.wait_s))
         return QuotaSlot(self, caller)
 
     def _draw(self, bounded: list[tuple[Payer, int]]) -> tuple[int, QuotaDraw]:
         """Draw a token from each payer if all have one; returns the tightest limit and its draw."""
-        accounts, now_s = self._accounts, self._clock()
+        usage, now_s = self._usage, self._clock()
         drawn = {
-            payer: (limit, draw(accounts.bucket(payer), per_minute=limit, now_s=now_s))
+            payer: (limit, draw(usage.bucket(payer), per_minute=limit, now_s=now_s))
             for payer, limit in bounded
         }
         limit, tightest = min(drawn.values(), key=lambda each: (-each[1].wait_s, each[1].remaining))
         if not tightest.wait_s:
             for payer, (_, each) in drawn.items():
-                accounts.put(payer, each.bucket)
+                usage.put(payer, each.bucket)
         return limit, tightest
 
     def occupy(self, caller: Caller, load: Load) -> None:
@@ -108,41 +108,41 @@ class Quotas:
         bounded = self._bounded(caller, load)
         if not bounded:
             return
-        with self._accounts.opened():
+        with self._usage.opened():
             for payer, most in bounded:
                 if self._now(payer, load) >= most:
                     raise Refused(_too_many(payer, load, most))
             for payer, _ in bounded:
-                self._accounts.add(payer, load, 1)
+                self._usage.add(payer, load, 1)
 
     def _now(self, payer: Payer, load: Load) -> int:
         """How many the payer has now; of turns, the larger of those that requests wait for and those that are played."""
-        held = self._accounts.count(payer, load)
+        held = self._usage.count(payer, load)
         if load != "turns" or payer[0] != "tenant":
             return held
         self._note_playing(payer)
-        return max(held, self._accounts.count(payer, "playing"))
+        return max(held, self._usage.count(payer, "playing"))
 
     def leave(self, caller: Caller, loads: list[Load]) -> None:
         counted = [(payer, load) for load in loads for payer, _ in self._bounded(caller, load)]
         if counted:
-            with self._accounts.opened():
+            with self._usage.opened():
                 for payer, load in counted:
-                    self._accounts.add(payer, load, -1)
+                    self._usage.add(payer, load, -1)
                     if load == "turns" and payer[0] == "tenant":
                         self._note_playing(payer)
 
     def refresh(self) -> None:
         """Update the counts of played turns, so that the other workers see which ones have ended."""
         if self._noted:
-            with self._accounts.opened():
+            with self._usage.opened():
                 for payer in tuple(self._noted):
                     self._note_playing(payer)
 
     def _note_playing(self, payer: Payer) -> None:
         playing, noted = self._playing(Tenant(payer[1])), self._noted.pop(payer, 0)
         if playing != noted:
-            self._accounts.add(payer, "playing", playing - noted)
+            self._usage.add(payer, "playing", playing - noted)
         if playing:
             self._noted[payer] = playing
 
@@ -178,7 +178,7 @@ class QuotaSlot(Struct, frozen=True):
         self.occupied.clear()
 
 
-def _told(limit: int, drawn: QuotaDraw) -> dict[str, str]:
+def _limit_headers(limit: int, drawn: QuotaDraw) -> dict[str, str]:
     return {
         RATE_LIMIT.name: str(limit),
         RATE_REMAINING.name: str(drawn.remaining),

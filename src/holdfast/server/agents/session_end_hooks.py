@@ -22,7 +22,7 @@ class SessionEndHooks:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
-    async def say(self, ended: SessionRow) -> None:
+    async def run(self, ended: SessionRow) -> None:
         """Run the hooks for a session that was deleted; `ended` is its row as it was."""
         if ended.state != "live" or not ended.head:
             return

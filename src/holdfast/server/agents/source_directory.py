@@ -212,14 +212,14 @@ async def load_directory(
     early: list[Report] = []
     is_starting = True
 
-    def hear(report: Report) -> None:
+    def log_or_hold(report: Report) -> None:
         # If no agent can be served, the error that is raised has all reports; they are not logged as well.
         if is_starting:
             early.append(report)
         else:
-            tell(report)
+            log_report(report)
 
-    registry = Registry(origins, aliases=aliases, report=hear, reserved=reserved)
+    registry = Registry(origins, aliases=aliases, report=log_or_hold, reserved=reserved)
     supplies.sandbox.reserved = registry.reserved
     directory = AgentDirectory(registry, models, tenants, supervisor)
     try:
@@ -233,12 +233,12 @@ async def load_directory(
         raise
     is_starting = False
     for report in early:
-        tell(report)
+        log_report(report)
     directory.start_watching()
     return directory
 
 
-def tell(report: Report) -> None:
+def log_report(report: Report) -> None:
     """Log what happened to a source."""
     match report:
         case Loaded(source=source, digest=digest, warnings=warnings):

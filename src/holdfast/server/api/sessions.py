@@ -82,7 +82,7 @@ class SessionsApi:
         self._operations = sessions.operations
         self._store = sessions.store
         self._directory = directory
-        self._farewells = SessionEndHooks(directory)
+        self._end_hooks = SessionEndHooks(directory)
         self._searches = SearchQueue()
 
     @Route("GET /api/agents", "read", "listAgents", AnswerDescription("All of them.", api.Agents))
@@ -207,7 +207,7 @@ class SessionsApi:
         """Delete a session."""
         info = await self._find(call)
         await self._operations.delete(call.tenant, info.session.id)
-        await self._farewells.say(info.session)
+        await self._end_hooks.run(info.session)
         await call.say(api.Deleted(id=info.session.id, deleted=True))
 
     @Route(

@@ -59,9 +59,9 @@ class Connection(BaseConnection, HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_there()
         super().connection_lost(exc)
-        self._let_go()
+        self._drop_references()
 
-    def _let_go(self) -> None:
+    def _drop_references(self) -> None:
         """Drop the references that lead back to this connection, so that it is freed at once: no request comes after
         this, and the last one has all that it needs."""
         self.scope, self.cycle, self.parser = None, None, None  # type: ignore[assignment]
@@ -91,7 +91,7 @@ class Connection(BaseConnection, HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         self.ws_protocol_class = socket_protocol(self.register)
         super().handle_websocket_upgrade()
-        self._let_go()
+        self._drop_references()
 
     # ── rest ──
 

@@ -84,7 +84,7 @@ class ConnectionRegister:
         else:
             self._put(connection, address)
             return True
-        self._tell(cause, address)
+        self._warn(cause, address)
         if longest is None:
             return False
         self.leave(longest)
@@ -131,7 +131,7 @@ class ConnectionRegister:
             return str(IPv6Address(int(address) >> 64 << 64))
         return host
 
-    def _tell(self, cause: Cause, address: str) -> None:
+    def _warn(self, cause: Cause, address: str) -> None:
         now = self._clock()
         if now < self._quiet_until.get(cause, -inf):
             return

@@ -77,7 +77,7 @@ class Exchange:
         self.request_id = request_id
         self.about: dict[str, str] = {}
         """Headers that the answer will have, be it a success or a problem."""
-        self.say_failure: Callable[[Problem], bytes] = _error_frame
+        self.failure_frames: Callable[[Problem], bytes] = _error_frame
         """Makes the last frames of a stream that has begun and then failed."""
         self._socket: Socket | None = (scope.get("extensions") or {}).get(CONNECTION)
         self.code = ""
@@ -90,7 +90,7 @@ class Exchange:
         """Why the server ended this exchange, if it did."""
         self.on_end: Callable[[], object] | None = None
         """Called to end this exchange; None: its task is cancelled."""
-        self._left_by: asyncio.Task[Any] | None = None
+        self._cancellable_task: asyncio.Task[Any] | None = None
         """The task of this exchange while it may be cancelled at any await."""
         self._room: BodyMemory | None = None
         self._weight = 0
@@ -152,14 +152,14 @@ class Exchange:
         """Wait for `work`. If the client disconnects first, cancel it and raise ClientGone."""
         gone = self.gone()
         task = asyncio.ensure_future(work)
-        outer, self._left_by = self._left_by, asyncio.current_task()
+        outer, self._cancellable_task = self._cancellable_task, asyncio.current_task()
         try:
             await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
             task.cancel()
             raise
         finally:
-            self._left_by = outer
+            self._cancellable_task = outer
         if task.done():
             try:
                 return task.result()
@@ -180,7 +180,7 @@ class Exchange:
         if gone.done():
             raise ClientGone
         left, over, before = False, False, task.cancelling()
-        outer, self._left_by = self._left_by, task
+        outer, self._cancellable_task = self._cancellable_task, task
 
         def leave(_: object) -> None:
             nonlocal left
@@ -196,7 +196,7 @@ class Exchange:
                 raise ClientGone from None
             raise
         finally:
-            over, self._left_by = True, outer
+            over, self._cancellable_task = True, outer
             gone.remove_done_callback(leave)
 
     def end(self, problem: Problem) -> None:
@@ -208,7 +208,7 @@ class Exchange:
 
     @property
     def _leave(self) -> Callable[[], object] | None:
-        return None if self._left_by is None else self._left_by.cancel
+        return None if self._cancellable_task is None else self._cancellable_task.cancel
 
     # ── the answer ──
 
@@ -261,7 +261,7 @@ class Exchange:
             },
         )
         self._state = "streaming"
-        self._let_go()  # the turn has all of the body by now
+        self._free_body()  # the turn has all of the body by now
 
     async def write(self, piece: bytes) -> None:
         await self._send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -294,7 +294,7 @@ class Exchange:
     async def fail(self, problem: Problem) -> None:
         """End a stream with an error, in the form of its API."""
         self.code = problem.code
-        await self.write(self.say_failure(problem))
+        await self.write(self.failure_frames(problem))
         await self.finish()
 
     @property
@@ -304,7 +304,7 @@ class Exchange:
 
     def close(self) -> None:
         """Stop listening for a disconnect, and free the body's memory."""
-        self._let_go()
+        self._free_body()
         if self._gone is not None:
             self._gone.cancel()
             self._gone = None  # the cancelled task refers to this exchange
@@ -314,7 +314,7 @@ class Exchange:
         self._state, self.status = "done", 101
         return {**self.about, REQUEST_ID.name: self.request_id}
 
-    def _let_go(self) -> None:
+    def _free_body(self) -> None:
         if self._room is not None:
             self._room.release(self._weight)
             self._room, self._weight = None, 0

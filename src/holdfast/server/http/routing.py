@@ -48,7 +48,7 @@ Load: TypeAlias = Literal["turns", "streams", "watchers"]
 """What a request may occupy until it ends, and quotas bound."""
 
 
-def _freely(load: Load) -> None:
+def _occupy_nothing(load: Load) -> None:
     """Occupy nothing: there are no quotas."""
 
 
@@ -60,7 +60,7 @@ class HttpCall(Struct, frozen=True):
     names: tuple[str, ...] = ()
     """The values of the pattern's places, in order."""
     body: bytes = b""
-    occupy: Callable[[Load], None] = _freely
+    occupy: Callable[[Load], None] = _occupy_nothing
     """Count this request as a turn, stream or watcher until it ends. Raises Refused (429) if the quota is used up."""
 
     @property

@@ -37,7 +37,7 @@ ONE_REQUEST_ONLY = frozenset(each.name.encode() for each in HEADERS if each.once
 GOING_AWAY, NOT_ALLOWED, RESTARTING = 1001, 1008, 1012
 
 
-class SocketClosed(Protocol):
+class StoppableConnection(Protocol):
     """A connection that knows when its server is about to stop."""
 
     leaving: asyncio.Event
@@ -58,12 +58,12 @@ class WebSocket:
         self._receive = receive
         self._send = send
         self._clock = clock
-        connection: SocketClosed | None = (scope.get("extensions") or {}).get(CONNECTION)
+        connection: StoppableConnection | None = (scope.get("extensions") or {}).get(CONNECTION)
         self._leaving = connection.leaving if connection else asyncio.Event()
         self._waiting: deque[bytes] = deque()
         self._news = asyncio.Event()
         self._gone = asyncio.Event()
-        self.shut_out = asyncio.Event()
+        self.key_revoked = asyncio.Event()
         """Set when the client may not use the socket any longer."""
 
     @property
@@ -132,7 +132,7 @@ class WebSocket:
             await self.say_problem(too_old())
             await self._close(GOING_AWAY, "it has lasted for as long as one may")
             return False
-        ends = self._gone, self._leaving, self.shut_out
+        ends = self._gone, self._leaving, self.key_revoked
         if not (self._waiting or any(each.is_set() for each in ends)):
             left_s = min(limits.socket_idle_s, ends_at - self._clock())
             if not await _any_of(self._news, *ends, within_s=left_s):
@@ -141,7 +141,7 @@ class WebSocket:
                 await self._close(GOING_AWAY, "nothing was said for a long time")
                 return False
         self._news.clear()
-        if self.shut_out.is_set():
+        if self.key_revoked.is_set():
             await self._close(NOT_ALLOWED, "its API key is not good any more")
         elif self._leaving.is_set():
             await self._close(RESTARTING, "the server is shutting down")

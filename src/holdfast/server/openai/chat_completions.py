@@ -17,7 +17,7 @@ from holdfast.server.openapi import error_codes as errors
 from holdfast.server.turns.answer_delivery import AnswerDelivery
 from holdfast.server.turns.answers import conversation_headers, end_of, said_before, set_aside_in
 from holdfast.server.turns.attempts import attempt_of
-from holdfast.server.turns.ignored_parameters import heeding
+from holdfast.server.turns.ignored_parameters import note_ignored_parameters
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.turns.watch import Watch
@@ -105,7 +105,7 @@ class ChatCompletions:
         return self._sessions.submit_stateless(ask)
 
     def _ask(self, call: HttpCall, asked: ChatAsk, naming: ConversationHeaders) -> Ask:
-        met = heeding(
+        met = note_ignored_parameters(
             call.exchange,
             self._directory,
             call.tenant,

@@ -81,7 +81,7 @@ class Conversations:
     ) -> None:
         self._sessions = sessions
         self._seals = seals
-        self._farewells = SessionEndHooks(directory)
+        self._end_hooks = SessionEndHooks(directory)
         self._store = sessions.store
         self._operations = sessions.operations
         self._turns = ResponseTurns(sessions)
@@ -157,7 +157,7 @@ class Conversations:
         """Delete a conversation."""
         row = await self._find(call)
         await self._operations.delete(call.tenant, row.id)
-        await self._farewells.say(row)
+        await self._end_hooks.run(row)
         await call.exchange.answer(200, msgspec.json.encode(deleted_object(row.id)))
 
     # ── items ──
@@ -320,7 +320,9 @@ class Conversations:
         if not ask.messages:
             return []  # all of them were of kinds that only other servers use
         try:
-            watch = await call.exchange.unless_gone(self._sessions.submit(ask, play=_say_nothing))
+            watch = await call.exchange.unless_gone(
+                self._sessions.submit(ask, play=_play_without_model)
+            )
         except TurnRejected as error:
             raise Refused(msgspec.structs.replace(problem_of(error), param="items")) from error
         async with watch:
@@ -354,7 +356,7 @@ class Conversations:
         await call.exchange.answer(200, await inlined(self._store, call.tenant, session_id, body))
 
 
-async def _say_nothing(turn: OpenTurn) -> None:
+async def _play_without_model(turn: OpenTurn) -> None:
     """Play a turn without asking a model."""
     await turn.record(ev.StepStarted(), ev.Answered(items=()))
 

@@ -31,7 +31,7 @@ from holdfast.server.problems import problem_of
 from holdfast.server.turns.answer_delivery import AnswerDelivery
 from holdfast.server.turns.answers import conversation_headers, is_answered, said_before
 from holdfast.server.turns.attempts import attempt_of
-from holdfast.server.turns.ignored_parameters import Met, heeding
+from holdfast.server.turns.ignored_parameters import AgentCallback, note_ignored_parameters
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.stateless_turns import LooseConversation
@@ -160,7 +160,7 @@ class Responses:
 
     async def prepare(self, call: HttpCall, asked: ResponsesAsk) -> ResponseId:
         """Check a request and answer with a Response without output; no model is asked."""
-        self._met(call, asked, self._naming(call, asked))
+        self._on_agent(call, asked, self._naming(call, asked))
         response_id = self._sessions.mint(ResponseId)
         created_s = response_id.minted_at_ms // 1000
         head = ResponseHead(
@@ -178,8 +178,10 @@ class Responses:
     def _naming(self, call: HttpCall, asked: ResponsesAsk) -> ConversationHeaders:
         return _named(read_naming(call.exchange.headers, names=self._names), asked)
 
-    def _met(self, call: HttpCall, asked: ResponsesAsk, naming: ConversationHeaders) -> Met:
-        return heeding(
+    def _on_agent(
+        self, call: HttpCall, asked: ResponsesAsk, naming: ConversationHeaders
+    ) -> AgentCallback:
+        return note_ignored_parameters(
             call.exchange,
             self._directory,
             call.tenant,
@@ -235,7 +237,7 @@ class Responses:
             limits=TurnLimits(calls_max=asked.calls_max),
             policies=(self._policy,),
             policy=naming.policy,
-            met=self._met(call, asked, naming),
+            met=self._on_agent(call, asked, naming),
             on_busy=naming.on_busy,
             if_match=naming.if_match,
             create=naming.create,
@@ -355,7 +357,7 @@ class _Answering:
     async def stream(self) -> ResponseOutcome:
         """Answer with a stream. A failure is a status if nothing was sent by then, and the last frames otherwise."""
         exchange, stream = self._exchange, ResponseStream(self._head, before=self._before)
-        exchange.say_failure = stream.failed
+        exchange.failure_frames = stream.failed
         await self._showing.show(stream)
         ended = await self._ended()
         answered = is_answered(ended.ending)

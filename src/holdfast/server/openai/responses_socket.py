@@ -61,7 +61,7 @@ class ResponsesSockets:
     async def _talk(self, socket: WebSocket, call: HttpCall) -> None:
         """Accept a socket, and answer its messages until it ends."""
         await socket.accept(call.exchange.upgraded())
-        call.exchange.on_end = socket.shut_out.set
+        call.exchange.on_end = socket.key_revoked.set
         talk = SocketExchange(self._responses)
         route = Route(
             f"MESSAGE {PATH}",

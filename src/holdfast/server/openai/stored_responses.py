@@ -146,7 +146,7 @@ class StoredResponses:
         call.occupy("watchers")
         exchange = call.exchange
         stream = ResponseStream(kept.head, after=after, before=kept.before)
-        exchange.say_failure = stream.failed
+        exchange.failure_frames = stream.failed
         watch = await self._turns.watch(call.tenant, kept)
         await exchange.start_stream({TURN_ID.name: str(kept.row.turn_id)})
         with exchange.while_present():

@@ -227,8 +227,7 @@ def _refusal(status: int, codes: tuple[str, ...], *, closed: bool) -> Schema:
         code = {"properties": {"code": {"enum": list(codes)}}}
         schema = {"allOf": [schema, {"properties": {"error": code}}]}
     else:
-        words += "\
-- the code with which the model's server refuses the request"
+        words += "\n- the code with which the model's server refuses the request"
     headers = [REQUEST_ID.name, SHOULD_RETRY.name]
     if status in (409, 429, 503):
         headers.append(RETRY_AFTER.name)

@@ -56,7 +56,7 @@ class ProcessRole(Protocol):
         ...
 
     @property
-    def accounts(self) -> QuotaUsage:
+    def quota_usage(self) -> QuotaUsage:
         """The quota usage of tenants and keys, over all workers of the server."""
         ...
 
@@ -64,7 +64,7 @@ class ProcessRole(Protocol):
         """The bound socket to accept on. Raises InvalidValue if it cannot be bound."""
         ...
 
-    def heeding(self, server: StoppableServer) -> AbstractContextManager[None]:
+    def control(self, server: StoppableServer) -> AbstractContextManager[None]:
         """A context in which signals, or orders of the supervisor, stop and reload the server."""
         ...
 
@@ -78,35 +78,35 @@ class SoleProcess:
 
     def __init__(self, host: str, port: int, *, on_ready: Callable[[ReadyServer], None]) -> None:
         self.numbers = OwnNumbers()
-        self.accounts = ProcessQuotaUsage()
+        self.quota_usage = ProcessQuotaUsage()
         self._address = host, port
         self._on_ready = on_ready
 
     def listen(self) -> socket.socket:
         return listen(*self._address)
 
-    def heeding(self, server: StoppableServer) -> AbstractContextManager[None]:
-        return heeding_signals(server.stop, server.reload)
+    def control(self, server: StoppableServer) -> AbstractContextManager[None]:
+        return handle_signals(server.stop, server.reload)
 
     def ready(self, ready: ReadyServer) -> None:
         self._on_ready(ready)
 
 
 @contextmanager
-def heeding_signals(stop: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
+def handle_signals(stop: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
     """Call `stop` for each SIGTERM and SIGINT, and `reload` for each SIGHUP, or `stop` if its terminal has closed."""
     loop = asyncio.get_running_loop()
-    heeded: list[signal.Signals] = []
+    handled: list[signal.Signals] = []
     hung_up = hangup_handler(reload, stop)
     handlers = ((signal.SIGTERM, stop), (signal.SIGINT, stop), (signal.SIGHUP, hung_up))
     try:
         for each, handler in handlers:
             loop.add_signal_handler(each, handler)
-            heeded.append(each)
+            handled.append(each)
     except (ValueError, RuntimeError):
         pass  # only a main thread gets signals; a caller that serves in another thread stops the server itself
     try:
         yield
     finally:
-        for each in heeded:
+        for each in handled:
             loop.remove_signal_handler(each)

@@ -19,7 +19,7 @@ log = logging.getLogger("holdfast.server")
 
 
 @contextmanager
-def reading_anew(what: str) -> Iterator[None]:
+def reload_part(what: str) -> Iterator[None]:
     """A context for reading one part again. An error is logged, and the other parts are read all the same.
 
     An error that does not come from the file system is a bug of ours, and is logged with its trace.
@@ -28,7 +28,7 @@ def reading_anew(what: str) -> Iterator[None]:
         yield
     except Exception as error:
         if not isinstance(error, OSError):
-            log.error("%s: reading it anew failed unexpectedly", what, exc_info=error)
+            log.error("%s: reloading failed unexpectedly", what, exc_info=error)
         warn("server.not_reloaded", what=what, why=f"{type(error).__name__}: {error}")
 
 

@@ -23,7 +23,7 @@ from holdfast.loop.player import Player
 from holdfast.observe.events import event
 from holdfast.observe.log_files import reopen_all, standard_files
 from holdfast.observe.supervisor import TaskSupervisor
-from holdfast.server.access.authentication import open_door
+from holdfast.server.access.authentication import make_authenticator
 from holdfast.server.access.confinement import require_for_tenants
 from holdfast.server.access.quotas import Quotas
 from holdfast.server.agents.directory import Directory
@@ -36,8 +36,8 @@ from holdfast.server.http.origin_guard import OriginGuard
 from holdfast.server.processes.dependency_parts import demand_parts
 from holdfast.server.processes.file_descriptors import FileDescriptors
 from holdfast.server.processes.process_role import ProcessRole, ReadyServer
-from holdfast.server.processes.reload_signal import reading_anew
-from holdfast.server.turns.turn_failures import playing
+from holdfast.server.processes.reload_signal import reload_part
+from holdfast.server.turns.turn_failures import with_failure_codes
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
@@ -49,7 +49,7 @@ from holdfast.tools.sandbox.sandbox import Sandbox
 async def serve(
     config: Config,
     directory: Directory,
-    station: ProcessRole,
+    role: ProcessRole,
     supervisor: TaskSupervisor,
     *,
     sandbox: Sandbox | None = None,
@@ -61,11 +61,11 @@ async def serve(
     recovery then reads what is really on disk.
     """
     alarm = _Alarm()
-    with station.listen() as listener:
+    with role.listen() as listener:
         store = await open_store(config.store, on_poison=alarm, supervisor=supervisor)
         try:
             ambient = Ambient()
-            door = await open_door(
+            authenticator = await make_authenticator(
                 store,
                 config.auth,
                 beyond_loopback=not config.listen.is_loopback,
@@ -73,7 +73,7 @@ async def serve(
             )
             if sandbox is not None:
                 await require_for_tenants(sandbox, store)
-            play = playing(directory.playing(Player(directory.team_for)))
+            play = with_failure_codes(directory.playing(Player(directory.team_for)))
             async with Sessions(
                 store,
                 play,
@@ -91,7 +91,7 @@ async def serve(
                     tenant=config.quota("tenant"),
                     key=config.quota("key"),
                     playing=sessions.turns_of,
-                    accounts=station.accounts,
+                    usage=role.quota_usage,
                 )
                 app = App(
                     sessions,
@@ -107,9 +107,9 @@ async def serve(
                         proxies=config.trusted_proxies,
                         names=config.conversation_headers,
                     ),
-                    door=door,
+                    authenticator=authenticator,
                     quotas=quotas,
-                    numbers=station.numbers,
+                    numbers=role.numbers,
                     bodies=BodyMemory(memory_bytes(processes=config.workers)),
                 )
                 ready = ReadyServer(
@@ -121,14 +121,14 @@ async def serve(
                 server = HttpServer(
                     app,
                     sessions,
-                    on_ready=lambda: station.ready(ready),
+                    on_ready=lambda: role.ready(ready),
                     refresh=directory.refresh,
                     tls=config.tls,
                     register=ConnectionRegister.of_files(config.trusted_proxies),
                 )
                 alarm.stop = server.hurry
-                async with station.numbers.showing(sessions, refresh=quotas.refresh):
-                    with station.heeding(server):
+                async with role.numbers.showing(sessions, refresh=quotas.refresh):
+                    with role.control(server):
                         await server.serve(sockets=[listener])
         finally:
             await store.close()
@@ -301,16 +301,16 @@ class HttpServer(uvicorn.Server):
         stays as it was, and the failure is logged."""
         if self.should_exit:
             return
-        with reading_anew("log"):
+        with reload_part("log"):
             reopen_all(self._logs)
         if self._tls is not None and self.config.ssl is not None:
-            with reading_anew("tls"):
+            with reload_part("tls"):
                 self.config.ssl.load_cert_chain(*self._tls)
         if self._reloading is None or self._reloading.done():
             self._reloading = asyncio.create_task(self._reload(), name="holdfast-reload")
 
     async def _reload(self) -> None:
-        with reading_anew("agents"):
+        with reload_part("agents"):
             if self._refresh is not None:
                 await self._refresh()
             event("server.reloaded")

@@ -24,7 +24,7 @@ from holdfast.server.access.quota_usage import (
 )
 from holdfast.server.http.listen_sockets import SharedPort
 from holdfast.server.processes.numbers import Numbers, SharedNumbers, note_end
-from holdfast.server.processes.process_role import ReadyServer, StoppableServer, heeding_signals
+from holdfast.server.processes.process_role import ReadyServer, StoppableServer, handle_signals
 from holdfast.server.processes.shared_slots import SharedSlots
 
 DRAIN, HURRY, RELOAD = b"D", b"H", b"R"
@@ -43,7 +43,7 @@ class SharedState:
     def numbers(self, place: int, run: int) -> Numbers:
         return SharedNumbers(self._board, place, places=self.places, run=run)
 
-    def accounts(self, place: int) -> QuotaUsage:
+    def quota_usage(self, place: int) -> QuotaUsage:
         return (
             ProcessQuotaUsage() if self._ledger is None else SharedQuotaUsage(self._ledger, place)
         )
@@ -59,12 +59,12 @@ class Worker:
     """The role of one of several processes on a port. The supervisor makes it in the forked process."""
 
     def __init__(
-        self, number: int, port: SharedPort, line: socket.socket, commons: SharedState, *, run: int
+        self, number: int, port: SharedPort, line: socket.socket, shared: SharedState, *, run: int
     ) -> None:
         """`run` counts the workers that this place has had, this one included."""
         self.number = number
-        self.numbers = commons.numbers(number, run)
-        self.accounts = commons.accounts(number)
+        self.numbers = shared.numbers(number, run)
+        self.quota_usage = shared.quota_usage(number)
         self._port = port
         self._line = line
 
@@ -72,10 +72,10 @@ class Worker:
         return self._port.listener()
 
     @contextmanager
-    def heeding(self, server: StoppableServer) -> Iterator[None]:
+    def control(self, server: StoppableServer) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        with heeding_signals(server.drain, server.reload):
-            loop.add_reader(self._line, self._hear, loop, server)
+        with handle_signals(server.drain, server.reload):
+            loop.add_reader(self._line, self._obey, loop, server)
             try:
                 yield
             finally:
@@ -88,7 +88,7 @@ class Worker:
         except OSError:
             pass  # the supervisor is gone, which the reader of the line notices in a moment
 
-    def _hear(self, loop: asyncio.AbstractEventLoop, server: StoppableServer) -> None:
+    def _obey(self, loop: asyncio.AbstractEventLoop, server: StoppableServer) -> None:
         try:
             said = self._line.recv(64)
         except OSError:  # the supervisor was killed before it had read our message

@@ -30,7 +30,7 @@ from holdfast.observe.events import event, warn
 from holdfast.observe.log_files import reopen_all, standard_files
 from holdfast.server.http.listen_sockets import SharedPort
 from holdfast.server.processes.process_role import ReadyServer
-from holdfast.server.processes.reload_signal import hangup_handler, reading_anew
+from holdfast.server.processes.reload_signal import hangup_handler, reload_part
 from holdfast.server.processes.restart_policy import ExpectedEnd, GiveUp, Restart, judge_end
 from holdfast.server.processes.worker import DRAIN, HURRY, RELOAD, SharedState, Worker
 
@@ -53,7 +53,7 @@ class WorkerSupervisor:
         self._places = [_Place(number=number) for number in range(count)]
         self._places[0].start_at_s = float("-inf")
         self._port = port
-        self._commons = SharedState(count, bounded=bounded)
+        self._shared = SharedState(count, bounded=bounded)
         self._restarts = 0
         self._on_ready = on_ready
         self._clock = clock
@@ -66,9 +66,9 @@ class WorkerSupervisor:
     def run(self) -> Worker | int:
         """Returns several times, as a fork does: in each worker with its role, and in the supervisor, once all workers
         have ended, with an exit code."""
-        self._hung_up = hangup_handler(self._reload, self._stop)
-        with _Alerts() as alerts:
-            outcome = self._supervise(alerts)
+        self._on_hangup = hangup_handler(self._reload, self._stop)
+        with _SignalFile() as signals:
+            outcome = self._supervise(signals)
         if isinstance(outcome, Worker):
             # Until it listens it has nothing to finish, so Ctrl-C may kill it. It has not read its files yet, so
             # SIGHUP asks for nothing.
@@ -76,49 +76,49 @@ class WorkerSupervisor:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         return outcome
 
-    def _supervise(self, alerts: _Alerts) -> Worker | int:
+    def _supervise(self, signals: _SignalFile) -> Worker | int:
         while True:
-            self._take_leave()
-            worker = self._start_those_due()
+            self._reap()
+            worker = self._start_due()
             if worker is not None:
                 return worker
             if all(each.is_vacant for each in self._places):
                 self._port.close()
                 return self._code
             self._kill_late()
-            self._wait(alerts)
+            self._wait(signals)
 
     # ── waiting ──
 
-    def _wait(self, alerts: _Alerts) -> None:
+    def _wait(self, signals: _SignalFile) -> None:
         """Wait for a message of a worker, a signal, or the time of the next start or kill."""
         lines = {each.line.fileno(): each for each in self._places if each.line is not None}
         timeout_s = max(0.0, self._next_s() - self._clock())
-        heard, _, _ = select.select(
-            [alerts.fileno(), *lines], [], [], None if timeout_s == float("inf") else timeout_s
+        readable, _, _ = select.select(
+            [signals.fileno(), *lines], [], [], None if timeout_s == float("inf") else timeout_s
         )
-        for each in heard:
+        for each in readable:
             if each in lines:
-                self._hear(lines[each])
+                self._read_line(lines[each])
             else:
-                said = alerts.heard()
+                said = signals.read()
                 for _ in range(said.count(signal.SIGTERM) + said.count(signal.SIGINT)):
                     self._stop()
                 if signal.SIGHUP in said:
-                    self._hung_up()
+                    self._on_hangup()
 
     def _next_s(self) -> float:
         starts = [each.start_at_s for each in self._places if each.start_at_s is not None]
         return min([self._kill_at_s, *starts])
 
-    def _hear(self, place: _Place) -> None:
+    def _read_line(self, place: _Place) -> None:
         assert place.line is not None
         try:
             said = place.line.recv(READY_BYTES)
         except OSError:  # the worker was killed before it had read our order
             said = b""
         if not said:  # the worker has ended; SIGCHLD reports it, too
-            place.hang_up()
+            place.close_line()
             return
         place.said += said
         if not place.said.endswith(b"\n"):
@@ -136,7 +136,7 @@ class WorkerSupervisor:
 
     # ── starting ──
 
-    def _start_those_due(self) -> Worker | None:
+    def _start_due(self) -> Worker | None:
         """Start the workers whose time has come. None in the supervisor; in a started worker, its role."""
         now_s = self._clock()
         for place in self._places:
@@ -154,8 +154,8 @@ class WorkerSupervisor:
             for each in (
                 self._places
             ):  # an inherited copy would keep other workers' lines open without the supervisor
-                each.hang_up()
-            return Worker(place.number, self._port, theirs, self._commons, run=place.run + 1)
+                each.close_line()
+            return Worker(place.number, self._port, theirs, self._shared, run=place.run + 1)
         theirs.close()
         place.run += 1
         place.line, place.pid, place.said = ours, pid, b""
@@ -176,13 +176,13 @@ class WorkerSupervisor:
 
     def _reload(self) -> None:
         """Tell every worker to reload; the supervisor itself only reopens the log."""
-        with reading_anew("log"):
+        with reload_part("log"):
             reopen_all(self._logs)
         for place in self._places:
             if place.is_ready:
                 place.order(RELOAD)
 
-    def _take_leave(self) -> None:
+    def _reap(self) -> None:
         """Reap every process that has ended, workers and orphans."""
         ended = {}
         while True:
@@ -199,7 +199,7 @@ class WorkerSupervisor:
 
     def _judge(self, place: _Place, code: int) -> None:
         pid, was_ready = place.pid, place.is_ready
-        place.hang_up()
+        place.close_line()
         place.pid, place.is_ready = None, False
         verdict = judge_end(
             draining=self._stopping is not None,
@@ -209,7 +209,7 @@ class WorkerSupervisor:
             deaths=place.deaths,
         )
         self._restarts += isinstance(verdict, Restart)
-        self._commons.note_end(place.number, place.run, restarts=self._restarts)
+        self._shared.note_end(place.number, place.run, restarts=self._restarts)
         match verdict:
             case Restart(after_s=after_s, deaths=deaths):
                 place.start_at_s, place.deaths = self._clock() + after_s, deaths
@@ -267,23 +267,23 @@ class _Place(Struct):
         if self.pid is not None:
             os.kill(self.pid, how)  # it was not reaped yet, so the number is still its own
 
-    def hang_up(self) -> None:
+    def close_line(self) -> None:
         if self.line is not None:
             self.line.close()
             self.line = None
 
 
-class _Alerts:
+class _SignalFile:
     """Signals as a file to wait for: SIGTERM and SIGINT to stop, SIGHUP to reload, SIGCHLD when a process has ended."""
 
-    HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+    SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
     def __enter__(self) -> Self:
-        self._heard, self._told = socket.socketpair()
-        self._heard.setblocking(False)
-        self._told.setblocking(False)
-        self._before = {each: signal.signal(each, _noted) for each in self.HEEDED}
-        self._waker = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self._before = {each: signal.signal(each, _do_nothing) for each in self.SIGNALS}
+        self._waker = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         return self
 
     def __exit__(
@@ -295,16 +295,16 @@ class _Alerts:
         signal.set_wakeup_fd(self._waker)
         for each, handler in self._before.items():
             signal.signal(each, handler)
-        self._heard.close()
-        self._told.close()
+        self._reader.close()
+        self._writer.close()
 
     def fileno(self) -> int:
-        return self._heard.fileno()
+        return self._reader.fileno()
 
-    def heard(self) -> bytes:
+    def read(self) -> bytes:
         """The numbers of the signals since the last call."""
-        return self._heard.recv(256)
+        return self._reader.recv(256)
 
 
-def _noted(number: int, frame: FrameType | None) -> None:
+def _do_nothing(number: int, frame: FrameType | None) -> None:
     """Do nothing: the wakeup file has the signal's number already."""

@@ -14,10 +14,10 @@ from holdfast.wire.headers import IGNORED_PARAMS
 from holdfast.wire.openai.chat.request import GivenParameter, ignored
 from holdfast.wire.problems import Refused
 
-Met: TypeAlias = Callable[[AgentChoice], None]
+AgentCallback: TypeAlias = Callable[[AgentChoice], None]
 
 
-def heeding(
+def note_ignored_parameters(
     exchange: Exchange,
     directory: Directory,
     tenant: Tenant,
@@ -26,7 +26,7 @@ def heeding(
     given: tuple[GivenParameter, ...],
     left_alone: tuple[str, ...],
     named: bool,
-) -> Met:
+) -> AgentCallback:
     """A callback for the moment when the turn's agent is chosen: it sets the header for that agent.
 
     The callback raises Refused if the agent ignores a parameter that the answer must obey. In a named conversation
@@ -35,7 +35,7 @@ def heeding(
     Raises ModelNotFound if the requested agent does not exist, unless a named conversation may choose another.
     """
 
-    def met(choice: AgentChoice) -> None:
+    def note(choice: AgentChoice) -> None:
         knows = frozenset(each.ours for each in given) if choice.knows is None else choice.knows
         unheeded = (*ignored(given, knows), *left_alone)
         exchange.about.pop(IGNORED_PARAMS.name, None)
@@ -43,8 +43,8 @@ def heeding(
             exchange.about[IGNORED_PARAMS.name] = ", ".join(unheeded)
 
     try:
-        met(directory.named(model, tenant))
+        note(directory.named(model, tenant))
     except (ModelNotFound, Refused):
         if not named:
             raise
-    return met
+    return note

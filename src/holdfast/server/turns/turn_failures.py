@@ -31,10 +31,10 @@ class UpstreamFailed(TurnFailed):
         self.transient = failure.transient
 
 
-def playing(play: Play) -> Play:
+def with_failure_codes(play: Play) -> Play:
     """The same `play`, whose failures have a code that a client can be shown."""
 
-    async def play_and_say_why_not(turn: OpenTurn) -> None:
+    async def play_with_codes(turn: OpenTurn) -> None:
         try:
             await play(turn)
         except ModelFailed as failure:
@@ -50,7 +50,7 @@ def playing(play: Play) -> Play:
                 reason="internal_error",
             ) from error
 
-    return play_and_say_why_not
+    return play_with_codes
 
 
 def code_of(failure: ModelFailed) -> str:
