@@ -137,7 +137,7 @@ class App:
             await self._sockets.open(WebSocket(scope, receive, send))
             return
         if scope["type"] != "http":
-            raise NotImplementedError(f"{scope['type']} is not spoken here")
+            raise NotImplementedError(f"{scope['type']} is not supported")
         await self._serve(Exchange(scope, receive, send, request_id=request_id()))
 
     async def _serve(self, exchange: Exchange, route: Route | None = None) -> None:
@@ -190,7 +190,11 @@ class App:
                 await exchange.fail(problem)
             case "answering" | "done":
                 # The answer is complete, or its size was announced: nothing can be added to it.
-                log.error("too late to say so: %s (%s)", problem.message, exchange.request_id)
+                log.error(
+                    "the answer has begun, so the client does not get this problem: %s (%s)",
+                    problem.message,
+                    exchange.request_id,
+                )
 
     async def _route(self, exchange: Exchange, facts: _RequestFacts) -> None:
         if is_preflight(exchange):

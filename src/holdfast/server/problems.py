@@ -147,8 +147,8 @@ def shutting_down(headers: Mapping[str, str]) -> Problem:
     return Problem(
         status=503,
         code="server_shutting_down",
-        message="the server is shutting down, and another one goes on; "
-        + ("retry to hear of it" if keyed else "look at the conversation before you repeat this"),
+        message="the server is shutting down, and another one takes over; "
+        + ("retry for the outcome" if keyed else "look at the conversation before you repeat this"),
         kind="server_error",
         retry_after_s=ENDED_RETRY_S,
         should_retry=True if keyed else False if steers else None,
