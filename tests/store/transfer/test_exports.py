@@ -300,8 +300,8 @@ def test_no_file_is_worse_than_refused(rubbish: list[bytes], begins_well: bool) 
 Change = Callable[[dict[str, object]], object]
 
 HOSTILE: dict[str, tuple[str, Change, str]] = {
-    "a tenant": ("session", lambda line: line.update(tenant="rival"), "does not stand in it"),
-    "a session": ("turn", lambda line: line.update(session_id="x"), "does not stand in it"),
+    "a tenant": ("session", lambda line: line.update(tenant="rival"), "must not name its tenant"),
+    "a session": ("turn", lambda line: line.update(session_id="x"), "must not name its tenant"),
     "an id": ("session", lambda line: line.update(id="../../etc/passwd"), "session id"),
     "a key": ("key", lambda line: line.update(key="conv_x"), "session key"),
     "a number": ("session", lambda line: line.update(created_ms=1 << 63), "no store can hold"),

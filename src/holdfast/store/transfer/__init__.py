@@ -1,1 +1,1 @@
-"""Sessions out of a store and into one: exports, imports, copies."""
+"""The transfer of sessions between stores: exports, imports, copies."""

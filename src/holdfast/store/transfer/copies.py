@@ -1,10 +1,10 @@
-"""A whole store into another one, whatever their homes: `holdfast db copy`.
+"""Copies of a whole store into another one, of any home: `holdfast db copy`.
 
-Each session and each memory is taken in whole or not at all, and one that is there already stays. So a copy that
-broke off is made again, and goes on where it stopped. Not copied: leases, the search index, which is made anew, and
-what was said to turns while they ran. Damage inside of an item moves along, and `verify` names it there as here; what
-cannot be read at all is left out, and named.
-The source should be at rest: a session that goes on after it was copied is a different one the next time.
+Each session and each memory is copied whole or not at all, and one that the target has already stays. So the operator
+repeats a copy that broke off, and it goes on where it stopped. Not copied: leases, signals, and the search index, which
+is made anew. Damage inside an item is copied, and `verify` finds it in both stores; a row that cannot be read at all is
+left out and named.
+The source should be at rest: if a session goes on after it was copied, a second copy meets a different session.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from holdfast.store.store import Store
 from holdfast.store.transfer import exports
 
 PAGE = 500
-"""Memories, or keys, in one step."""
+"""How many memories, keys or approvals are read at once."""
 
 
 class CopyProgress(Value):
-    """How far a copy has come, and what was new to the target."""
+    """How far a copy has come, and how much was new to the target."""
 
     tenant: Tenant
     done: int
@@ -34,7 +34,7 @@ class CopyProgress(Value):
 
 
 class NotCopied(Value):
-    """Something that is not in the copy, because it cannot be read: a session, or a kind of rows of a tenant."""
+    """A session, or a kind of rows of a tenant, that is not in the copy because it cannot be read."""
 
     tenant: str
     what: str
@@ -42,7 +42,7 @@ class NotCopied(Value):
 
 
 async def copy(source: Store, target: Store) -> AsyncIterator[CopyProgress | NotCopied]:
-    """Copy everything that lasts. Raises ImportConflict where something else is in the way."""
+    """Copy everything that lasts. Raises ImportConflict if the target has a different session under the same id."""
     everyone = {
         tenant: await exports.session_ids(source, tenant) for tenant in await source.tenants()
     }
@@ -74,7 +74,7 @@ async def copy(source: Store, target: Store) -> AsyncIterator[CopyProgress | Not
 
 
 async def _copy_api_keys(source: Store, target: Store) -> None:
-    """First of all: a server that finds conversations and no keys would let everybody in to them."""
+    """Copied first: a server that finds conversations but no keys would serve them to every client."""
     after: KeyId | None = None
     while rows := await source.api_keys(after=after, limit=PAGE):
         for row in rows:

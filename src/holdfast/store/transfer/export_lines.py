@@ -1,4 +1,4 @@
-"""The export format: sessions as lines of JSON. docs/reference/export-format.md describes it for others.
+"""The export format: sessions as lines of JSON. docs/reference/export-format.md describes it for users.
 
     {"type":"holdfast","format":"sessions","version":[1,0]}
     {"type":"session","id":"conv_…",…}          a block: the session's row, then the rows that it has,
@@ -7,12 +7,11 @@
     …                                           more blocks; a fork's past comes before the fork
     {"type":"last","sessions":1}
 
-1. One session, one text: the same rows give the same bytes, whatever the home. There is no time and no place
-   of writing in it.
-2. No tenant is in it. Whoever reads it says whose it will be.
-3. What the hash chain was computed over is kept as text inside the JSON, so that a program that writes JSON
-   in another way does not change it. Bytes that are no text are in base64, under a name that ends in `64`.
-4. A block ends with a checksum over its lines, the file with a line that says so: what was cut off is missed.
+1. The same rows give the same bytes in every home: a file does not tell when or where it was written.
+2. A file names no tenant. The import says which tenant gets the sessions.
+3. The bytes under the hash chain are a text inside the JSON, so that a program that formats JSON differently
+   does not change them. Bytes that are no text are in base64, under a name that ends in `64`.
+4. A block ends with a checksum over its lines, and a file with its last line: so a cut file is noticed.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ from holdfast.store.rows import (
 from holdfast.store.transfer.import_checks import path_of
 
 VERSION = (1, 0)
-"""A greater second number may bring more fields and lines, a greater first one anything."""
+"""A file with a greater second number may have more fields and lines; with a greater first one, anything."""
 
 _HEADER = b'{"type":"holdfast","format":"sessions","version":[%d,%d]}\n'
 HEADER = _HEADER % VERSION
 
 BLOB_PIECE_BYTES = 192 * 1024
-"""Of a blob, in one line: 256 KiB as base64. So a line is as long as an item, and a blob as long as it likes."""
+"""How much of a blob is in one line: 256 KiB as base64. So no line is longer than an item, and a blob has any size."""
 
 Fields: TypeAlias = dict[str, object]
-"""A line as JSON has it. It does not leave this module."""
+"""The fields of a line as plain JSON. They do not leave this module."""
 
 
 class BlobPiece(Value):
@@ -106,7 +105,7 @@ _KINDS: dict[type[Line], str] = {
 _TYPES = {name: kind for kind, name in _KINDS.items()}
 _DECODERS: dict[str, Decoder[Line]] = {name: Decoder(kind) for name, kind in _TYPES.items()}
 _TEXTS = {"item": "body", "annotation": "patch", "journal": "records"}
-"""The field of each kind that is text to people, and bytes to the chain."""
+"""The field of each row type that holds text as bytes, because the hash chain is computed over its bytes."""
 _IMPLIED = frozenset({"tenant", "session_id", "path"})
 
 
@@ -119,7 +118,7 @@ def _defaults_of(kind: type[Line]) -> Fields:
 
 
 _DEFAULTS = {name: _defaults_of(kind) for name, kind in _TYPES.items()}
-"""What is left out of a line. By itself msgspec leaves out what *is* the default, not all that equals it."""
+"""The fields that a line leaves out. msgspec itself leaves out what *is* the default, not what equals it."""
 
 
 PLACES: dict[type[Row], tuple[str, Callable[[Any], tuple[str | int, ...]]]] = {
@@ -131,13 +130,13 @@ PLACES: dict[type[Row], tuple[str, Callable[[Any], tuple[str | int, ...]]]] = {
     JournalRow: ("journals", lambda row: (row.turn_id, row.n)),
     IdempotencyRow: ("claims", lambda row: (row.key,)),
 }
-"""The rows of a block in their order, blobs left out: where a dump has them, and what they are sorted by."""
+"""The rows of a block in their order, without blobs: their field in a dump, and their sort key."""
 
 ORDER = tuple(name for name, _ in PLACES.values())
 
 
 class UnfitLine(ValueError):
-    """A line that is none of ours, and why."""
+    """Why a line does not fit the format."""
 
 
 # ── writing ──────────────────────────────────────────────────────────────────────────────────
@@ -191,7 +190,7 @@ def _show(fields: Fields, name: str) -> None:
 
 
 def check_header(line: bytes) -> tuple[int, int]:
-    """The version of a file. Raises Unfit if it is no export, or one that this version cannot read."""
+    """The format version of a file. Raises UnfitLine if it is no export, or one that this version cannot read."""
     numbers = re.fullmatch(re.escape(_HEADER).replace(b"%d", rb"(\d{1,6})"), line)
     if numbers is None:
         raise UnfitLine("this is no export of sessions: it does not begin as one")
@@ -204,9 +203,9 @@ def check_header(line: bytes) -> tuple[int, int]:
 
 
 def from_line(line: bytes, *, tenant: Tenant, session_id: SessionId | None) -> Line:
-    """The row of a line. Raises Unfit unless writing it again gives the very same line.
+    """The row of a line. Raises UnfitLine unless writing it again gives the very same line.
 
-    So nothing is dropped that a newer version has added, and nothing is guessed.
+    So no field of a newer version is dropped silently, and nothing is guessed.
     """
     try:
         fields = msgspec.json.decode(line, type=dict[str, object])
@@ -225,7 +224,7 @@ def _row(fields: Fields, *, tenant: Tenant, session_id: SessionId | None) -> Lin
     if not _fits(fields):
         raise UnfitLine("it has a number that no store can hold")
     if fields.keys() & _IMPLIED:
-        raise UnfitLine("whose a line is does not stand in it")
+        raise UnfitLine("it must not name its tenant, session or path")
     kind = _TYPES[name]
     text = _TEXTS.get(name)
     if text is not None:
@@ -238,7 +237,7 @@ def _row(fields: Fields, *, tenant: Tenant, session_id: SessionId | None) -> Lin
 
 
 def _fits(value: object) -> bool:
-    """Whether every number in here has 64 bits at most, as in every database."""
+    """Whether every number in the value fits into 64 bits, as databases need."""
     match value:
         case dict():
             return all(map(_fits, value.values()))

@@ -1,10 +1,10 @@
-"""Which sessions are taken out of a store, in which order, and how much of each.
+"""Exports: which sessions are written, in which order, and how much of each.
 
-1. A fork comes after the sessions that it goes on from, so that whoever takes them in can do it one by one.
-2. All that is read at once is one session. Besides it, the ids of all sessions are held.
-3. Of a deleted session nothing is taken out but what a live one still reads as its past.
-4. A session that cannot be read is left out and named, and so is a fork that goes on from it.
-5. Sessions move on meanwhile. Each is as it was when it was read, and none is newer than a fork of it needs.
+1. A fork comes after the sessions in its lineage, so that an import can store them one by one.
+2. One session is in memory at a time. Besides it, only the ids of all sessions are.
+3. Of a deleted session, only the part that a live session still reads as its past is exported.
+4. A session that cannot be read is left out and named, and so is a fork that reads it.
+5. Sessions may go on meanwhile. Each is exported as it was when it was read, and has all that its forks need.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from holdfast.store.store import Store
 from holdfast.store.transfer import export_lines, import_checks
 
 PAGE = 500
-"""Ids in one read."""
+"""How many ids are read at once."""
 
 
 class Exported(Value):
-    """A session that goes out: its lines, and how many of how many it is."""
+    """An exported session: its lines, its number, and how many there are."""
 
     session_id: SessionId
     lines: tuple[bytes, ...]
@@ -35,7 +35,7 @@ class Exported(Value):
 
 
 class LeftOut(Value):
-    """A session that does not go out, because it cannot be read."""
+    """A session that is not exported, because it cannot be read."""
 
     session_id: SessionId
     why: str
@@ -44,8 +44,8 @@ class LeftOut(Value):
 async def export(
     store: Store, tenant: Tenant, only: SessionId | None = None
 ) -> AsyncIterator[Exported | LeftOut | bytes]:
-    """The lines of a file with all sessions of a tenant, or one and its past: a block or a single line at a time; and
-    the sessions that are not in it. Raises SessionDamaged if the one that is wanted, or its past, cannot be read."""
+    """The lines of a file with all sessions of a tenant, or with one session and its past: a block or a single line at
+    a time, and the sessions that are left out. Raises SessionDamaged if that one session or its past cannot be read."""
     ids = await session_ids(store, tenant) if only is None else (only,)
     yield export_lines.HEADER
     done = 0
@@ -76,10 +76,10 @@ async def session_ids(store: Store, tenant: Tenant) -> tuple[SessionId, ...]:
 async def dumps(
     store: Store, tenant: Tenant, ids: Iterable[SessionId], *, tombstones: bool = False
 ) -> AsyncIterator[SessionDump | LeftOut]:
-    """These sessions and their pasts, each once, what others go on from first.
+    """The dumps of these sessions and their pasts, each once, a session before its forks.
 
-    Deleted ones only as far as these need them; with `tombstones`, at least that they are deleted, and to whom a
-    retry has to say so.
+    A deleted session is included only as far as a live one reads it; with `tombstones`, at least its tombstone is, and
+    its idempotency keys, so that a retry learns that the session is gone.
     """
     ids = tuple(ids)
     seen: set[SessionId] = set()
@@ -116,7 +116,7 @@ async def dumps(
 
 
 class Reach(Value):
-    """How far somebody reads a session as its past."""
+    """How far live sessions read a session as their past."""
 
     version: Version = Version(0)
     length: int = 0
@@ -133,7 +133,7 @@ class Needs:
     async def of(cls, store: Store, tenant: Tenant, ids: Iterable[SessionId]) -> Needs:
         needs = cls()
         for each in ids:
-            with suppress(StoreDamaged):  # it does not go out, and needs nothing
+            with suppress(StoreDamaged):  # it is not exported, so it needs nothing
                 row = await store.session(tenant, each)
                 if row is not None and row.state == "live":
                     needs._add(row)
@@ -149,7 +149,7 @@ class Needs:
             )
 
     def cut(self, dump: SessionDump, *, claims: bool) -> SessionDump:
-        """What of a deleted session is needed."""
+        """The part of a deleted session that live sessions read."""
         reach = self._reach.get(dump.session.id, Reach())
         return import_checks.remains(
             dump, version=reach.version, length=reach.length, rev=reach.rev, claims=claims

@@ -1,8 +1,9 @@
-"""Whether a dumped session may be taken in. Pure, for every home.
+"""Checks of a dumped session before it is stored. Pure, and the same for every home.
 
 A store trusts what it wrote itself. A dump comes from outside: from an older backup, another server, an
-editor. It is taken in whole or not at all, so everything that would make it half a session is looked for
-first. Damage inside an item is not: the chain shows it, here as there, and its neighbours are worth moving.
+editor. It is stored whole or not at all, so it is first checked for everything that would make it half a
+session. Damage inside an item is allowed: the hash chain shows it in both stores, and the other items are
+worth moving.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from holdfast.store.rows import (
 
 
 class Ancestor(Value):
-    """What this store knows about one segment of a dump's past."""
+    """The rows that this store has for one segment of a dump's lineage."""
 
     segment: Segment
     session: SessionRow | None
     turn: TurnRow | None
     """The turn that made the segment's last version: see `decisions.owner_of`."""
     is_going: bool = False
-    """Retention has begun to remove what was said there."""
+    """Retention has begun to remove its items."""
 
 
 def digest_of(data: bytes) -> str:
@@ -50,7 +51,7 @@ def digest_of(data: bytes) -> str:
 
 
 def taken(kind: str, name: str) -> RestoreRefused:
-    """Something of this name is here already, and is another one."""
+    """The refusal if this store has a different thing of this kind under the same name."""
     what = "a different session" if kind == "session" else f"the {kind}"
     held = "is there already" if kind == "session" else "belongs to another session here"
     return RestoreRefused(why=f"{what} '{name}' {held}", conflict=True)
@@ -64,14 +65,14 @@ def blobs_named(item: StoredItem) -> Iterator[str]:
 
 
 def path_of(body: bytes) -> str:
-    """Which sub-agent an item belongs to; that of one that cannot be read is the conversation's own."""
+    """The path of the sub-agent that an item belongs to; empty for the conversation itself, and if it is unreadable."""
     item = item_decoder.lenient(body)
     return "" if isinstance(item, Unreadable) else path_text(item.path)
 
 
 def portable(dump: SessionDump) -> SessionDump:
-    """A dump as it may leave the house: its agents' sources without the directories and tokens of this machine, its
-    turns without the leases by which they were played."""
+    """A dump as it may leave this machine: its agents' sources without local directories and tokens, its turns without
+    lease tokens."""
     session = dump.session
     return msgspec.structs.replace(
         without_leases(dump),
@@ -84,13 +85,14 @@ def portable(dump: SessionDump) -> SessionDump:
 
 
 def without_leases(dump: SessionDump) -> SessionDump:
-    """A dump whose turns are nobody's: what waits for an approval in them cannot be decided on where it goes."""
+    """A dump whose turns have no lease token, which marks them as imported: an approval that they wait for cannot be
+    given in another store."""
     turns = tuple(msgspec.structs.replace(each, lease_token=0) for each in dump.turns)
     return msgspec.structs.replace(dump, turns=turns)
 
 
 _SOURCE = re.compile(rb'"source_key":("(?:[^"\\]|\\.)*")')
-"""As a request in a journal names its source. Inside of a text each of these quotes is escaped."""
+"""The source in a journal's request. Inside a text, these quotes would be escaped, so no text matches."""
 
 
 def _portable(found: re.Match[bytes]) -> bytes:
@@ -98,14 +100,14 @@ def _portable(found: re.Match[bytes]) -> bytes:
 
 
 def is_same(here: SessionDump, dump: SessionDump) -> bool:
-    """Whether two dumps are of one session at one moment, as far as time does not take things away:
-    discarded turns, their blobs, journals and idempotency keys go, and a client says later that it has its answer."""
+    """Whether two dumps are of one session at one moment. Ignored is what changes with time alone: retention removes
+    discarded turns with their blobs, journals and idempotency keys, and a turn is acknowledged later."""
     return _lasting(here) == _lasting(dump)
 
 
 def _lasting(dump: SessionDump) -> SessionDump:
     dump = portable(dump)
-    if dump.session.state == "deleted":  # of which everything goes
+    if dump.session.state == "deleted":  # retention removes all of it
         return SessionDump(
             session=dump.session, keys=(), turns=(), items=(), state=(), annotations=()
         )
@@ -132,9 +134,10 @@ def _named_blobs(dump: SessionDump, items: Iterable[ItemRow]) -> tuple[tuple[str
 def remains(
     dump: SessionDump, *, version: Version, length: int, rev: int, claims: bool
 ) -> SessionDump:
-    """What may be taken out of a deleted session: as much as a live one still reads as its past, and no more.
+    """The part of a deleted session that may be exported: as much as a live session still reads as its past.
 
-    With `claims`, the idempotency keys and their turns, too: a retry is told that it is gone, and does not begin anew.
+    With `claims`, the idempotency keys and their turns, too, so that a retry learns that the session is gone, and does
+    not begin anew.
     """
     kept = dump.claims if claims else ()
     led_to = {claim.turn_id for claim in kept}
@@ -156,7 +159,7 @@ def remains(
 
 
 def flaw_in(dump: SessionDump, *, tenant: Tenant, past: Sequence[Ancestor]) -> str | None:
-    """Why this dump cannot be taken in by this tenant, on top of this past; None if it can."""
+    """Why this tenant cannot store this dump on top of this past; None if it can."""
     flaw = _foreign_rows(dump, tenant) or _unrest(dump)
     if flaw is None and dump.session.state == "live":  # of a deleted one there may be little left
         flaw = _another_past(dump, past) or _gaps(dump)
@@ -198,7 +201,7 @@ def _unrest(dump: SessionDump) -> str | None:
 
 
 def _another_past(dump: SessionDump, past: Sequence[Ancestor]) -> str | None:
-    """A fork reads its past where it lies: it has to be there, and be the same one."""
+    """A fork reads its past from other sessions: they must be in this store, and be the same."""
     fork, previous = dump.session.id, chain.GENESIS
     for each in past:
         wanted, turn = each.segment, each.turn
@@ -233,7 +236,7 @@ def _goes_on_from(dump: SessionDump, previous: bytes) -> bool:
 
 
 def _gaps(dump: SessionDump) -> str | None:
-    """Versions, positions and revisions follow each other without a gap, up to what the row says."""
+    """The first gap in the versions, positions or revisions, up to the counts in the session's row; None if none."""
     session, lineage = dump.session, dump.session.lineage
     version, pos, rev = (
         (lineage[-1].upto_version, lineage[-1].upto_pos, lineage[-1].upto_rev)
@@ -263,6 +266,6 @@ def _is_dense(turns: Iterable[TurnRow], items: Sequence[ItemRow], *, start: int,
 
 
 def _committed(dump: SessionDump) -> list[TurnRow]:
-    """The turns of the history in its order, which their ids need not have: those are other clocks'."""
+    """The committed turns in the order of the history. Their ids may have another order: other clocks made them."""
     kept = (turn for turn in dump.turns if turn.seq is not None)
     return sorted(kept, key=lambda turn: turn.seq or 0)

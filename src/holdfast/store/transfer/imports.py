@@ -1,15 +1,15 @@
-"""Sessions from a file: read line by line, put together one at a time, each taken in whole or not at all.
+"""Imports: sessions are read from a file line by line, one at a time, and each is stored whole or not at all.
 
-1. A file that is cut off or damaged is refused at the line where that shows; the sessions before it are in,
-   each of them whole. Importing it again, or a better copy, changes nothing about those.
-2. Nothing in a file says whose it is: every row gets the tenant that the caller names.
-3. A session must keep every promise that a store can show (`verification/session_audit.py`) on top of what is here, its hash chain
-   included, unless the caller wants it `damaged`.
-4. All that is held at once is one session; lines and sessions have their bounds (`limits.py`).
-5. A file brings no permissions. Of a session's settings only `ask` and `deny` count, here as everywhere
-   (`tools/permissions.py`); what a file says beyond that is stored as it was hashed, without effect, and told.
-6. A call that waits for an approval is decided on where it was asked for, and nowhere else: in a session that comes
-   from a file it shows, cannot be approved, and is closed by what is said next (`Snapshot.asked`).
+1. A file that is cut off or damaged is refused at the line that shows it; the sessions before that line are
+   stored whole. Importing the file again, or a better copy, does not change those.
+2. A file names no tenant: every row gets the tenant that the caller names.
+3. A session must pass the audit (`verification/session_audit.py`) together with the sessions in this store, its hash
+   chain included, unless the caller allows it to be `damaged`.
+4. One session is in memory at a time; lines and sessions have bounds (`limits.py`).
+5. A file brings no permissions. Of a session's settings only `ask` and `deny` count, as everywhere
+   (`tools/permissions.py`); further permissions are stored, because they are hashed, have no effect, and are reported.
+6. A call that waits for an approval can only be approved in the store where it was made: an imported session shows
+   it, a client cannot approve it, and the next message closes it (`Snapshot.asked`).
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class ImportedSession(Value):
 
     session_id: SessionId
     how: Literal["fresh", "same", "skipped"]
-    """`same`: it was here already. `skipped`: `why` says what was in the way."""
+    """`same`: the store had it already. `skipped`: `why` gives the reason."""
     why: str = ""
     line: int = 0
-    """The last line of it."""
+    """The number of its last line."""
     dropped: tuple[str, ...] = ()
-    """What it would allow, has had granted, or asks for, and has no effect here: `allow shell`, `granted pay`,
+    """Its permissions, grants and open approvals, which have no effect here: `allow shell`, `granted pay`,
     `approval of pay`."""
 
 
@@ -67,7 +67,7 @@ async def take_in(
     """Import the sessions of a file, given as its lines. Raises InvalidExport or ImportConflict."""
     reader, rest = ImportReader(tenant), iter(file)
     skipped: set[SessionId] = set()
-    # A session can have many lines. They are read in a thread, so that others have their turns meanwhile.
+    # A session can have many lines. A thread reads them, so that the event loop can serve other tasks meanwhile.
     while (found := await asyncio.to_thread(reader.next_session, rest)) is not None:
         dump = without_leases(found)
         session_id, begun, before = dump.session.id, reader.begun_at, reader.sessions - 1
@@ -94,7 +94,7 @@ async def take_in(
 
 
 def permissions_in(dump: SessionDump) -> tuple[str, ...]:
-    """What a session's settings claim to allow, each once. None of it has an effect."""
+    """The permissions that a session's settings claim, each once. None of them has an effect."""
     patches = [patch_decoder.lenient(row.patch) for row in dump.annotations]
     settings = [dump.session.settings]
     settings += [each.settings for each in patches if isinstance(each, SettingsChanged)]
@@ -110,7 +110,7 @@ def permissions_in(dump: SessionDump) -> tuple[str, ...]:
 
 
 def approvals_in(dump: SessionDump) -> tuple[str, ...]:
-    """The calls that a session waits with for an approval. Here nobody can give it."""
+    """The calls of a session that wait for an approval. No client of this store can give it."""
     head = next((each for each in dump.turns if each.seq == dump.session.head), None)
     if head is None:
         return ()
@@ -130,7 +130,7 @@ async def _demand_sound(store: Store, dump: SessionDump, *, line: int, before: i
     session = dump.session
     past = [await store.dump(session.tenant, each.session_id) for each in session.lineage]
     if session.state == "live" and any(each is None for each in past):
-        return  # `restore` says which one, in better words
+        return  # `restore` names the missing session, with a better error
     found = await asyncio.to_thread(next, audit(dump, past), None)
     if found is not None:
         why = f"{session.id} is damaged ({found.code}: {found.what})"
@@ -141,7 +141,7 @@ async def _demand_sound(store: Store, dump: SessionDump, *, line: int, before: i
 
 
 class ImportReader:
-    """Makes sessions of lines. Knows nothing of files or stores."""
+    """Makes sessions from lines. It uses no file and no store."""
 
     def __init__(self, tenant: Tenant) -> None:
         self._tenant = tenant
@@ -150,14 +150,14 @@ class ImportReader:
         self._block: Block | None = None
         self._ended = False
         self.sessions = 0
-        """How many are complete."""
+        """How many sessions are complete."""
         self.line = 0
         """The number of the line that was read last."""
         self.begun_at = 0
         """The line that the last session began at."""
 
     def next_session(self, file: Iterator[bytes]) -> SessionDump | None:
-        """Read on until a session is complete; None at the end of the file. Raises InvalidExport."""
+        """Read lines until a session is complete; None at the end of the file. Raises InvalidExport."""
         for line in file:
             dump = self.feed(line)
             if dump is not None:
@@ -166,7 +166,7 @@ class ImportReader:
         return None
 
     def feed(self, line: bytes) -> SessionDump | None:
-        """Read one line, with its end. Returns a session when it is complete. Raises InvalidExport."""
+        """Read one line, with its line end. Returns a session when it is complete. Raises InvalidExport."""
         self.line += 1
         if len(line) > limits.import_line_bytes_max:
             raise self._refused(f"it is longer than {limits.import_line_bytes_max} bytes")
@@ -180,7 +180,7 @@ class ImportReader:
             raise self._refused(str(error)) from error
 
     def close(self) -> None:
-        """The file has come to its end. Raises InvalidExport if it should not have."""
+        """Note the end of the file. Raises InvalidExport if the file is cut off."""
         if not self._ended:
             self.line += 1
             inside = f" in the middle of {self._block.session.id}" if self._block else ""
@@ -227,7 +227,7 @@ class ImportReader:
             raise export_lines.UnfitLine(f"the file ends, and {self._block.session.id} does not")
         if last.sessions != self.sessions:
             raise export_lines.UnfitLine(
-                f"the file has {self.sessions} sessions, and {last.sessions} went out"
+                f"the file has {self.sessions} sessions, and {last.sessions} were exported"
             )
         self._ended = True
 
@@ -239,7 +239,7 @@ class ImportReader:
 
 
 class Block:
-    """The rows of one session, as far as they have come. They come in their order, each once."""
+    """The rows of one session that were read so far. They must come in order, each once."""
 
     def __init__(self, session: SessionRow, line: bytes) -> None:
         self.session = session
@@ -250,7 +250,7 @@ class Block:
         self._lines, self._bytes = 1, len(line)
 
     def add(self, row: export_lines.Row, line: bytes) -> None:
-        """One more row. Raises Unfit if it is not the next."""
+        """Add a row. Raises UnfitLine if it is out of order."""
         self._lines += 1
         self._bytes += len(line)
         if self._bytes > limits.import_session_bytes_max:
@@ -265,7 +265,7 @@ class Block:
         self._place = place
 
     def _add(self, row: export_lines.Row) -> tuple[int, tuple[str | int, ...]]:
-        """Keep a row; where it belongs in its block."""
+        """Keep a row, and return its place in the block's order."""
         if isinstance(row, export_lines.BlobPiece):
             self._add_piece(row)
             return len(export_lines.ORDER), (row.digest, row.at)
@@ -281,10 +281,10 @@ class Block:
         held += piece.data
 
     def complete(self, end: export_lines.BlockEnd) -> SessionDump:
-        """The session. Raises Unfit if it is not what went out."""
+        """The session. Raises UnfitLine if its lines are not those that were exported."""
         if (end.lines, end.sha256) != (self._lines, self._digest.hexdigest()):
             raise export_lines.UnfitLine(
-                f"the lines of {self.session.id} are not those that went out"
+                f"the lines of {self.session.id} are not those that were exported"
             )
         rows: dict[str, Any] = {name: tuple(rows) for name, rows in self._rows.items()}
         blobs = tuple((digest, bytes(data)) for digest, data in self._blobs.items())
