@@ -1,9 +1,9 @@
-"""A copy of the database as it stood at one moment, taken while turns go on.
+"""Backups: a copy of the database as it stood at one moment, made while turns go on.
 
 1. The copy is one state of the store: all pages are read in one read transaction, on a connection of its own.
-   Without it SQLite would begin anew whenever somebody commits, and on a busy store never end.
-2. Writers wait for nobody. Only the log cannot start over until the copy is done.
-3. Under the target's name there is nothing, or the whole copy, synced. An existing file is never replaced.
+   Without it SQLite would start again after every commit, and on a busy store never end.
+2. Writers do not wait for the copy. Only the log cannot start over until the copy is done.
+3. Under the target's name there is no file, or the whole copy, synced. An existing file is never replaced.
 4. The copy is a single file without a log, and is opened like any other store.
 
 `docs/decisions/0004-backups-copy-pages.md` says what else we considered.
@@ -27,10 +27,10 @@ from holdfast.store.sqlite.faults import described
 from holdfast.store.sqlite.migration import step_of
 
 STEP_PAGES = 256
-"""1 MiB: a few milliseconds, after which whoever watches is told, and may stop it by raising."""
+"""1 MiB: a few milliseconds of copying, after which `progress` is called, and may stop the backup by raising."""
 
 OnProgress = Callable[[int, int], None]
-"""Is told how many pages are copied, and of how many."""
+"""Called with the number of copied pages, and the number of all pages."""
 
 
 class FinishedBackup(Value):
@@ -66,17 +66,17 @@ def back_up(source: Path, target: Path, *, progress: OnProgress | None = None) -
 def _copy(source: Path, copy: Path, progress: OnProgress) -> int:
     """Copy every page; returns how many there are."""
     with closing(open_reader(source)) as reader, closing(Connection(str(copy))) as writer:
-        # Nobody knows the file yet and it is synced as a whole, so it needs neither journal nor syncs.
+        # No other process uses the file yet, and it is synced as a whole, so it needs neither journal nor syncs.
         writer.execute("PRAGMA journal_mode = OFF").fetchall()
         writer.execute("PRAGMA synchronous = OFF")
         reader.execute("BEGIN")
-        step_of(reader)  # is it ours? and this is the read that the snapshot begins with
+        step_of(reader)  # refuses a foreign database, and begins the snapshot
         with writer.backup("main", reader, "main") as copying:
             while not copying.done:
                 copying.step(STEP_PAGES)
                 progress(copying.page_count - copying.remaining, copying.page_count)
             pages = copying.page_count
-        # The copied header says that there is a log. With this the file stands for itself.
+        # The copied header says that there is a log. This makes the file complete without one.
         writer.execute("PRAGMA journal_mode = DELETE").fetchall()
         reader.execute("ROLLBACK")
     return pages
@@ -84,7 +84,7 @@ def _copy(source: Path, copy: Path, progress: OnProgress) -> int:
 
 @contextmanager
 def _unfinished(target: Path) -> Iterator[Path]:
-    """A new private file beside the target, that is gone afterwards."""
+    """A new private file beside the target, which is removed afterwards."""
     with _unwritable(target):
         fd, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
         os.close(fd)
@@ -100,20 +100,20 @@ _BESIDE = ("-journal", "-wal", "-shm")
 
 
 def _publish(copy: Path, target: Path) -> None:
-    """Give the copy its name, unless somebody has taken that meanwhile. A rename would replace it."""
+    """Give the copy its name, unless a file of that name was made meanwhile. A rename would replace that file."""
     try:
         os.link(copy, target)
     except FileExistsError:
         raise _taken(target) from None
     except OSError:
-        # Not every file system has links. On those, the moment between these two lines is not guarded.
+        # Not every file system has links. Without them, the moment between these two lines is not guarded.
         if os.path.lexists(target):
             raise _taken(target) from None
         copy.rename(target)
 
 
 def _sync(path: Path) -> None:
-    """A file's bytes, or a directory's names. No connection has the copy open by now."""
+    """Sync a file's bytes, or a directory's names. No connection has the copy open by now."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -1,4 +1,4 @@
-"""How a database file is, read without opening it as a store: nothing is changed, made or taken over."""
+"""The condition of a database file, read without opening it as a store: nothing is changed, made or taken over."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from holdfast.store.sqlite.migration import has_checksums, newest_step, step_of
 from holdfast.store.sqlite.protection import Protection
 
 DAMAGE_MAX = 5
-"""How many findings of SQLite's quick check are worth reading; `holdfast db verify` has all of them."""
+"""How many findings of SQLite's quick check are shown; `holdfast db verify` has all of them."""
 
 
 def examine(path: Path) -> Condition:
-    """How the database at this path is. Raises StoreUnusable if it cannot be one here."""
+    """The condition of the database at this path. Raises StoreUnusable if it cannot be a store here."""
     path = path.resolve()
     check_all(path)
     try:
@@ -78,6 +78,6 @@ def _with_nodes(db: apsw.Connection, path: Path, condition: Condition) -> Condit
         rows,
         held,
         is_alive=lambda node: node.node_id in alive,
-        # A lease that begins later than now was renewed by another clock, such as a container's.
+        # A lease that begins in the future was renewed by another clock, such as a container's.
         ahead_ms=lambda node: node.since_ms - now_ms,
     )

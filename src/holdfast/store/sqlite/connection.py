@@ -1,17 +1,17 @@
-"""SQLite connections, opened our way, and what becomes of them in a forked child.
+"""SQLite connections: their settings, and what happens to them in a forked child.
 
 One writer connection and a few readers per engine. The settings are the ones that durability and
 several processes need; the comments beside them say which.
 
-A connection must not survive a fork: SQLite believes to hold locks that the child does not have,
+A connection must not survive a fork: SQLite believes that it holds locks which the child does not have,
 and closing it could check-point or reset a log that the parent is writing. So the child never
 calls SQLite on an inherited connection, not even to close it at exit: it is leaked on purpose.
 Nor may the child open the same file anew, because SQLite keeps its record of locks per process
 and would trust the inherited one.
 
-Every page of a file that we make ends with a checksum, which SQLite's own `cksumvfs` writes and checks: a flipped bit is
-an error of the read that meets it, and not another word in an answer. Files from before have none, and are used as they
-are; `docs/decisions/0038-damage-is-local.md` says what it costs.
+Every page of a file that we make ends with a checksum, which SQLite's own `cksumvfs` writes and checks: a flipped bit
+makes the read fail, instead of changing a word in an answer. Older files have no checksums, and are used as they are;
+`docs/decisions/0038-damage-is-local.md` tells what checksums cost.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ STATEMENTS_CACHED = 256
 """More than the store has queries, so each is prepared once per connection."""
 
 CONNECTIONS = 3
-"""How many a server has open: a writer and two readers, which share the pages that may be cached."""
+"""How many connections a server has open: a writer and two readers, which share the cache's size."""
 
 LOG_BYTES_KEPT = 64 * 1024 * 1024
 """A log that starts over is cut to this, so one huge transaction does not keep its disk space."""
 
 BUSY_BACKSTOP_S = 0.1
-"""Our processes take turns by their own lock; this is for strangers, such as the sqlite3 shell."""
+"""Our processes take turns by their own lock; this is for other programs, such as the sqlite3 shell."""
 
 OPENING_BUSY_S = 5.0
 """Opening may meet another process that recovers the log, which takes as long as the log is."""
 
 
 CHECKSUM_BYTES = 8
-"""What a checksum takes at the end of each page."""
+"""The size of a checksum at the end of each page."""
 
 CHECKSUMS = sqlite_extra.has("cksumvfs") is not None
-"""Whether this build of SQLite's driver brings checksums along; all that are on PyPI do."""
+"""Whether this build of SQLite's driver has checksums; all builds on PyPI do."""
 
 
 def open_writer(path: Path, *, vfs: str | None = None) -> Connection:
     """The connection that writes; makes the file if there is none.
 
-    Raises StoreUnusable if the file is no database of ours to open.
+    Raises StoreUnusable if the file cannot be opened as a database of ours.
     The log mode is set by `ensure_log`, which needs the write turn.
     """
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
@@ -97,7 +97,7 @@ def open_with_log(
 
 
 def ensure_log(connection: Connection) -> None:
-    """Set WAL mode. Call it while no other process of ours is at work on the file."""
+    """Set WAL mode. Call it while no other process of ours uses the file."""
     mode = connection.execute("PRAGMA journal_mode = WAL").get
     if mode != "wal":
         raise StoreUnusable(
@@ -130,8 +130,8 @@ def _configure(connection: Connection) -> None:
     # Nothing in the file can make us run what we did not ask for, or corrupt it by plain SQL.
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
-    # A plan is a query's own, whatever is bound to it. Otherwise SQLite prepares many of ours anew
-    # each time: it looks at the values to see whether they save it an ORDER BY.
+    # A query has one plan for all bound values. Otherwise SQLite prepares many of our queries anew
+    # each time: it checks whether the values save it an ORDER BY.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     # We check-point when we want to, and not at all after a failure.
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -146,7 +146,7 @@ def _configure(connection: Connection) -> None:
 
 
 def unusable(path: Path, error: apsw.Error) -> Exception:
-    """What an error at opening means: mostly that this file will not do, whoever tries."""
+    """Our error for an error at opening: mostly StoreUnusable, because no retry can open this file."""
     if is_damage(error):
         what = described(error)
         return StoreUnusable(
@@ -159,7 +159,7 @@ def unusable(path: Path, error: apsw.Error) -> Exception:
 
 
 def _make_private(path: Path) -> None:
-    """A new database is its owner's alone; SQLite gives its log the same permissions.
+    """Make a new file that only its owner can read and write; SQLite gives its log the same permissions.
 
     Only a file that did not exist is touched. Opening and closing one that SQLite has open in
     this process would drop its locks.
@@ -180,7 +180,7 @@ Identity = tuple[int, int]
 
 
 def identity(path: Path | str) -> Identity | None:
-    """Which file is at `path`, found without opening it; None if there is none."""
+    """The identity of the file at `path`, found without opening it; None if there is none."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -189,7 +189,7 @@ def identity(path: Path | str) -> Identity | None:
 
 
 class _Process:
-    """What this process has open, and what it inherited and must not touch."""
+    """The connections that this process has open, and those that it inherited and must not touch."""
 
     def __init__(self) -> None:
         self.opening = threading.Lock()

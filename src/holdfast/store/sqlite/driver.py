@@ -1,7 +1,8 @@
-"""The SQLite home's driver: takes the steps of an operation on a connection.
+"""The SQLite home's driver: it executes the steps of an operation on a connection.
 
-Every statement is made of the tables and plans alone, once. An operation runs whole inside the writer's transaction, or
-inside a reader's snapshot, so what it has read is still so when it writes; no condition is needed.
+Every statement is compiled from tables, looks and finders, once. An operation runs whole inside the writer's
+transaction, or inside a reader's snapshot, so the rows that it has read are unchanged when it writes; it needs no
+condition.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from holdfast.store.verification.damage import damage_of, is_damage
 
 T = TypeVar("T")
 IsHeld = Callable[[int], bool]
-"""Whether a living process holds a slot; see `locks.Liveness`."""
+"""Whether a live process holds a slot; see `locks.Liveness`."""
 
 
 @cache
@@ -54,25 +55,25 @@ def _codec(table: Table[R]) -> Codec[R]:
     return Codec(table, {"truth": bool})
 
 
-# Plain tuples, and not types of their own: Python takes those apart at once, and every step does.
+# Plain tuples, and not structs: Python unpacks a tuple faster, and every step unpacks some.
 
 _Given = Callable[[Mapping[str, Any]], tuple[Any, ...]]
-"""Finds the values of a statement among those that come with a step."""
+"""Picks the values of a statement from those that a step brings."""
 
 _Part = tuple[int, int, Callable[..., Any] | None, tuple[tuple[int, Parse], ...], bool]
-"""A part of a look: where its columns begin and end; if it is a row, its type and what parses which of them; whether it
-is a holder."""
+"""A part of a look: where its columns begin and end; if it is a row, its type and the parsers of its columns; whether
+it is a holder."""
 
 _Bounded = tuple[Finder[Any], bool, bool, bool]
-"""A finder, and whether it is bounded above something, up to something, and in number."""
+"""A finder, and whether `above`, `upto` and `limit` are given."""
 
 _Written = tuple[str, tuple[int, ...], tuple[int, ...]]
 """A statement that writes a row, and which of its values are JSON, and which are times."""
 
 
 def _bound_by(sql: str) -> _Given:
-    """The values of a statement in the order in which it first names them: to bind them by name takes longer than
-    SQLite does."""
+    """The names of a statement's values in the order of their first use: binding values by name would take longer than
+    SQLite's own work."""
     names = tuple(dict.fromkeys(re.findall(r":(\w+)", sql)))
     if len(names) > 1:
         return itemgetter(*names)
@@ -80,7 +81,7 @@ def _bound_by(sql: str) -> _Given:
 
 
 class SqliteDriver:
-    """Takes the steps of operations; knows every statement that it has needed."""
+    """Executes the steps of operations; caches every statement that it has compiled."""
 
     def __init__(self) -> None:
         self._looks: dict[Look[Any], tuple[str, _Given, tuple[_Part, ...]]] = {}
@@ -96,7 +97,7 @@ class SqliteDriver:
         now_ms: int = 0,
         is_held: IsHeld = lambda slot: True,
     ) -> T:
-        """Take the steps of an operation; `now_ms` may be left out by one that asks for no time."""
+        """Execute the steps of an operation; `now_ms` may be left out if the operation uses no time."""
         came: object
         try:
             step = next(operation)
@@ -183,7 +184,7 @@ class SqliteDriver:
         sql, bound, made = known
         if True in shape:
             given = {**given, "above": step.above, "upto": step.upto, "limit": step.limit}
-        # All of them, before one is made: a row that cannot be read leaves no cursor open.
+        # Fetch all rows before making values of them: so a row that cannot be read leaves no cursor open.
         return tuple(map(made, db.execute(sql, bound(given)).fetchall()))
 
     def _ask(self, db: Connection, step: AskStep, now_ms: int) -> tuple[Value, ...]:
@@ -248,7 +249,7 @@ def _plain(value: Any) -> Any:
 
 
 def _insert(table: Table[Any], if_absent: bool) -> _Written:
-    # What SQLite numbers by itself begins where a row leaves it out: at nought.
+    # SQLite numbers a serial column itself where the row has nought in it.
     own = [each for each in table.columns if each.holds != "lexemes"]
     beside = [each.column for each in table.proofs]
     listed = ", ".join([*(each.quoted for each in own), *beside])
@@ -286,7 +287,7 @@ def _by_key(table: Table[Any], size: int) -> str:
 
 
 BREATH_S = 0.0005
-"""Long enough for a thread that waits for its turn to get it; a hundredth of what a piece of text takes would not be."""
+"""Long enough that a waiting thread gets to run; a hundredth of the time that a piece of text takes would not be."""
 
 DRIVER = SqliteDriver()
-"""What one connection has needed, another one needs as well."""
+"""Shared by all connections: a statement that one has needed, another one needs as well."""

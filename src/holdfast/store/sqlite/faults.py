@@ -1,15 +1,15 @@
-"""What SQLite's errors mean to us. Foreign errors are translated here and nowhere else.
+"""The meaning of SQLite's errors. They are translated into ours here and nowhere else.
 
-*Fatal* ones leave us without knowing what is on disk. After a failed sync the kernel may have
+*Fatal* errors leave us without knowing what is on disk. After a failed sync the kernel may have
 dropped the pages it could not write and reports success the next time; so we never try again,
 but stop, and let recovery read what is really there.
 
-*Damage* is a page that cannot be read as it was written. Reading another page is as good as before, so it stops nothing
-but what needs the page; if everything meets there, the store is only read from then on (`protection.py`).
+*Damage* is a page that cannot be read as it was written. Other pages can be read as before, so only work that needs the
+page fails; if all writes need it, the store is read-only from then on (`protection.py`).
 
-*Passing* ones mean that nothing changed, and that asking again is right. So does whatever else SQLite says that we do
-not know: that is a fault of the store. What is left is *ours*: a value that does not fit or breaks a constraint, and
-whatever our own code raises.
+*Passing* errors mean that nothing changed, and that a retry is right. Every error of SQLite that we do not know counts
+as passing: the fault is the store's. The remaining errors are *ours*: a value that does not fit or breaks a constraint,
+and any error that our own code raises.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.errors import (
 _FATAL = (apsw.IOError, apsw.InternalError)
 _DAMAGE = (apsw.CorruptError, apsw.NotADBError)
 _DAMAGE_READ = (apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS)
-"""Errors of a read that are about the page: its checksum, or the file system's own, is not that of its bytes."""
+"""Read errors that mean a damaged page: its checksum, or the file system's, does not fit its bytes."""
 
 _PASSING = (
     apsw.BusyError,
@@ -52,7 +52,7 @@ _OURS = (
 
 
 class Fatal(Exception):
-    """The store has lost its footing; `reason` says how. Becomes StorePoisoned for callers."""
+    """The state on disk is unknown; `reason` tells why. Callers get it as StorePoisoned."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -65,7 +65,7 @@ def is_damage(error: BaseException) -> bool:
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Whether nothing may be trusted after `error` but a fresh start."""
+    """Whether the store must be opened anew after `error`, because its state is unknown."""
     if isinstance(error, _FATAL) and not is_damage(error):
         return True
     # The file was renamed or deleted under us: what we write goes nowhere.
@@ -73,7 +73,7 @@ def is_fatal(error: BaseException) -> bool:
 
 
 def translated(error: Exception) -> Exception:
-    """Our error for one of SQLite's; one of our own making, a broken constraint included, stays as it is."""
+    """Our error for one of SQLite's; an error of our own, a broken constraint included, stays as it is."""
     if is_fatal(error):
         return poisoned(described(error))
     if is_damage(error):
@@ -111,7 +111,7 @@ def poisoned(reason: str) -> StorePoisoned:
 
 
 def inherited(name: object) -> StoreClosed:
-    """The error of whatever a forked child does with something that its parent has open."""
+    """The error if a forked child uses a file or connection that its parent has open."""
     return StoreClosed(
         f"{name} was opened by the process that this one was forked from; "
         "open it in the process that uses it, after forking"
@@ -121,14 +121,14 @@ def inherited(name: object) -> StoreClosed:
 def described(error: BaseException) -> str:
     """`IOError: disk I/O error` and the like, with SQLite's number where there is one."""
     number = _number(error)
-    if number in _DAMAGE_READ:  # SQLite's own words for it are those of every failed read
+    if number in _DAMAGE_READ:  # SQLite gives the same message for every failed read
         return f"a page is not as it was written: {type(error).__name__} [{number}]"
     shown = "" if number is None else f" [{number}]"
     return f"{type(error).__name__}: {error}{shown}"
 
 
 def _number(error: BaseException) -> int | None:
-    """SQLite's extended result code; apsw sets it on what SQLite itself reported."""
+    """SQLite's extended result code; apsw sets it on errors that SQLite itself reported."""
     number: int | None = getattr(error, "extendedresult", None)
     return number
 

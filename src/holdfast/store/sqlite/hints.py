@@ -1,12 +1,12 @@
 """Hints between the processes of one machine: a named pipe for each node, beside the database.
 
-    PATH-hint-7     what the node of slot 7 listens to
+    PATH-hint-7     the pipe that the node of slot 7 reads
 
-As between replicas, a hint carries nothing that counts, is sent after what it hints at is durable, and may be lost:
-whoever waits for one also looks by itself now and then. So a pipe that cannot be made or written to is no error.
+As between replicas, a hint carries no data, is sent after the signal that it announces is durable, and may be lost:
+a node that waits for hints also polls now and then. So a pipe that cannot be made or written to is no error.
 
-A pipe is there for as long as its node listens. What a killed process has left is removed by the next one that
-listens: its slot is free, and no slot is used twice.
+A pipe exists for as long as its node listens. The next node that listens removes the pipe of a killed process: its slot
+is free, and no slot is used twice.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from holdfast.store.sqlite.store import SqliteStore, wall_clock_ms
 Wake = Callable[[], None]
 
 PIPE_BYTES = 4096
-"""How many hints are taken at once. They all say the same."""
+"""How many hints are read at once. They are all the same."""
 
 
 class HintingStore(SqliteStore):
-    """A SQLite store whose nodes hear at once of what other processes have for them: for servers."""
+    """A SQLite store that wakes nodes at once when other processes have signals for them: for servers."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class HintingStore(SqliteStore):
             self._hints.tell(said.slot)
 
     def listen(self, node: NodeId, wake: Wake) -> None:
-        """Call `wake`, on the running loop, when there may be something for this node, which is enrolled."""
+        """Call `wake`, on the running loop, when there may be signals for this node, which must be enrolled."""
         self._hints.listen(self._slots[node], wake)
 
     async def close(self) -> None:
@@ -63,7 +63,7 @@ class HintingStore(SqliteStore):
 
 
 class SqliteHints:
-    """Sends hints, and passes on those that come. Closed by its store."""
+    """Sends hints to other nodes, and wakes the nodes of this process. Closed by its store."""
 
     def __init__(self, path: Path, liveness: Liveness) -> None:
         self._path = path
@@ -71,7 +71,7 @@ class SqliteHints:
         self._listening: dict[Path, tuple[int, asyncio.AbstractEventLoop]] = {}
 
     def tell(self, slot: int) -> None:
-        """Let the node of this slot know. It may be one that does not listen, or is gone."""
+        """Send a hint to the node of this slot. Nothing happens if it does not listen, or is gone."""
         try:
             pipe = os.open(self._pipe(slot), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
@@ -79,17 +79,17 @@ class SqliteHints:
         try:
             os.write(pipe, b"!")
         except OSError:
-            pass  # full of hints that nobody has read yet
+            pass  # full of hints that the node has not read yet
         finally:
             os.close(pipe)
 
     def listen(self, slot: int, wake: Wake) -> None:
-        """Call `wake`, on the running loop, when there may be something for the node of this slot."""
+        """Call `wake`, on the running loop, when there may be signals for the node of this slot."""
         self._remove_stale()
         path = self._pipe(slot)
         try:
             os.mkfifo(path, 0o600)
-            # Both ends: with a writer of its own it never sees an end, however many come and go.
+            # Both ends: with a writer of its own the pipe never reports an end of file when senders close it.
             pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return

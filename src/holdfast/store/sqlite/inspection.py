@@ -1,4 +1,4 @@
-"""What only SQLite can show of itself. `verify` runs it first.
+"""Checks of a SQLite file that only SQLite itself can make. `verify` runs them first.
 
   schema_broken    a table or index of ours is missing, or is not what its migrations made
   schema_foreign   a table, index, view or trigger that is not ours
@@ -42,7 +42,7 @@ async def inspect(engine: SqliteEngine) -> AsyncIterator[Report]:
 
 
 async def _pages(engine: SqliteEngine) -> AsyncIterator[Report]:
-    """Every page of the file, also those that no table has."""
+    """Check every page of the file, also those that belong to no table."""
     done, more = 0, True
     while more:
         damaged, more = await engine.read(partial(damaged_pages, after=done, count=PAGES))
@@ -53,7 +53,7 @@ async def _pages(engine: SqliteEngine) -> AsyncIterator[Report]:
 
 
 PAGES = 1_000
-"""Pages in one read: some milliseconds."""
+"""How many pages are read at once: some milliseconds."""
 
 
 def _schema(db: Connection) -> list[Finding]:
@@ -73,7 +73,7 @@ def _schema(db: Connection) -> list[Finding]:
 _SCHEMA = r"""
 select type, name, sql from sqlite_schema where name not like 'sqlite\_%' escape '\' order by type, name
 """
-"""What the file has, as it was made; what SQLite makes for itself left out."""
+"""The file's schema, as it was made, without SQLite's own tables."""
 
 
 def _schema_of(db: Connection) -> dict[tuple[str, str], object]:
@@ -81,7 +81,7 @@ def _schema_of(db: Connection) -> dict[tuple[str, str], object]:
 
 
 def _expected_schema() -> dict[tuple[str, str], object]:
-    """What the migrations make of an empty database, in memory."""
+    """The schema that the migrations make of an empty database, in memory."""
     empty = Connection(":memory:")
     try:
         migrate(empty, load_migrations())
@@ -92,7 +92,7 @@ def _expected_schema() -> dict[tuple[str, str], object]:
 
 def _table_names(db: Connection) -> list[str]:
     made = [name for kind, name in _schema_of(db) if kind == "table"]
-    return ["sqlite_schema", *made]  # with that name SQLite looks at the unused pages, too
+    return ["sqlite_schema", *made]  # for that name SQLite checks the unused pages, too
 
 
 def _integrity(db: Connection, *, table: str) -> list[Finding]:

@@ -1,11 +1,11 @@
-"""Where the store refuses to live, and why.
+"""Checks of the place of a database file, before it is opened.
 
-Three things make a SQLite file unsafe in ways that no later check would notice:
+Four things make a SQLite file unsafe in ways that no later check would notice:
 
 1. a SQLite library with the WAL-reset bug, which can lose committed pages;
 2. a network file system, where POSIX locks and the shared memory of WAL do not hold;
 3. a place that we cannot write to, or that is no plain file;
-4. a log whose database is gone: opening it would make a new one, and remove the log with what is only in there.
+4. a log whose database is gone: opening it would make a new database, and remove the log with its commits.
 
 Each is checked by a function that raises StoreUnusable with the way out.
 Whether the file *is* a database is left to SQLite: opening it by other means in a process that
@@ -47,7 +47,7 @@ def check_library(version: str) -> None:
 
 
 def check_log(path: Path) -> None:
-    """Refuse to make a database beside what is left of another one."""
+    """Refuse to make a database beside the log of another one."""
     log = path.with_name(path.name + "-wal")
     if not path.exists() and log.exists() and log.stat().st_size:
         raise StoreUnusable(
@@ -84,7 +84,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 """By the names in mountinfo, with and without `fuse.` before them.
 
-What is not named here is allowed: local ones are many, and new ones appear each year.
+Any other file system is allowed: local ones are many, and new ones appear each year.
 """
 
 
@@ -137,7 +137,7 @@ def check_file_system(path: Path, mounts: Iterable[Mount]) -> None:
 
 
 def read_mounts() -> list[Mount]:
-    """The mounts that this process sees; none on systems that do not tell."""
+    """The mounts that this process sees; none on systems without a mount table."""
     if not sys.platform.startswith("linux"):
         return []
     try:

@@ -1,14 +1,14 @@
 """Locks between processes, on files beside the database.
 
 1. The *write turn* (`PATH-writer`): a process holds it around each batch. It blocks instead of
-   polling, so nobody starves, which cannot be said of SQLite's own busy handler.
+   polling, so no process starves, as one can with SQLite's own busy handler.
 2. *Liveness* (`PATH-live`): a node locks the byte of its slot for as long as its process lives.
-   A free byte means that the process is dead, now; no clock is asked.
+   A free byte means that the process is dead, without asking a clock.
 
 Both are POSIX record locks, because the kernel frees those at the moment their process dies, even
 if a forked child lives on; `flock` and open-file-description locks stay with the child. They come
 with a trap: they belong to the process, and closing *any* descriptor of the file drops them all.
-Hence one descriptor per file and process, kept in a registry and shared by all who ask.
+Hence one descriptor per file and process, kept in a registry and shared by all its users.
 
 A forked child inherits the objects but not the locks. There, every call raises StoreClosed.
 """
@@ -51,7 +51,7 @@ else:
 
 
 _TURN, _NEXT = 0, 1
-"""Two bytes of the writer file: who writes, and who is next in line."""
+"""Two bytes of the writer file: locked by the process that writes, and by the process that is next."""
 
 _OTHERS_PAUSE_S = 0.001
 
@@ -60,7 +60,7 @@ class WriteTurn:
     """A process's right to write, for one batch at a time: `with turn: …`.
 
     Entering waits, without bound, for other processes and for other users in this one.
-    Leaving it lets the next in line go first, also before the one who has just left.
+    After leaving, the process that waits next goes first, before the one that has just left.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,8 +72,8 @@ class WriteTurn:
         side.check()
         side.mutex.acquire()
         try:
-            # The process that holds _NEXT is served next; the rest queue behind it. With one byte alone
-            # a process that has just left could take it again before the woken ones run.
+            # The process that holds _NEXT writes next; the others queue behind it. With one byte alone
+            # a process that has just left could take it again before the woken processes run.
             _lock(side.fd, _NEXT)
             try:
                 _lock(side.fd, _TURN)
@@ -102,9 +102,9 @@ class WriteTurn:
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Enter within `timeout_s`, or raise StoreUnavailable. For the few who cannot just wait.
+        """Enter within `timeout_s`, or raise StoreUnavailable. For the few callers that cannot wait without bound.
 
-        This one polls, and is therefore served after those who block. Leave with `release()`.
+        It polls, and is therefore served after callers that block. Leave with `release()`.
         """
         side = self._side
         side.check()
@@ -136,7 +136,7 @@ class WriteTurn:
 
 
 class Liveness:
-    """Which slots belong to a living process. A slot is any number from 0 on."""
+    """Which slots belong to a live process. A slot is any number from 0 on."""
 
     def __init__(self, path: Path) -> None:
         self._side = SideFile.share(path)
@@ -144,7 +144,7 @@ class Liveness:
         self._closed = False
 
     def hold_nowait(self, slot: int) -> bool:
-        """Hold `slot` until it is released or this process ends; False if somebody holds it."""
+        """Hold `slot` until it is released or this process ends; False if it is held already."""
         side = self._side
         side.check()
         with side.mutex:
@@ -155,7 +155,7 @@ class Liveness:
             return True
 
     def release(self, slot: int) -> None:
-        """Give back a slot that this object holds; nothing happens if it does not."""
+        """Release a slot; nothing happens if this object does not hold it."""
         side = self._side
         side.check()
         with side.mutex:
@@ -165,7 +165,7 @@ class Liveness:
                 lockf(side.fd, LOCK_UN, 1, slot)
 
     def is_held(self, slot: int) -> bool:
-        """Whether a living process holds `slot`, this one included."""
+        """Whether a live process holds `slot`, this one included."""
         side = self._side
         side.check()
         # The kernel never reports a process's own locks to it.
@@ -195,7 +195,7 @@ class SideFile:
         self.path = path
         self.fd = fd
         self.mutex = threading.Lock()
-        """Between users in this process, whom the kernel takes for one."""
+        """Excludes users in this process from each other; the kernel cannot tell them apart."""
         self.slots: set[int] = set()
         self.users = 0
         self.closed = False
@@ -203,7 +203,7 @@ class SideFile:
 
     @classmethod
     def share(cls, path: Path) -> SideFile:
-        """The side file at `path`, made if there is none; `leave` it once for each time."""
+        """The side file at `path`, made if there is none; call `leave` once for each `share`."""
         with _registry.guard:
             # Looked up before it is opened: closing a second descriptor would drop the locks.
             side = _registry.find(path)
@@ -223,7 +223,7 @@ class SideFile:
                 os.close(self.fd)
 
     def check(self) -> None:
-        """Raise StoreClosed if this process has no business with it."""
+        """Raise StoreClosed if the file is closed, or was inherited by a fork."""
         if self.forked:
             raise inherited(self.path)
         if self.closed:
@@ -249,7 +249,7 @@ class _Registry:
         return None
 
     def disown(self) -> None:
-        """In a forked child: what was inherited is the parent's, and so are the locks.
+        """In a forked child: forget the inherited side files; they and their locks are the parent's.
 
         Closing the descriptors here frees nothing of the parent's: the child never had a lock.
         """

@@ -1,6 +1,6 @@
-"""The tables' history: numbered files, forward only, each applied once.
+"""Migrations of a SQLite file: numbered files, forward only, each applied once.
 
-`PRAGMA user_version` says how far a database has come. All that is missing is applied in one transaction
+`PRAGMA user_version` is the step of a database. All missing migrations are applied in one transaction
 under the write turn, so a migration that fails leaves the old database as it was, and of several processes
 that start together one migrates and the others find it done.
 """
@@ -28,11 +28,11 @@ APPLICATION_ID = 0x484F4C44
 """'HOLD', in the file's header: how `file` and we tell our databases from others."""
 
 APPLICATION_ID_WITH_CHECKSUMS = 0x484F4C43
-"""'HOLC': the same, of a file whose pages have checksums. A version that writes none does not open it."""
+"""'HOLC': the same, for a file whose pages have checksums. Versions without checksums do not open it."""
 
 
 def load_migrations(*folders: Path) -> tuple[Migration, ...]:
-    """The numbered files, in order. Raises ValueError if a number is missing or taken twice."""
+    """The migrations, in order. Raises ValueError if a number is missing or taken twice."""
     return read_migrations(SQLITE, *(folders or (SHARED, Path(__file__).parent / "migrations")))
 
 
@@ -44,8 +44,8 @@ def newest_step() -> int:
 def migrate(db: Connection, migrations: tuple[Migration, ...]) -> Migrated:
     """Bring the tables to the newest step. Runs inside the writer's transaction, like all work.
 
-    Raises StoreUnusable, and nothing has changed, for somebody else's database, one that newer code
-    has written, and a step that fails.
+    Raises StoreUnusable, and nothing has changed, for a database of another program, one that a newer
+    version has written, and a migration that fails.
     """
     before = step_of(db)
     steps = missing(before, migrations)
@@ -62,9 +62,9 @@ def migrate(db: Connection, migrations: tuple[Migration, ...]) -> Migrated:
 
 
 def step_of(db: Connection) -> int:
-    """How far the tables of this database have come; 0 if there are none yet.
+    """The step of this database's tables; 0 if there are none yet.
 
-    Raises StoreUnusable if it is somebody else's.
+    Raises StoreUnusable if it is a database of another program.
     """
     step, owner, made = (
         db.execute(query).get
@@ -79,7 +79,7 @@ def step_of(db: Connection) -> int:
     empty = made == 0 and (owner == 0 or ours)
     if not (ours if step else empty):
         raise StoreUnusable(
-            "this SQLite file is not a Holdfast store: it has somebody else's tables; name another file"
+            "this SQLite file is not a Holdfast store: it has tables of another program; name another file"
         )
     if owner == APPLICATION_ID_WITH_CHECKSUMS and not (CHECKSUMS and has_checksums(db)):
         raise StoreUnusable(

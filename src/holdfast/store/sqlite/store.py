@@ -1,7 +1,7 @@
 """The SQLite home: a store in one file.
 
-Everything here is wiring. What a method does is an operation; how it becomes durable is the engine's business. The clock
-is read when the work runs, not when it was asked for: a job may have waited.
+It only connects operations, which do the work, to the engine, which makes it durable. The clock is read when the work
+runs, not when the caller asked for it: a job may have waited.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SqliteStore(Store):
     ) -> None:
         self.engine = engine
         self.migrated = migrated
-        """What opening did to the tables."""
+        """The migration that opening made."""
         self._now_ms = now_ms
 
     @classmethod
@@ -60,9 +60,9 @@ class SqliteStore(Store):
         now_ms: Callable[[], int] = wall_clock_ms,
         engine: Callable[[str | Path], SqliteEngine] = SqliteEngine.open,
     ) -> Self:
-        """Open a store, make it if there is none, and bring its tables up to date.
+        """Open a store; make it if there is none, and migrate its tables.
 
-        Raises StoreUnusable, with the way out, if the file cannot be one.
+        Raises StoreUnusable, with the way out, if the file cannot be a store.
         """
         opened = engine(path)
         try:
@@ -77,7 +77,7 @@ class SqliteStore(Store):
             raise
         return cls(opened, now_ms=now_ms, migrated=migrated)
 
-    # Not functions of their own to await: each costs as much as a step of an operation.
+    # They return the engine's coroutine: to await it here would cost as much as a step of an operation.
 
     def _write(self, start: Start[T], *, once: bool = False) -> Coroutine[None, None, T]:
         return self.engine.write(self._work(start))
@@ -86,7 +86,7 @@ class SqliteStore(Store):
         return self.engine.read(self._work(start))
 
     async def _meet(self, damage: StoreDamaged, *, writing: bool = False) -> None:
-        """Where everything meets at what is damaged, nothing more is written; so, too, where that cannot be told."""
+        """Make the store read-only if pages that all writes need are damaged, or if that cannot be found out."""
         await super()._meet(damage)
         protection = self.engine.protection
         if damage.in_pages and protection.reason is None and protection.is_to_survey():
@@ -123,7 +123,7 @@ class SqliteStore(Store):
     async def find_attempt(
         self, tenant: Tenant, attempt: outcomes.Attempt, target: outcomes.Target | None = None
     ) -> outcomes.Known | None:
-        # Whether an answer has arrived is noted in passing. A read could come before that note.
+        # An acknowledgement is written along with later writes. A plain read could come before it.
         ask = self._write if attempt.client_attempt else self._read
         return await ask(partial(turns.find_attempt, tenant, attempt, target))
 

@@ -1,1 +1,1 @@
-"""The threads under the SQLite home: one writer, some readers, and the jobs that they are handed."""
+"""The threads of the SQLite home: one writer, some readers, and the queues of their jobs."""

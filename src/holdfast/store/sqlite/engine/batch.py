@@ -1,6 +1,6 @@
 """A batch: several jobs, one transaction, one sync. No threads and no queue here.
 
-1. A job that fails leaves nothing behind; the others do not notice.
+1. A job that fails leaves nothing behind, and does not affect the others.
 2. If the whole transaction is lost because of one job, the others are run again in a new one.
    Jobs are therefore pure: connection in, value out.
 3. A job is without error only after the COMMIT that holds it has returned.
@@ -26,7 +26,7 @@ from holdfast.store.sqlite.engine.jobs import Job
 from holdfast.store.sqlite.faults import Fatal, described, is_fatal, poisoned, translated
 
 _REFUSALS = (apsw.FullError, apsw.ConstraintError, apsw.BusyError)
-"""How SQLite may say no to BEGIN or COMMIT and leave no doubt that nothing changed.
+"""The errors by which SQLite refuses BEGIN or COMMIT and has certainly changed nothing.
 
 A full disk fails while the log is written, before the frame that would make it valid; a deferred
 constraint before anything is written.
@@ -72,14 +72,14 @@ class Batch:
             raise
 
     def stop(self, reason: str, jobs: Iterable[Job]) -> None:
-        """What became of these jobs is not known, except of those that failed before."""
+        """Give these jobs an unknown outcome, except those that failed before."""
         self.fatal = reason
         self.failed = True
         for job in jobs:
             job.error = job.error or poisoned(reason)
 
     def refuse(self, error: Exception, jobs: Iterable[Job]) -> None:
-        """SQLite has said no, and nothing changed: what had succeeded of these jobs fails after all."""
+        """SQLite has refused the commit, and nothing changed: the jobs that had succeeded fail after all."""
         if is_fatal(error):
             self.fatal = described(error)
         for job in jobs:
@@ -87,7 +87,7 @@ class Batch:
             job.error = job.error or translated(error)
 
     def _run(self, job: Job) -> None:
-        """One job. If it fails without a savepoint, the transaction goes: half of its work may be in there."""
+        """Run one job. If it fails without a savepoint, the transaction is lost: it may hold half of the job's work."""
         db, guarded = self._connection, self._guarded
         if guarded:
             self._control("SAVEPOINT work")
@@ -129,7 +129,7 @@ class Batch:
         return True
 
     def _commit(self) -> None:
-        """Make it durable. A commit that is refused, and certainly so, is tried one by one."""
+        """Make the batch durable. If the commit is refused, each job is tried alone."""
         try:
             self._control("COMMIT", refusable=True)
         except _REFUSALS as error:
@@ -156,7 +156,7 @@ class Batch:
                 return
 
     def _control(self, statement: str, *, refusable: bool = False) -> None:
-        """Run a statement of our own. What is no plain refusal leaves us not knowing: Fatal."""
+        """Run a statement of our own. An error that is no plain refusal leaves the state unknown, and raises Fatal."""
         try:
             self._connection.execute(statement)
         except Exception as error:

@@ -1,14 +1,14 @@
-"""The engine under the SQLite home of the store: one file, whole functions, durable answers.
+"""The engine of the SQLite home: it runs functions on one file, and makes what they write durable.
 
-    engine = Engine.open(path)
+    engine = SqliteEngine.open(path)
     turn = await engine.write(begin_turn)     # durable when it returns
     page = await engine.read(list_sessions)   # one snapshot
     await engine.close()
 
-1. What `write` returned for survives `kill -9` and power loss.
-2. What it raised for left nothing behind; only after StorePoisoned the outcome is not known.
-3. A damaged page stops what needs it and nothing else, unless everything meets there: then the file is only read,
-   until it was verified (`protection.py`).
+1. When `write` has returned, its changes survive `kill -9` and power loss.
+2. When `write` has raised, it has changed nothing; only after StorePoisoned the outcome is not known.
+3. A damaged page stops only the work that needs it. If all writes need it, the file is read-only until it was
+   verified (`protection.py`).
 4. After a failure that it cannot judge, the engine refuses everything until it is opened anew.
 5. Any number of processes may have the file open; a forked child may not use what it inherited.
 """
@@ -38,10 +38,10 @@ from holdfast.store.sqlite.protection import Protection
 T = TypeVar("T")
 
 TIMEOUT_S = 10.0
-"""A request that the store has not come to by then is better served by an honest 503."""
+"""A request that the store has not begun by then is better served by an honest 503."""
 
 COMPANY_S = 0.005
-"""How long a write that no caller waits for waits for others: a sync of its own costs as much as theirs."""
+"""How long a write that no caller waits for waits to share another write's sync: a sync of its own costs as much."""
 
 
 class SqliteEngine:
@@ -59,7 +59,7 @@ class SqliteEngine:
         """Engines are made by `open`."""
         self.path = path
         self.liveness = liveness
-        """Which nodes' processes live; see `locks.py`."""
+        """Tells which nodes' processes are alive; see `locks.py`."""
         self.protection = writer.protection
         self._writer = writer
         self._writes = writer.queue
@@ -88,7 +88,7 @@ class SqliteEngine:
         Raises StoreUnusable, with the way out, where a database cannot live.
         `on_poison` is called once if the engine has to stop; see `EngineHealth`.
         `inline` is for simulations and for commands that do one thing: there are no threads, work runs in the event
-        loop's own, and waiting for the write turn blocks it. `clock` is monotonic and decides about deadlines and bounds.
+        loop's own, and waiting for the write turn blocks it. `clock` is monotonic; deadlines and bounds use it.
         """
         if str(path) in ("", ":memory:"):
             raise StoreUnusable("the store needs a file; for tests there is the memory store")
@@ -122,18 +122,18 @@ class SqliteEngine:
         once: see `jobs.Work` for what it may do.
 
         Raises StoreUnavailable if it was not begun within `timeout_s`, StorageFull if there is no room, and
-        StoreReadOnly if the file is damaged; all mean that nothing changed. Cancelling takes it back if it was not begun;
-        after that the outcome stands, whether its caller waits for it or not.
+        StoreReadOnly if the file is damaged; all mean that nothing changed. Cancelling withdraws the work if it was not
+        begun; after that the outcome stands, whether its caller waits for it or not.
         """
         if self.protection.reason is not None:
             self.protection.demand_writable()
         return self._writes.ask(work, self._timeout_s if timeout_s is None else timeout_s)
 
     def write_along(self, work: Callable[[Connection], T]) -> Coroutine[None, None, T]:
-        """`write`, for what no caller waits for: it goes along with whatever is written next.
+        """`write`, for work that no caller waits for: it shares the transaction of the next write.
 
-        If nothing is for `COMPANY_S`, it is written alone. Like every write it comes after those
-        that were asked for before it, and before those that are asked for after it.
+        If there is none for `COMPANY_S`, it is written alone. Like every write it keeps its place in the order of
+        the calls.
         """
         if self.protection.reason is not None:
             self.protection.demand_writable()
@@ -150,14 +150,14 @@ class SqliteEngine:
 
     @property
     def stats(self) -> Stats:
-        """What has happened so far, and how much waits."""
+        """Counts of the work that is done and that waits."""
         return msgspec.structs.replace(self._writer.stats, queue_length=len(self._writes.waiting))
 
     async def close(self) -> None:
-        """Finish what has queued, copy the log into the database, and let go of everything.
+        """Finish the queued work, copy the log into the database, and close all files.
 
         New calls are refused from now on. Closing again is harmless, and in a forked child it
-        does nothing. If another process sits on the write turn, the writer's thread lets go when it gets it.
+        does nothing. If another process keeps the write turn, the writer's thread closes its files when it gets it.
         """
         health = self._writes.health
         if health.forked:

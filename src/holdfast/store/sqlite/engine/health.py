@@ -1,4 +1,4 @@
-"""Whether the engine may be used, and if not, why. One word for all its threads."""
+"""The health of the engine, shared by all its threads: whether it may be used, and if not, why."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ OnPoison = Callable[[StorePoisoned], None]
 
 
 class EngineHealth:
-    """Starts well, and ends closed, poisoned or forked; it never gets better.
+    """Begins healthy, and ends closed, poisoned or forked; it never becomes healthy again.
 
     `on_poison` is called once, in the thread that met the failure, after all waiting callers
-    have been told. It should be brief: end the process, or tell an event loop.
+    have got their errors. It should be brief: end the process, or notify an event loop.
     """
 
     def __init__(self, name: str, *, on_poison: OnPoison | None = None) -> None:
@@ -26,20 +26,20 @@ class EngineHealth:
         self._guard = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
         self.refusal: Callable[[], StoreError] | None = None
-        """Makes the error that callers get; None while all is well."""
+        """Makes the error that callers get; None while the engine is healthy."""
         self.fatal: str | None = None
         """Why the store is poisoned; None if it is not."""
         _all.add(self)
 
     def when_poisoned(self, listener: Callable[[], None]) -> None:
-        """Call `listener`, in whatever thread finds out, before `on_poison`."""
+        """Call `listener` before `on_poison`, in the thread that met the failure."""
         self._listeners.append(listener)
 
     def poison(self, reason: str, *, tell: Callable[[], None] = lambda: None) -> None:
-        """Nothing may be trusted any more. The first reason counts; later ones change nothing.
+        """Stop the engine for good: its state is unknown. The first reason counts; later ones change nothing.
 
-        From the first moment on, callers are refused; only then does `tell` answer the callers whose work
-        it was, so that no caller who has heard of the failure can still be served.
+        First, new calls are refused; only then does `tell` answer the callers whose work failed, so that a caller
+        that has got the error cannot be served afterwards.
         """
         with self._guard:
             first = self.fatal is None
@@ -55,7 +55,7 @@ class EngineHealth:
             self._on_poison(poisoned(reason))
 
     def close(self) -> None:
-        """Refuse further calls. A poisoned store goes on saying that it is poisoned."""
+        """Refuse further calls. A poisoned store keeps raising StorePoisoned."""
         with self._guard:
             if self.refusal is None:
                 self.refusal = lambda: StoreClosed(f"{self._name} is closed")
@@ -72,7 +72,7 @@ _all: weakref.WeakSet[EngineHealth] = weakref.WeakSet()
 
 
 def _disown() -> None:
-    """In a forked child: whatever was open belongs to the parent."""
+    """In a forked child: every engine that was open belongs to the parent."""
     for health in tuple(_all):
         health.refusal = health._after_fork
 

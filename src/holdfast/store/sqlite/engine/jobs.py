@@ -1,16 +1,16 @@
-"""What callers hand to the engine's threads, how it waits there, and how the answers come back.
+"""Jobs for the engine's threads: how they wait in a queue, and how their results come back to the callers.
 
 A job is a function and a future. It waits in a queue until a worker takes it, or until its caller or its deadline
 withdraws it, and exactly one of these succeeds:
 
 1. A job that was withdrawn never runs; a job that was taken has an outcome, and its caller gets it.
-2. Both ends of (1) are one operation on a deque, which Python makes atomic; there is no lock to
+2. Taking and withdrawing are each one operation on a deque, which Python makes atomic; there is no lock to
    take per job, and a thread is woken only if it sleeps.
-3. A job whose deadline has passed is not begun: workers look at the deadlines of what they take. What they do not come
-   to, because they are stuck, is withdrawn by a timer, of which there is one for each event loop. It is set for the
-   earliest deadline, is left alone when that job is done, and looks round when it rings. A timer for each job would
-   cost more than all the rest of handing the job over.
-4. When the store is poisoned, every caller that waits is told, and the workers end.
+3. A job whose deadline has passed is not begun: workers check the deadline of each job that they take. If the workers
+   are stuck, a timer withdraws the job; there is one timer for each event loop. It is set for the earliest deadline,
+   stays set when that job is done, and checks all deadlines when it fires. A timer for each job would cost more than
+   all the rest of handing the job over.
+4. When the store is poisoned, every waiting caller gets the error, and the workers end.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ leaves no cursor behind.
 """
 
 TIMER_S = 0.001
-"""How exact the timers of event loops are."""
+"""The resolution of event loops' timers."""
 
 
 class Job:
-    """A function on its way to a connection, and what came of it.
+    """A function to run on a connection, and its outcome.
 
-    `asked` for at this time and not begun after `deadline`, by the engine's clock. Once it has run, `value` is what the
-    function returned, unless there is an `error`: then nothing that it wrote remains.
+    `asked` is the time of the call; the job is not begun after `deadline`, by the engine's clock. Once it has run,
+    `value` is what the function returned, unless there is an `error`: then nothing that it wrote remains.
     """
 
     __slots__ = ("asked", "deadline", "error", "future", "value", "work")
@@ -70,20 +70,20 @@ class JobThread(Protocol):
 
     @property
     def idle_s(self) -> float | None:
-        """After how long a pause it has something to do; None if it has not."""
+        """After how long without a job `rest` is called; None if it is not needed."""
 
     def run(self) -> None:
-        """Take some jobs, run them and tell their callers."""
+        """Take some jobs, run them, and give their callers the outcomes."""
 
     def rest(self) -> None:
         """No job has come for `idle_s`."""
 
     def leave(self) -> None:
-        """Let go of the connection. Leaving again does nothing."""
+        """Close the connection. Leaving again does nothing."""
 
 
 class JobQueue:
-    """Jobs that no worker has begun, and the threads that serve it.
+    """The jobs that no worker has begun, and the threads that run them.
 
     `inline`: there are no threads; jobs run in the event loop's own thread, on its next pass, grouped as a thread would
     group them. With a deterministic loop this is deterministic, too.
@@ -101,7 +101,7 @@ class JobQueue:
         self._inline = inline
         self._inline_worker: JobThread | None = None
         self._scheduled: AbstractEventLoop | None = None
-        """The loop that will run what waits. It may be stopped before it does; then the next one runs it."""
+        """The loop that will run the waiting jobs. If it is stopped before, the next loop runs them."""
         health.when_poisoned(self._refuse_all)
 
     # The callers' end
@@ -128,7 +128,7 @@ class JobQueue:
             self.withdraw(job)
             raise
         finally:
-            del future, job  # which hold what is raised here, and with it this frame
+            del future, job  # they hold the error that is raised here, and with it this frame
 
     def put(self, job: Job, loop: AbstractEventLoop, company_s: float = 0.0) -> None:
         """Add a job. If the store is poisoned in this moment, the job is refused, not lost."""
@@ -145,7 +145,7 @@ class JobQueue:
         else:
             self._wake()
         timer = self._timers.get(loop)
-        # A timer that should have rung and did not may never do so; it is not relied upon.
+        # A timer that is overdue may never fire, so a new one is set.
         if timer is None or not job.asked <= timer[0] <= job.deadline:
             self._set_timer(loop, job.deadline)
 
@@ -158,8 +158,8 @@ class JobQueue:
         return True
 
     def _wake(self) -> None:
-        # A sleeper counts itself before it looks at the queue, and we look at the count after
-        # filling it: one of us sees the other.
+        # A worker counts itself as asleep before it checks the queue, and we check that count after
+        # filling the queue: one of us notices the other.
         if self._asleep and self.waiting:
             with self._change:
                 self._change.notify()
@@ -170,7 +170,7 @@ class JobQueue:
         self._timers[loop] = deadline, handle
 
     def _stop_timers(self, loop: AbstractEventLoop) -> None:
-        """Of this loop, and of those that are closed."""
+        """Stop the timers of this loop, and of loops that are closed."""
         for each in tuple(self._timers):
             if each is loop or each.is_closed():
                 timer = self._timers.pop(each, None)
@@ -224,19 +224,19 @@ class JobQueue:
             except RuntimeError:
                 if not loop.is_closed():
                     raise
-                # The loop was closed while we worked: no caller is left to be told.
+                # The loop was closed while we worked: no caller is left to get the outcome.
 
     def start(self, name: str, worker: JobThread) -> None:
-        """Have the queue served by `worker`, in a thread of this name."""
+        """Let `worker` serve the queue, in a thread of this name."""
         if self._inline:
             self._inline_worker = worker
         else:
             self._threads.append(start_thread(name, partial(self._serve, worker)))
 
     async def close(self, *, timeout_s: float | None = None) -> None:
-        """Finish what has queued, and let the workers leave. Repeating is harmless.
+        """Finish the queued jobs, and let the workers leave. Repeating is harmless.
 
-        Gives up waiting for their threads after `timeout_s`; they leave when they get to it.
+        It stops waiting for their threads after `timeout_s`; they leave later by themselves.
         """
         self._let_go()
         for thread in self._threads:
@@ -256,7 +256,7 @@ class JobQueue:
                 else:
                     worker.rest()
         except BaseException as error:
-            # A bug of ours. No worker would answer the callers any more, so all of them are told.
+            # A bug of ours. No worker would answer the callers any more, so all of them get an error.
             self.health.poison(described(error))
             raise
         finally:
@@ -282,7 +282,7 @@ class JobQueue:
             worker.run()
 
     def _refuse_all(self) -> None:
-        """The store is poisoned: tell all callers that wait, and let the workers end. From any thread."""
+        """The store is poisoned: give all waiting callers the error, and let the workers end. From any thread."""
         waiting = self.take_asked_before(inf)
         for job in waiting:
             job.error = poisoned(self.health.fatal or "")
@@ -296,7 +296,7 @@ class JobQueue:
 
 
 def _resolve(jobs: Sequence[Job]) -> None:
-    """Set the futures. Callers that have given up meanwhile are passed over."""
+    """Set the futures of these jobs, except those whose callers have given up."""
     for job in jobs:
         future = job.future
         if future.done():
@@ -308,5 +308,5 @@ def _resolve(jobs: Sequence[Job]) -> None:
 
 
 def too_late() -> StoreUnavailable:
-    """For a job that was not begun in time, and never will be."""
+    """The error for a job that was not begun in time, and never will be."""
     return StoreUnavailable("the store did not come to it in time; nothing changed, retry later")

@@ -1,4 +1,4 @@
-"""Readers: short functions, each in one read transaction of its own.
+"""Readers: they run short functions, each in one read transaction of its own.
 
 1. A function sees one state of the database, the latest durable one when it first reads.
 2. No snapshot outlives its function; a log that is being read cannot start over.
@@ -64,7 +64,7 @@ class SqliteReader:
         finally:
             left_open = db.txn_state("main") != apsw.SQLITE_TXN_NONE
             if left_open:
-                # Its snapshot would keep the log from starting over. The next job gets a fresh connection.
+                # The job's snapshot would keep the log from starting over. The next job gets a fresh connection.
                 self.leave()
         if left_open:
             raise RuntimeError(f"{job.work!r} left a cursor open")
@@ -76,9 +76,9 @@ def read(connection: Connection, work: Callable[[Connection], T]) -> T:
     try:
         return _read_once(connection, work)
     except apsw.SQLError:
-        # A connection that knows the tables from before a migration looks whether they have changed.
-        # If the disk fails it there, SQLite keeps that to itself and says "no such table".
-        # Asked again it finds the table, or the disk's error, or there really is none.
+        # After a migration, a connection reads the schema anew. If that read fails on disk, SQLite hides the
+        # disk's error and reports "no such table". A second try finds the table, or reports the disk's
+        # error, or there really is no such table.
         return _read_once(connection, work)
 
 

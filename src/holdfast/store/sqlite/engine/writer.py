@@ -1,14 +1,14 @@
-"""The writer: a queue of jobs, one connection, and one sync for all that have queued.
+"""The writer: a queue of jobs, one connection, and one sync for all jobs that have queued.
 
-While one batch syncs, the next one gathers; so there is no timer, and the busier the store is,
+While one batch syncs, the jobs of the next one queue; so there is no timer, and the busier the store is,
 the larger its batches are. A lone write costs one sync.
 
-1. A caller is told of success only after the COMMIT of its batch has returned.
-2. Jobs wait, and may be withdrawn, while we wait for the write turn; they begin one by one.
-3. Batches are bounded in number and time, so that other processes get their turn.
+1. A caller gets its result only after the COMMIT of its batch has returned.
+2. Jobs can be withdrawn while the writer waits for the write turn; then they begin one by one.
+3. Batches are bounded in number of jobs and in time, so that other processes get their turn.
 4. Check-points, which copy the log into the database so that it can start over, are made between batches:
    *passive* whenever the log has grown by a step: it waits for no reader and blocks none;
-   *truncate* when no job comes and the log is worth its disk space;
+   *truncate* when no job comes and the log has grown large;
    *truncate*, too, when the log has passed a hard bound although passive ones were made: some
    reader or other process always had a page in use. This one waits a moment for them.
 """
@@ -37,19 +37,19 @@ TRUNCATE: Final = apsw.SQLITE_CHECKPOINT_TRUNCATE
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """What keeps a writer considerate. Pages are those of the log, of 4 KiB."""
+    """The bounds of a writer's batches, waits and log. Pages are those of the log, of 4 KiB."""
 
     batch_jobs: int = 512
     """More would hardly share the sync better, and makes the first ones wait."""
     batch_s: float = 0.05
-    """No further job is begun in a batch after this; other processes wait for their turn."""
+    """No further job is begun in a batch after this, because other processes wait for the write turn."""
     guard_s: float = 1.0
-    """For so long after a job has failed, batches are guarded: failures come in company, and a client that
-    causes many must not have the work of all others done twice."""
+    """For how long after a failed job batches are guarded: failures come in groups, and a client that causes
+    many must not make the writer repeat the work of all others."""
     busy_s: float = 5.0
-    """How long a job waits for a stranger to give SQLite's lock back before its caller is told."""
+    """How long a job waits for another program to release SQLite's lock before its caller gets an error."""
     close_s: float = 30.0
-    """How long closing waits for a turn that another process does not give back."""
+    """How long closing waits for the write turn if another process keeps it."""
     step_pages: int = 1_000
     """4 MiB: copying it takes milliseconds, and recovery after a crash reads no more than that."""
     idle_pages: int = 4_000
@@ -70,7 +70,7 @@ class Stats(Struct, kw_only=True):
 
 
 class Writer:
-    """Everything between a queue of jobs and a durable file."""
+    """Runs the jobs of a queue in batches, makes them durable, and keeps the log short."""
 
     def __init__(
         self,
@@ -95,13 +95,13 @@ class Writer:
         self._pages_tried = 0
         """How long the log was when a check-point was last made."""
         self._rested = False
-        """An idle moment was used since the last commit."""
+        """Whether an idle moment was used for a check-point since the last commit."""
         self._left = False
         connection.set_busy_timeout(round(BUSY_BACKSTOP_S * 1000))
         connection.set_wal_hook(self._note_commit)
 
     def run(self) -> None:
-        """One batch of what has queued, and the housekeeping after it."""
+        """Run one batch of the queued jobs, then check-point the log if needed."""
         late: list[Job] = []
         with self._turn:
             batch = self._transact(late)
@@ -121,7 +121,7 @@ class Writer:
         self._rested = True
 
     def leave(self) -> None:
-        """Let go of the file; after a failure, without touching it further."""
+        """Close the file; after a failure, without changing it further."""
         if self._left:
             return
         self._left = True
@@ -138,7 +138,7 @@ class Writer:
     # A batch
 
     def _transact(self, late: list[Job]) -> Batch:
-        """Begin, run, commit. Waits for strangers who hold SQLite's lock, but not for ever."""
+        """Begin, run, commit. It waits for other programs that hold SQLite's lock, but not for ever."""
         batch = Batch(self._connection, guarded=self._clock() < self._guarded_until)
         try:
             while self.queue.waiting and not batch.jobs and batch.fatal is None:
@@ -160,7 +160,7 @@ class Writer:
         return batch
 
     def _take(self, late: list[Job]) -> Iterator[Job]:
-        """Jobs, one at a time, until the batch is full; those whose time is up are set aside."""
+        """Jobs, one at a time, until the batch is full; jobs past their deadline are added to `late`."""
         clock, take, bounds = self._clock, self.queue.take, self.bounds
         now = clock()
         until = now + bounds.batch_s
@@ -175,7 +175,7 @@ class Writer:
             now = clock()
 
     def _still_there(self) -> bool:
-        """Whether the file that we write to is the one that others will find, on the same device."""
+        """Whether the open file is still the one at its path, on the same device."""
         return identity(self._path) == self._file
 
     # The log
@@ -187,7 +187,7 @@ class Writer:
 
     @property
     def idle_s(self) -> float | None:
-        """How long a pause makes an idle moment that the log could use; None if it needs none."""
+        """After how long without a job the log is check-pointed; None if that is not needed."""
         worth_it = not self._rested and self.stats.log_pages >= self.bounds.idle_pages
         return self.bounds.idle_s if worth_it else None
 
@@ -196,21 +196,21 @@ class Writer:
             self.bounds, pages=self.stats.log_pages, tried=self._pages_tried, idle=idle
         )
         if mode == TRUNCATE:
-            # It takes SQLite's write lock. Under the turn, no process of ours meets that.
+            # It takes SQLite's write lock. Under the write turn, no process of ours waits for that lock.
             with self._turn:
                 self._copy_log(TRUNCATE)
         elif mode is not None:
             self._copy_log(mode)
 
     def _copy_log(self, mode: int) -> bool:
-        """Make a check-point; whether all was copied. If not, there will be a next time."""
+        """Make a check-point; whether all was copied. If not, a later one copies the rest."""
         stats = self.stats
         stats.checkpoints += 1
         self._pages_tried = stats.log_pages
         try:
             pages, copied = self._connection.wal_checkpoint("main", mode)
         except (apsw.BusyError, apsw.LockedError, apsw.FullError):
-            # A reader is in there, another process does it, or the disk is full. The log keeps it all.
+            # A reader uses the log, another process check-points, or the disk is full. The log keeps everything.
             return False
         except apsw.Error as error:
             reason = f"check-point: {described(error)}"
@@ -225,9 +225,9 @@ class Writer:
 
 
 def wanted_checkpoint(bounds: Bounds, *, pages: int, tried: int, idle: bool) -> int | None:
-    """What to do about a log of `pages` that had `tried` pages at the last attempt.
+    """The check-point mode for a log of `pages` that had `tried` pages at the last attempt; None if none is due.
 
-    `idle` says that no job comes, and that nothing was tried since the last commit.
+    `idle`: no job comes, and no check-point was tried since the last commit.
     """
     grown = pages - tried if pages >= tried else pages  # fewer than then: it has started over
     if pages >= bounds.hard_pages and grown >= bounds.step_pages:
