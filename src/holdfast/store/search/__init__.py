@@ -1,1 +1,1 @@
-"""Search: what a word is, what a query matches, what a page of it may cost."""
+"""Search: what a word is, what a query matches, how much work a page may take."""

@@ -1,7 +1,7 @@
-"""What one page of a search may cost, in every home.
+"""How much work one page of a search may take, in every home.
 
-A page ends, with a cursor, when it has read so many items or bytes, or has worked for so long; at least one item is
-looked through, so that a search comes to its end. A search whose client has gone ends where it gives way.
+A page ends, with a cursor, when it has read too many items or bytes, or has worked for too long. Each page reads at
+least one item, so that a search comes to its end. A search whose client has gone ends where it gives way.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from holdfast import limits
 
 
 class Effort:
-    """What a page has cost so far. Made by its caller, spent in the thread that searches."""
+    """The work that a page has taken so far. The caller makes it, the searching thread counts it up."""
 
     def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
-        """`clock` tells how long this thread has worked: to wait costs nothing."""
+        """`clock` tells how long this thread has worked; waiting does not count."""
         self._clock = clock
         self.given_up = False
-        """Set when its client has gone, from any thread."""
+        """Set when the client has gone, by any thread."""
 
     def begin(self) -> None:
         """Count from now on, in this thread."""
@@ -28,7 +28,7 @@ class Effort:
         self._bytes = 0
 
     def spend(self, size: int = 0) -> None:
-        """Something was looked at: an item of this size, a session's name, or a stretch without a message."""
+        """Count one more read: an item of this size, a session's name, or a stretch without a message."""
         self._items += 1
         self._bytes += size
 

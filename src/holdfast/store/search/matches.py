@@ -1,11 +1,11 @@
-"""What a search means. Pure, and the same for every home: an index may only narrow down where to look.
+"""What a query matches. Pure, and the same for every home: an index may only narrow down where to look.
 
-People type words (`search/words.py` says what one is); all of them have to be in the text, in any order. Words in quotes
-follow each other, and so do those that were typed without a space between: don't, 3.11, 東京. A star at the end makes
-the last word a beginning: `osl*`. Nothing else means anything, so nothing can be wrong.
+People type words (`search/words.py` defines a word); all of them must be in the text, in any order. Words in quotes
+must follow each other, and so must words that were typed without a space between: don't, 3.11, 東京. A star at the end
+makes the last word a prefix: `osl*`. No other character has a meaning, so no query can be wrong.
 
-Words of other forms (plurals, tenses) are other words, and there is no list of words that do not count.
-Points and vowel signs of Hebrew and Arabic are letters here: who types none finds only words without them.
+Words of other forms (plurals, tenses) are other words, and there is no list of ignored words.
+Points and vowel signs of Hebrew and Arabic are letters here: a query without them finds only words without them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TYPED = re.compile(r'["“”„«»]([^"“”„«»]*)(?:["“”„«»]|$)
 
 
 def parse_query(typed: str) -> Query:
-    """What somebody typed, as a value. Every text has a meaning; one without a word finds nothing."""
+    """The query in a typed text. Every text is a query; a text without a word finds nothing."""
     phrases: dict[Phrase, None] = {}
     for quoted, starred, bare in _TYPED.findall(typed):
         words = tuple(words_in(quoted or bare))
@@ -43,9 +43,9 @@ def parse_query(typed: str) -> Query:
 
 
 def words_needed(query: Query) -> tuple[tuple[str, bool], ...]:
-    """Each word that a text must have, and whether a beginning will do: what an index can be asked.
+    """Each word that a text must have, and whether it is a prefix: the query for an index.
 
-    It can name more texts than there are: it need not know which word follows which.
+    The index may name too many texts: it need not know which word follows which.
     """
     needed = {
         (word, phrase.prefix and n == len(phrase.words))
@@ -59,14 +59,14 @@ def words_needed(query: Query) -> tuple[tuple[str, bool], ...]:
 
 
 def name_of(session: SessionRow) -> str:
-    """What lists call a session."""
+    """The name of a session in lists."""
     return session.title or session.opening
 
 
 def text_seen(item: StoredItem) -> str:
-    """What people read in this item, as far as it can be searched; empty for what is not a message of theirs.
+    """The searchable text of this item, as people read it; empty if the item is no message of the user or the agent.
 
-    Whether somebody has hidden it is for its session's notes to say.
+    The session's notes tell whether the item is hidden.
     """
     if isinstance(item, UserMessage | AssistantMessage) and not item.path:
         return text_of(item.content)[: limits.search_text_chars_max]
@@ -74,7 +74,7 @@ def text_seen(item: StoredItem) -> str:
 
 
 class ParsedQuery:
-    """A query that is looked for in many places. Most of them do not have it, and are to cost nearly nothing."""
+    """A query, prepared for many texts. Most texts do not match, and checking them must cost nearly nothing."""
 
     def __init__(self, query: Query) -> None:
         self.query = query
@@ -86,8 +86,8 @@ class ParsedQuery:
     def may_be_in(self, body: bytes) -> bool:
         """Whether an item with these bytes is worth decoding.
 
-        In JSON that is ASCII throughout and escapes no letter, every word stands as it is, but for its case; and
-        there is none that is not ASCII. Of other JSON nothing is known.
+        In JSON that is pure ASCII and escapes no letter, every word stands as it is, but for its case, and no word
+        has other letters. Any other JSON must be decoded to know.
         """
         if not body.isascii() or b"\\u" in body:
             return True
@@ -95,7 +95,7 @@ class ParsedQuery:
         return not self._beyond_ascii and all(word in lowered for word in self._bytes)
 
     def find(self, text: str) -> tuple[ExcerptPiece, ...]:
-        """An excerpt of the text around what is sought; empty if it is not there."""
+        """An excerpt of the text around the first hit; empty if the text does not match."""
         looking = self._look(text)
         while True:
             try:
@@ -105,9 +105,9 @@ class ParsedQuery:
                 return excerpt
 
     def hits(self, items: Iterable[tuple[int, StoredItem]]) -> Iterator[Hit | None]:
-        """Those of these items, given with their positions, that have it all, hidden ones included.
+        """The items, given with their positions, that match, hidden ones included.
 
-        None says that a piece of a long text was looked through: a moment for others to go first, or to give up.
+        It yields None after each piece of a long text, so that the caller can give way, or give up.
         """
         for position, item in items:
             if isinstance(item, UserMessage | AssistantMessage):
@@ -116,7 +116,7 @@ class ParsedQuery:
                     yield Hit(position=position, item=item.id, excerpt=excerpt)
 
     def _look(self, text: str) -> Generator[None, None, tuple[ExcerptPiece, ...]]:
-        """Look through a text piece by piece. What it costs grows with the text, and not with a phrase as well."""
+        """Search a text piece by piece. The cost grows with the text's length, and not with the phrase's."""
         pieces: list[_Piece] = []
         start, missing = 0, self._words
         for end in piece_ends(text, chars=PIECE_CHARS):
@@ -131,7 +131,7 @@ class ParsedQuery:
         first: tuple[int, int] | None = None
         sought = self.query.phrases
         before: tuple[str, ...] = ()
-        begun = 0  # where the text of these words does, with which a phrase may begin
+        begun = 0  # where the text of these words begins; a phrase may begin with any of them
         for piece in pieces:
             here = piece.folded.words()
             words = (*before, *here)
@@ -152,11 +152,11 @@ class ParsedQuery:
 
 
 PIECE_CHARS = 8 * 1024
-"""Of a text that are looked through at once: about a millisecond."""
+"""How much of a text is searched at once: about a millisecond's work."""
 
 
 class _Piece(Struct, frozen=True):
-    """A part of a text, with words that are whole."""
+    """A part of a text that cuts no word."""
 
     folded: FoldedText
     start: int
@@ -164,19 +164,19 @@ class _Piece(Struct, frozen=True):
 
 
 class Hit(Value):
-    """A message that has what is sought."""
+    """A message that matches the query."""
 
     position: int
     item: ItemId
     excerpt: tuple[ExcerptPiece, ...]
 
     def match(self, info: SessionInfo) -> SearchMatch:
-        """The same as what was found of a session."""
+        """The hit as the match of its session."""
         return SearchMatch(info=info, excerpt=self.excerpt, item=self.item, position=self.position)
 
 
 def _joined(words: Iterable[str]) -> str:
-    """Words as one text, in which phrases are found by the fastest loop that there is: no word has a space."""
+    """Words joined by spaces, which no word contains: so Python's fast substring search finds phrases."""
     return f" {' '.join(words)} "
 
 
@@ -206,17 +206,17 @@ class ItemSpan(Value):
 
 
 class NarrowedSearch:
-    """What an index says about a query: which spans have the words, and what it does not know yet."""
+    """The answer of an index to a query: the spans that have the words, and the spans that are not indexed yet."""
 
     def __init__(self, *, hits: Iterable[ItemSpan] = (), unknown: Iterable[ItemSpan] = ()) -> None:
-        """`unknown` was committed since: each span ends with its session."""
+        """`unknown` are the spans that are not indexed yet: each lasts to the end of its session."""
         self._spans: dict[SessionId, list[ItemSpan]] = {}
         for each in (*hits, *unknown):
             self._spans.setdefault(each.session_id, []).append(each)
 
     @property
     def holders(self) -> frozenset[SessionId]:
-        """The sessions that have such spans. They, and the forks of them, may be found; no others."""
+        """The sessions that have such spans. Only these sessions and their forks can match."""
         return frozenset(self._spans)
 
     def within(self, session_id: SessionId) -> Sequence[ItemSpan]:
@@ -225,7 +225,7 @@ class NarrowedSearch:
 
 
 def whole_of(session: SessionRow) -> tuple[Stretch, ...]:
-    """A session and its past, as the ranges to read from each session that holds some of it."""
+    """The whole history of a session, as the stretches to read from each session that holds a part of it."""
     own = Segment(
         session_id=session.id,
         upto_pos=session.length,
@@ -238,9 +238,9 @@ def whole_of(session: SessionRow) -> tuple[Stretch, ...]:
 def spans_to_read(
     session: SessionRow, narrowed: NarrowedSearch | None, *, before: int | None = None
 ) -> tuple[ItemSpan, ...]:
-    """Where to look in this session and its past, the latest span first; everywhere if nothing is known.
+    """The spans to search in this session and its past, the latest first; all of them if there is no index answer.
 
-    `before` is where an earlier page has come to.
+    `before` is the position that an earlier page has reached.
     """
     found: list[ItemSpan] = []
     for stretch in whole_of(session):
@@ -259,11 +259,11 @@ def spans_to_read(
 # ── excerpts ─────────────────────────────────────────────────────────────────────────────────
 
 BEFORE_CHARS, EXCERPT_CHARS = 40, 160
-"""How much is shown before the first hit, and in all."""
+"""How many characters an excerpt shows before the first hit, and in all."""
 
 
 def _excerpt(text: str, query: Query, begun: int, ended: int) -> tuple[ExcerptPiece, ...]:
-    """What to show of a text whose first hit is between these places."""
+    """The excerpt of a text whose first hit is between these places."""
     near = next(piece_ends(text[ended:], chars=2 * EXCERPT_CHARS))
     words = tuple(placed_words(text[begun : ended + near]))
     joined = _joined(word.text for word in words)

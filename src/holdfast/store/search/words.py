@@ -1,12 +1,12 @@
-"""What a word is. Pure, and the same for every home.
+"""Words: what counts as one, and how two are compared. Pure, and the same for every home.
 
 1. A word is a run of letters, digits and the marks that go with them; everything else separates. In scripts
    that are written without spaces (Han, kana, Thai, Lao, Khmer, Burmese) each letter is a word.
 2. Words are compared without case, accents and ligatures: Straße is STRASSE, Tromsø is tromso, ﬁn is fin.
    Of a very long word, the beginning counts.
 
-Unicode says what that comes to run by run (`placed_words`). Most letters fold to the same whatever stands around
-them, and a text of such letters is folded by one look into a table for each (`folded`): ten to forty times as fast.
+`placed_words` applies Unicode's rules to each run of letters. Most letters fold to the same in any context, and a text
+of such letters is folded with one table look-up for each (`FoldedText`): ten to forty times as fast.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _ACCENTS = dict.fromkeys(range(0x300, 0x370))
 _NO_DECOMPOSITION = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ħ": "h", "ı": "i"}
 )
-"""Letters that look accented to most people and have no accent to take away."""
+"""Letters that look accented to most people, but have no accent that Unicode could remove."""
 
 
 class Word(Value):
-    """A folded word, and where it stands in the text as it was written."""
+    """A folded word, and its place in the original text."""
 
     text: str
     start: int
@@ -42,23 +42,23 @@ class Word(Value):
 
 
 class Needed(Value):
-    """What an index of words is asked for: texts that have all of these."""
+    """A query for the search index: texts that have all of these words."""
 
     words: tuple[tuple[str, bool], ...]
-    """Each, and whether a beginning will do."""
+    """Each word, and whether it is a prefix."""
     anything: str
-    """Stands for the words of a text that has too many; it may have these."""
+    """The substitute word of a chunk with too many words; such a chunk may have any word."""
 
 
 class FoldedText:
-    """A text whose words are folded: what they are, and a quick no to most that they are not."""
+    """A text with folded words: lists them, and quickly rejects most words that it does not have."""
 
     def __init__(self, text: str) -> None:
         self._ascii = text.isascii()
         self._text = text.lower() if self._ascii else _by_table(text)
 
     def lacks(self, word: str) -> bool:
-        """Whether no word here can begin so. False says nothing: the letters may be in the middle of a word."""
+        """Whether certainly no word here begins with `word`. False proves nothing: the letters may be inside a word."""
         return word not in self._text
 
     def words(self) -> list[str]:
@@ -73,14 +73,14 @@ _ASCII_BOUNDARY = re.compile(r"[^a-zA-Z0-9]")
 
 @cache
 def _boundary() -> re.Pattern[str]:
-    """Where no word goes on: at ASCII that is no letter, and between letters that are words of their own."""
+    """Where no word continues: at ASCII that is no letter, and between letters that are words of their own."""
     return re.compile(
         rf"[^\w\u0080-\U0010ffff]|_|(?<=[{_UNSPACED}])(?=[{_UNSPACED}])(?![{_marks()}])"
     )
 
 
 def piece_ends(text: str, *, chars: int) -> Iterator[int]:
-    """Where to cut a text so that no word is: after about so many characters each, and at its end."""
+    """Where to cut a text without cutting a word: after about `chars` characters each, and at its end."""
     start, boundary = 0, _ASCII_BOUNDARY if text.isascii() else _boundary()
     while len(text) - start > 2 * chars:
         found = boundary.search(text, start + chars)
@@ -111,7 +111,7 @@ def _marks() -> str:
 
 @cache
 def _run() -> re.Pattern[str]:
-    """A run of letters, digits and marks. Made when it is first needed: it takes longer than all others together."""
+    """Matches a run of letters, digits and marks. Compiled on first use: it takes longer than all other patterns."""
     marks = _marks()
     return re.compile(
         rf"(?={_LETTER})[{_UNSPACED}][{marks}]*|(?:(?![{_UNSPACED}]){_LETTER}|[{marks}])+"
@@ -119,7 +119,7 @@ def _run() -> re.Pattern[str]:
 
 
 def _words_of(run: str) -> list[str]:
-    """A run as words: one, unless folding takes a letter apart (½, ㍿)."""
+    """The words of a run: one, unless folding splits a letter (½, ㍿)."""
     return _run().findall(_fold(run))
 
 
@@ -134,18 +134,18 @@ def _fold(run: str) -> str:
 # ── letter by letter ─────────────────────────────────────────────────────────────────────────
 
 _DEPENDS = "\uffff"
-"""Stands for a letter or mark whose folding depends on its neighbours. No character of a text becomes this one."""
+"""Marks a letter whose folding depends on its neighbours. No character of a text folds to this one."""
 
 
 _PLANE = 0xFFFF
 
 
 class _Letters(dict[int, str]):
-    """What each character folds to by itself, found out when it is first met; words are apart by spaces."""
+    """The folded form of each single character, computed when first met; separators become spaces."""
 
     def __missing__(self, code: int) -> str:
         if code > _PLANE and not _run().match(chr(code)):
-            return " "  # found out at once, and there are a million of them
+            return " "  # not stored: it is quickly computed, and there are a million of them
         self[code] = folded = _folded_alone(chr(code))
         return folded
 
@@ -167,7 +167,7 @@ def _folded_alone(letter: str) -> str:
 
 
 def _may_join(letter: str) -> bool:
-    """Whether this can become one character with what stands before it: marks, and the parts of Korean syllables."""
+    """Whether this can merge with the character before it: marks, and the parts of Korean syllables."""
     return category(letter)[0] == "M" or "\u1100" <= letter <= "\u11ff"
 
 

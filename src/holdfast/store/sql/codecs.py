@@ -1,4 +1,4 @@
-"""How rows are made of what a database keeps."""
+"""Codecs: they make row values from the columns that a database returns."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Parse: TypeAlias = Callable[[Any], object]
 
 
 class Codec(Generic[R]):
-    """Makes the rows of one table; `kept` says what a database gives for values that it keeps in its own way."""
+    """Makes the rows of one table; `kept` parses the kinds of columns that a database stores in its own way."""
 
     def __init__(self, table: Table[R], kept: Mapping[Holds, Parse]) -> None:
         self.make: Callable[..., R] = table.kind
         self._parse = _numbered(kept.get(each.holds, each.parse) for each in table.columns)
         self.trust = _numbered(kept.get(each.holds, each.trust) for each in table.columns)
-        """For a row that a transaction reads in passing: ids were parsed before this server stored them."""
+        """Readers for a row that a transaction reads in passing: this server parsed its ids before it stored them."""
 
     def made(self, row: Iterable[Any]) -> R:
         """The value of a row whose columns are in the order of the fields."""

@@ -1,30 +1,30 @@
-"""The two ways in which databases want the same SQL. The files in `store/sql` are written for both:
+"""The SQL dialects of SQLite and PostgreSQL. The files in `store/sql` are written for both, with placeholders:
 
 @turn               the table, in our schema where there is one
 {turn}, t.{turn}    its columns, in the order of the fields
-:since::bigint      a value and its type, which PostgreSQL has to be told where it cannot know it
-:agent::words       what people and models say: UTF-8 in bytes for PostgreSQL, whose text cannot hold U+0000
+:since::bigint      a value and its type, for PostgreSQL where it cannot infer it
+:agent::words       text from people and models: UTF-8 in bytes for PostgreSQL, whose text cannot hold U+0000
 {each ids}          the values of the list `:ids`, as `ids.value`
-{in ids}            is one of these values
+{in ids}            a condition: is one of these values
 {rows spans session_id::text start::bigint}
                     the rows of the list `:spans`, by these columns; `spans.nth` numbers them from 1 on
 {found words}       the chunks `c` of the search index that have `:words`, which are a `Needed`
-{size}              how many bytes the database has
-{now}               the time when this is reached
-{true} {false}      as indexes were made for them
+{size}              the size of the database in bytes
+{now}               the time when the statement is executed
+{true} {false}      truth values, spelled as in the partial indexes
 {bytes b.digest}    a text in bytes
-{instr}(a, b)       where bytes are found in others, from 1 on
+{instr}(a, b)       the position of bytes `b` in bytes `a`, from 1 on
 {indexed turn_x}    an index that SQLite would not choose by itself
-{anything}          what the question says that it stands for; see `Question.words`
-{then}              joins what is found after what stands before it, which SQLite is told and PostgreSQL knows
+{anything}          a word that the question replaces; see `Question.words`
+{then}              a join in this order: SQLite must be told, PostgreSQL chooses by statistics
 
-and, in the steps of the tables' history, which are `store/sql/migrations` and what a home has in a folder of its own:
+and, in migrations, which are in `store/sql/migrations` and in a folder of each home:
 
 {name} {words} {number} {truth} {blob}
                     the types of columns
 {strict} {rowless}  how SQLite keeps a table: by its types; by its key, without a number for each row
 {unique}            the key of a table that SQLite numbers the rows of
-sqlite|             begins a line that is SQLite's alone, as `postgres|` does one of PostgreSQL
+sqlite|             begins a line for SQLite only; `postgres|` begins one for PostgreSQL only
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WORDS = re.compile(r":(\w+)::words\b")
 
 
 def text_of(question: str, words: Mapping[str, str]) -> str:
-    """A question, with what stands for others in it."""
+    """The text of a question, with its `words` replaced."""
     text = QUESTIONS[question]
     for word, meaning in words.items():
         text = text.replace(f"{{{word}}}", meaning)
@@ -57,7 +57,7 @@ def text_of(question: str, words: Mapping[str, str]) -> str:
 
 
 class WordIndex(Struct, frozen=True):
-    """How an index of words is asked."""
+    """How a home's search index is queried."""
 
     quote: str
     beginning: str
@@ -65,35 +65,35 @@ class WordIndex(Struct, frozen=True):
     either: str
 
     def asked(self, needed: Needed) -> str:
-        """No word has quotes or backslashes in it, so inside quotes it is nothing but a word."""
+        """The query in the index's own syntax. No word contains quotes or backslashes, so quoting it is enough."""
         quote = self.quote
         words = [f"{quote}{each}{quote}{self.beginning * prefix}" for each, prefix in needed.words]
         return f"({self.both.join(words)}){self.either}{quote}{needed.anything}{quote}"
 
 
 class SqlDialect(Struct, frozen=True, kw_only=True):
-    """How a home spells what is written for all of them."""
+    """How a home spells the placeholders."""
 
     name: str
     schema: str
     typed: bool
-    """Whether values have types."""
+    """Whether the types of values are written."""
     rows: Callable[[str, list[tuple[str, str]]], str]
-    """A list of rows, by its name and the names and types of its columns."""
+    """Spells a list of rows, given its name and the names and types of its columns."""
     index: WordIndex
     spellings: dict[str, str]
-    """By word; a `?` in it is what the word is said of."""
+    """The SQL of each placeholder; a `?` in it stands for the placeholder's argument."""
 
     def spelled(self, text: str) -> str:
         return _TYPE.sub(self._type, self._said(text))
 
     def step(self, text: str) -> str:
-        """A step of the tables' history."""
+        """The SQL of a migration."""
         own = re.sub(rf"^{self.name}\| ?", "", text, flags=re.MULTILINE)
         return self.spelled(re.sub(r"^\w+\|.*\n?", "", own, flags=re.MULTILINE))
 
     def words_in(self, text: str) -> frozenset[str]:
-        """The names of the values that people and models say."""
+        """The names of the values of type `words`."""
         return frozenset(_WORDS.findall(self._said(text)))
 
     def _said(self, text: str) -> str:

@@ -1,7 +1,7 @@
 -- Lists: of a session's turns, of sessions, memories and tenants.
 
 -- turns
--- A session's own turns, newest first: by the version that they made, or that they began from; those that wait come last.
+-- A session's own turns, newest first: by the version that they made, or that they began from; queued turns come last.
 with placed as (
   select t.*, case t.state when 'committed' then t.seq when 'queued' then 9223372036854775807 else t.base_head end as place,
          case t.state when 'committed' then 0 when 'discarded' then 1 else 2 end as rank,
@@ -13,7 +13,7 @@ select p.{turn} from placed p
  order by p.place desc, p.rank desc, p.came desc, p.turn_id desc limit :limit;
 
 -- listed_sessions
--- Sessions by last activity, from a place on, as far as they fit the filter.
+-- Sessions that fit the filter, by last activity, from a place on.
 select s.{session}
   from @session s
  where s.tenant = :tenant and s.state = 'live' and s.head > 0 and s.anonymous = :anonymous
@@ -34,32 +34,32 @@ select s.{session}
  order by s.active_ms desc, s.id desc limit :limit;
 
 -- listed_places
--- The ids of sessions by last activity, from a place on: what an index tells, without the sessions themselves.
+-- The ids of sessions by last activity, from a place on: read from an index alone, without the sessions' rows.
 select s.id, s.active_ms from @session s {indexed session_listed}
  where s.tenant = :tenant and s.state = 'live' and s.head > 0 and s.anonymous = :anonymous
    and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)
  order by s.active_ms desc, s.id desc limit :limit;
 
 -- keyed_sessions
--- The sessions that some keys mean which lie between two. In their order, PostgreSQL finds them side by side.
+-- The sessions of the keys that lie between two bounds. In the order of the keys, PostgreSQL finds them side by side.
 select session_id from @session_key
  where tenant = :tenant and key >= :key_first and key < :key_end order by key limit :limit;
 
 -- named_places
--- These sessions as far as they may be listed, from a place on, the last active first.
+-- Those of the given sessions that may be listed, from a place on, the last active first.
 select s.id from @session s
  where s.tenant = :tenant and s.id {in ids} and s.state = 'live' and s.head > 0
    and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)
  order by s.active_ms desc, s.id desc;
 
 -- named_sessions
--- These sessions, the last active first.
+-- The given sessions, the last active first.
 select s.{session} from @session s
  where s.tenant = :tenant and s.id {in ids}
  order by s.active_ms desc, s.id desc;
 
 -- keys_of
--- The keys that mean these sessions.
+-- The keys that name the given sessions.
 select k.{session_key} from @session_key k {indexed session_key_by_session}
  where k.tenant = :tenant and k.session_id {in ids}
  order by k.key;
@@ -79,7 +79,7 @@ select tenant from (
  where tenant is not null order by tenant limit 1;
 
 -- sessions_with_turns
--- The ids of a tenant's sessions, as their turns have them.
+-- The ids of a tenant's sessions, read from their turns.
 select distinct session_id from @turn {indexed turn_by_session}
  where tenant = :tenant and session_id > :after order by session_id limit :limit;
 
@@ -88,7 +88,7 @@ select distinct session_id from @turn {indexed turn_by_session}
 select tenant from @turn {indexed turn_by_session} where tenant > :after order by tenant limit 1;
 
 -- counts
--- What is there, in numbers.
+-- Counts of the store's content.
 select (select count(*) from @session where state = 'live'),
        (select count(*) from @session where open_turn is not null),
        (select count(*) from @turn where state = 'queued'),

@@ -1,4 +1,4 @@
-"""The tables' history, whichever database they are in: numbered files, forward only, each applied once."""
+"""Migrations of the tables, for both databases: numbered files, forward only, each applied once."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class Migration(Value):
 
 
 class Migrated(Value):
-    """From which step to which a database was brought; equal if there was nothing to do."""
+    """The steps of a database before and after its migration; equal if there was nothing to do."""
 
     before: int
     after: int
 
 
 SHARED = Path(__file__).parent / "migrations"
-"""The steps that are one text for every home."""
+"""The migrations that all homes share."""
 
 
 def read_migrations(dialect: SqlDialect, *folders: Path) -> tuple[Migration, ...]:
-    """The numbered files, in order. Raises ValueError if a number is missing or taken twice."""
+    """The migrations in these folders, in order. Raises ValueError if a number is missing or taken twice."""
     files = (each for folder in folders for each in folder.glob("*.sql"))
     found = sorted((_parsed(each, dialect) for each in files), key=lambda each: each.number)
     if [each.number for each in found] != list(range(1, len(found) + 1)):
@@ -45,7 +45,7 @@ def _parsed(file: Path, dialect: SqlDialect) -> Migration:
 
 
 def missing(before: int, migrations: tuple[Migration, ...]) -> tuple[Migration, ...]:
-    """What has to be applied to a database at this step. Raises StoreUnusable if newer code has written it."""
+    """The migrations that a database at this step lacks. Raises StoreUnusable if a newer version has written it."""
     newest = migrations[-1].number
     if before > newest:
         raise StoreUnusable(
@@ -56,7 +56,7 @@ def missing(before: int, migrations: tuple[Migration, ...]) -> tuple[Migration, 
 
 
 def failed(migration: Migration, error: Exception) -> StoreUnusable:
-    """A step could not be made; the caller rolls everything back."""
+    """The error for a migration that failed; the caller rolls everything back."""
     return StoreUnusable(
         f"migration {migration.number} ({migration.name}) failed: {error}; "
         "the database is as it was before"

@@ -1,4 +1,4 @@
-"""Named queries, from files of their own.
+"""Named queries, loaded from `.sql` files.
 
 A file is a list of queries. Each is introduced by its name and at least one sentence:
 
@@ -6,12 +6,12 @@ A file is a list of queries. Each is introduced by its name and at least one sen
     -- The session with this id, or no row.
     select * from session where tenant = :tenant and id = :id;
 
-What comes before the first name, up to a blank line, is about the file and belongs to no query.
+Comments before the first name, up to a blank line, describe the file and belong to no query.
 `{session}` stands for the columns of a table in the order of its fields, `s.{session}` for those of an alias:
 `sql/tables.py` lists columns, and no query does.
 
 A name given twice, a query without name or sentence, and a name without query are errors when
-the file is loaded, not when the query is first needed.
+the file is loaded, not when the query is first used.
 """
 
 from __future__ import annotations
@@ -96,6 +96,6 @@ def _named(block: list[str], *, where: str) -> tuple[str, str]:
 def _spelled_out(found: re.Match[str]) -> str:
     alias, name = found.groups()
     table = TABLES.get(name)
-    if table is None:  # a home's own
+    if table is None:  # a placeholder of one home
         return found[0]
     return table.listed(alias or "")

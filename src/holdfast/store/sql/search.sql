@@ -1,8 +1,8 @@
--- Search: how far sessions are indexed, where words occur, and what is said there.
+-- Search: how far sessions are indexed, which chunks have which words, and the items in them.
 
 -- sessions_behind
--- Some sessions that are not indexed up to their ends, and how they stand. PostgreSQL believes that nearly all are,
--- and would look for the first ones in the table; in the order of their index, it finds them there.
+-- Some sessions that are not indexed up to their ends. PostgreSQL's planner assumes that nearly all sessions are such,
+-- and would scan the table for the first ones; in the order of the index, it uses the index.
 select tenant, id, state, length, meta_rev, indexed_length, indexed_rev,
        case when title <> '' then title else opening end
   from @session {indexed session_to_index}
@@ -10,20 +10,20 @@ select tenant, id, state, length, meta_rev, indexed_length, indexed_rev,
  order by tenant, id limit :limit;
 
 -- places_behind
--- The same sessions by their names alone: what an index tells, without the sessions themselves.
+-- The tenants and ids of the same sessions: read from an index alone, without the sessions' rows.
 select tenant, id from @session {indexed session_to_index}
  where (indexed_length <> length or indexed_rev <> meta_rev) and (tenant, id) > (:after_tenant::text, :after_id::text)
  order by tenant, id limit :limit;
 
 -- session_behind
--- How one of them stands.
+-- One of these sessions.
 select tenant, id, state, length, meta_rev, indexed_length, indexed_rev,
        case when title <> '' then title else opening end
   from @session
  where tenant = :tenant and id = :session_id and (indexed_length <> length or indexed_rev <> meta_rev);
 
 -- tenants_behind
--- Sessions of a tenant that are not indexed up to their ends: from where to where.
+-- A tenant's sessions that are not indexed up to their ends, and the positions that are missing.
 select id, indexed_length, length
   from @session {indexed session_to_index}
  where tenant = :tenant and id > '' and (indexed_length <> length or indexed_rev <> meta_rev)
@@ -44,8 +44,8 @@ select p.session_id from @session_past p
  where p.tenant = :tenant and p.ancestor {in ids} limit :limit;
 
 -- messages_in
--- Items of some stretches that no sub-agent said, of each the last first, up to the one with which they weigh enough.
--- They are weighed without being read.
+-- The conversation's own items in some stretches (none of sub-agents), the last first, until their sizes add up to the
+-- given bytes. Sizes are computed without reading the bodies.
 select weighed.nth, i.pos, i.body
   from (select spans.nth, m.session_id, m.pos,
                sum(length(m.body)) over (order by spans.nth, m.pos desc) - length(m.body) as lighter
@@ -57,7 +57,7 @@ select weighed.nth, i.pos, i.body
  order by weighed.nth, i.pos desc;
 
 -- indexed_upto
--- How far a live session is indexed, and how far it goes.
+-- How far a live session is indexed, and how long it is.
 select length, meta_rev, indexed_length, indexed_rev, case when title <> '' then title else opening end
   from @session where tenant = :tenant and id = :session_id and state = 'live';
 

@@ -1,7 +1,7 @@
-"""The statements that plans and tables are compiled to, for homes that speak SQL.
+"""The SQL statements that looks and finders are compiled to, for SQLite and PostgreSQL alike.
 
-Both speak the same here: `:name` is given, a schema may come before a table, and constants are spelled out, because an
-index that is made for some rows is used only where the statement says so.
+`:name` is a given value, and a schema may come before a table. Constants are written into the statement, because a
+partial index is used only where the statement names its constant.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.store.steps import (
 def looking(
     look: Look[Any], *, schema: str = "", now: str | None = None, stamped: bool = False
 ) -> str:
-    """The statement that takes a look: one row, whatever is found; `now` first, where it is wanted.
+    """The statement of a look. It always returns one row; `now`, if given, is its first column.
 
     `stamped`: after the columns of a session comes its stamp.
     """
@@ -48,7 +48,7 @@ def looking(
 
 
 def _alias(look: Look[Any], part: str) -> str:
-    """One letter: SQLite's driver reads the whole text of a statement each time, to find out whether it knows it."""
+    """One letter: SQLite's driver reads the whole text of a statement each time it looks it up in its cache."""
     return ascii_lowercase[list(look.parts).index(part)]
 
 
@@ -105,9 +105,9 @@ def finding(
     cast: Callable[[Column], str] = lambda column: "",
     stamped: bool = False,
 ) -> str:
-    """The statement that finds rows; whether it is bounded `above` something, `upto` something, and in number.
+    """The statement of a finder; `above`, `upto` and `limit` say which of these bounds it has.
 
-    `cast` says of what type a value is that may be none.
+    `cast` gives the type of a value that may be null.
     """
     table, selected = finder.table, finder.selected
     mine, theirs = ("x", "o") if finder.of else ("", "")

@@ -1,7 +1,8 @@
--- What a node looks for in all sessions.
+-- Sweeps: reads over all sessions.
 
 -- held_turns
--- Open turns whose holder is gone, has let go, asks, or is a process of this machine, which may be dead.
+-- Open turns whose holder has expired or resigned, has handed the turn over, is the calling node, or is another process
+-- of this machine, which may be dead.
 select s.tenant, s.id, t.turn_id, s.lease_node, n.slot, n.expires_ms <= {now}
   from @turn t
   join @session s on s.tenant = t.tenant and s.id = t.session_id and s.open_turn = t.turn_id
@@ -12,7 +13,7 @@ select s.tenant, s.id, t.turn_id, s.lease_node, n.slot, n.expires_ms <= {now}
  order by t.turn_id;
 
 -- turn_holders
--- Who holds each open turn.
+-- The holder of each open turn.
 select s.lease_node
   from @turn t
   join @session s on s.tenant = t.tenant and s.id = t.session_id and s.open_turn = t.turn_id
@@ -27,7 +28,7 @@ select t.tenant, t.session_id, t.turn_id, s.open_turn is null
  order by t.began_ms, t.turn_id limit :limit;
 
 -- node_signals
--- Every signal that waits for an open turn of one node.
+-- Every unread signal for an open turn of one node.
 select g.{signal}
   from @signal g
   join @turn t on t.tenant = g.tenant and t.turn_id = g.turn_id

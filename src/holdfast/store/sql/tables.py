@@ -1,7 +1,7 @@
-"""The tables of every home: names, keys and columns. Nothing else lists the columns of a row.
+"""The tables of every home: names, keys and columns. No other module lists the columns of a row.
 
-A table is made of its row type in `rows.py`. What a column holds follows from the type of its field; so a new column is
-one line there, and one in a migration.
+A table is made from its row type in `rows.py`, and the kind of each column from the type of its field; so a new column
+is one line there, and one in a migration.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ from holdfast.store.verification.proofs import Proof
 R = TypeVar("R", bound=Value)
 
 Holds: TypeAlias = Literal["text", "words", "lexemes", "number", "truth", "bytes", "json"]
-"""What a column holds. `words` are what people and models say: any text, U+0000 included; `lexemes` go into an index of
-words, and are not read again."""
+"""The kinds of columns. `words` are text from people and models, which may contain U+0000; `lexemes` go into the search
+index, and are never read back."""
 
 
 class Column(Struct, frozen=True, kw_only=True):
-    """One column: what it holds, and how it becomes a field."""
+    """One column: its kind, and how its value becomes a field."""
 
     name: str
     holds: Holds
     nullable: bool
     parse: Callable[[Any], object] | None = None
-    """Makes the field of what is stored; None where that is the field."""
+    """Makes the field from the stored value; None if the stored value is the field."""
     trust: Callable[[Any], object] | None = None
-    """The same for what was parsed before this server has stored it."""
+    """The same for a value that this server parsed before it stored it."""
 
     @property
     def quoted(self) -> str:
@@ -73,11 +73,11 @@ class Column(Struct, frozen=True, kw_only=True):
 
 
 _RESERVED = frozenset(("end", "key", "text", "call"))
-"""Names of columns that SQL has another meaning for."""
+"""Names of columns that are reserved words in SQL."""
 
 
 class Table(Generic[R]):
-    """One kind of row: what it is called, what identifies it, and its columns in the order of the fields."""
+    """One table: its name, its key, and its columns in the order of the fields."""
 
     def __init__(
         self,
@@ -89,9 +89,9 @@ class Table(Generic[R]):
         index: str | None = None,
         proofs: tuple[Proof, ...] = (),
     ) -> None:
-        """`serial` is a column that a home may give values of its own; `part_of` has the columns that are left out;
-        `index` has the key, where SQLite would rather read all rows of a tenant; `proofs` are kept in columns beside
-        those of the fields."""
+        """`serial` is a column that a home may number itself. `part_of` is the table of which this one is a part, with
+        fewer columns. `index` is an index on the key, for a table where SQLite would rather read all rows of a tenant.
+        `proofs` are stored in columns beside those of the fields."""
         self.name = name
         self.kind = kind
         self.key = key
@@ -108,7 +108,7 @@ class Table(Generic[R]):
             **{each.name: each for each in (*self.columns, *beside)},
         }
         self.defaults = tuple((each.name, each.default) for each in struct_fields(kind))
-        """Each field, and what it is by default; `NODEFAULT` if it has to be given."""
+        """Each field and its default; `NODEFAULT` if it is required."""
         self.times = tuple(name for name in self.names if name.endswith("_ms"))
         self.key_of: Callable[[R], tuple[Any, ...]] = key_of(key)
 
@@ -116,13 +116,13 @@ class Table(Generic[R]):
         return f"<Table {self.name}>"
 
     def listed(self, alias: str = "") -> str:
-        """All columns, as a query names them."""
+        """All columns, comma-separated, as a query lists them."""
         before = f"{alias}." if alias else ""
         return ", ".join([before + each.quoted for each in self.columns])
 
 
 def key_of(key: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """Finds the values of these columns in a row."""
+    """A function that returns the values of these columns of a row."""
     if len(key) > 1:
         return attrgetter(*key)
     return lambda row: tuple([getattr(row, name) for name in key])
