@@ -1,4 +1,5 @@
-"""What a store does, each operation once, for every home: what it looks at, what it decides, what it writes.
+"""The store's operations, each written once for all homes: what it reads, what it decides, what it writes.
 
-`steps.py` says what an operation is made of, `decisions.py` and `shapes.py` hold the rules, and drivers take the steps.
+`steps.py` defines the steps of an operation, `decisions.py` and `row_changes.py` hold the rules, and drivers execute
+the steps.
 """

@@ -1,4 +1,4 @@
-"""Keys of clients and of seals, and remembered approvals."""
+"""API keys, seal keys and remembered approvals."""
 
 from __future__ import annotations
 
@@ -31,41 +31,41 @@ EVERY_SEAL_KEY = Finder(SEAL_KEYS, order=("key_id",))
 
 
 def put_api_key(row: ApiKeyRow) -> Operation[bool]:
-    """Keep a key. One with this id that is there already stays as it is; whether it was not."""
+    """Store a key; False, and nothing changes, if a key with this id exists already."""
     return _kept(API_KEYS, row)
 
 
 def api_key(key_id: KeyId) -> Operation[ApiKeyRow | None]:
-    """A key by its id, also one that is revoked or has expired. A plain read."""
+    """A key by its id, also a revoked or expired one. A plain read."""
     return get(API_KEYS, key_id)
 
 
 def api_keys(
     tenant: Tenant | None = None, *, after: KeyId | None = None, limit: int
 ) -> Operation[tuple[ApiKeyRow, ...]]:
-    """Some keys, of one tenant or of all, the oldest first. Revoked ones stay: they answer for the past."""
+    """Some keys, of one tenant or of all, the oldest first. Revoked keys are kept as a record of the past."""
     if tenant is None:
         return (yield from find(EVERY_KEY, above=after, limit=limit))
     return (yield from find(KEYS_OF, tenant=tenant, above=after, limit=limit))
 
 
 def revoke_api_key(key_id: KeyId) -> Operation[ApiKeyRow | None]:
-    """Take a key back, from now on and for ever. Again: the same row. None if there is none."""
+    """Revoke a key for ever. Revoking it again returns the same row; None if there is no such key."""
     return _revoked(API_KEYS, key_id)
 
 
 def put_seal_key(row: SealKeyRow) -> Operation[None]:
-    """Keep a key. One with this id that is there already stays as it is."""
+    """Store a key; nothing changes if a key with this id exists already."""
     yield from write(insert(SEAL_KEYS, row, if_absent=True))
 
 
 def seal_keys() -> Operation[tuple[SealKeyRow, ...]]:
-    """All of them, the oldest first. A plain read."""
+    """All seal keys, the oldest first. A plain read."""
     return (yield from find(EVERY_SEAL_KEY))
 
 
 def remove_seal_key(key_id: KeyId) -> Operation[None]:
-    """Forget a key; again: nothing happens. What it has sealed cannot be opened any more."""
+    """Remove a key; nothing happens if it is gone. Data that it has sealed cannot be opened any more."""
     yield from write(Delete(SEAL_KEYS, (key_id,)))
 
 
@@ -85,14 +85,14 @@ LIVE_GRANTS = Finder(
 
 
 def put_grant(row: GrantRow) -> Operation[bool]:
-    """Remember an approval. One with this id that is there already stays as it is; whether it was not."""
+    """Store an approval; False, and nothing changes, if an approval with this id exists already."""
     return _kept(GRANTS, row)
 
 
 def grants(
     tenant: Tenant, where: GrantFilter = ANY_GRANT, *, after: GrantId | None = None, limit: int
 ) -> Operation[tuple[GrantRow, ...]]:
-    """Some approvals, the oldest first. A plain read. Those that were revoked stay, and answer for the past."""
+    """Some approvals, the oldest first. A plain read. Revoked approvals are kept as a record of the past."""
     return (
         yield from find(
             LIVE_GRANTS if where.live else GRANTS_OF,
@@ -106,7 +106,7 @@ def grants(
 
 
 def revoke_grant(tenant: Tenant, grant_id: GrantId) -> Operation[GrantRow | None]:
-    """Take an approval back, from now on and for ever. Again: the same row. None if there is none."""
+    """Revoke an approval for ever. Revoking it again returns the same row; None if there is no such approval."""
     return _revoked(GRANTS, tenant, grant_id)
 
 

@@ -1,4 +1,4 @@
-"""What comes from elsewhere: sessions and memories."""
+"""Sessions and memories that arrive from another store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from holdfast.store.transfer import import_checks
 
 
 def restore(tenant: Tenant, dump: SessionDump) -> Operation[RestoreOutcome]:
-    """Take in a dumped session, whole or not at all. The same dump again is fine."""
+    """Store a dumped session, whole or not at all. Restoring the same dump again changes nothing."""
     past = yield from _ancestors(tenant, dump.session)
     flaw = import_checks.flaw_in(dump, tenant=tenant, past=past)
     if flaw is not None:
@@ -36,7 +36,7 @@ def restore(tenant: Tenant, dump: SessionDump) -> Operation[RestoreOutcome]:
     in_the_way = yield from _in_the_way(tenant, dump)
     if in_the_way is not None:
         return in_the_way
-    # Retention has to notice that a deleted session is read again, so that one is written, too.
+    # A deleted ancestor is written, too, so that retention notices that a session reads it again.
     deleted = {each.id: each for each in _sessions(past) if each.state == "deleted"}
     yield from write(*_arrived(dump), on=tuple(deleted.values()), as_read=tuple(_guards(past)))
     return Restored(fresh=True)
@@ -47,7 +47,7 @@ def _sessions(past: tuple[import_checks.Ancestor, ...]) -> Iterator[SessionRow]:
 
 
 def _guards(past: tuple[import_checks.Ancestor, ...]) -> Iterator[AsRead]:
-    """What a restored session reads stays until it is there itself."""
+    """The conditions that the ancestors of a restored session keep their rows until it is stored."""
     for session in _sessions(past):
         if session.state == "live":
             yield AsRead(SESSIONS, session, ("state",))
@@ -57,7 +57,7 @@ def _guards(past: tuple[import_checks.Ancestor, ...]) -> Iterator[AsRead]:
 
 
 class ItemFacts(Facts):
-    """Whether there is an item."""
+    """Whether an item exists."""
 
     is_there: bool = has(ITEMS, tenant=":tenant", session_id=":session_id", pos=":pos")
 
@@ -72,7 +72,7 @@ def _ancestors(
         ancestor = yield from session_of(tenant, segment.session_id)
         turn = yield from turn_at(tenant, owner, segment.upto_version)
         first = yield from look(ItemFacts, tenant=tenant, session_id=segment.session_id, pos=pos)
-        # Of a deleted session the first items go first.
+        # Retention removes the first items of a deleted session first.
         is_deleted = ancestor is not None and ancestor.state == "deleted"
         is_going = is_deleted and pos < segment.upto_pos and not first.is_there
         found.append(
@@ -100,7 +100,7 @@ def _in_the_way(tenant: Tenant, dump: SessionDump) -> Operation[RestoreOutcome |
 
 
 def _arrived(dump: SessionDump) -> Iterator[Change]:
-    """Everything that a dump holds. Blobs may have come before it."""
+    """The changes that store all rows of a dump. Its blobs may have been stored before."""
     session = dump.session
     blobs = (
         BlobRow(tenant=session.tenant, session_id=session.id, digest=digest, bytes=data)
@@ -121,7 +121,7 @@ def _arrived(dump: SessionDump) -> Iterator[Change]:
 
 
 def restore_memories(tenant: Tenant, rows: Sequence[MemoryRow]) -> Operation[int]:
-    """Take in memories. One that is there already stays as it is; how many were not."""
+    """Store memories, and return how many were new. A memory that exists already stays as it is."""
     fresh: dict[tuple[str, str], MemoryRow] = {}
     for row in rows:
         assert row.tenant == tenant, "a caller names its own tenant"

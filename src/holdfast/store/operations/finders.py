@@ -1,4 +1,4 @@
-"""Rows that several operations look for."""
+"""Reads that several operations share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TurnFacts(Facts):
 
 
 def session_of(tenant: Tenant, session_id: SessionId) -> Operation[SessionRow | None]:
-    """The row, also of a deleted session as long as its tombstone is kept."""
+    """The session's row, also of a deleted session as long as its tombstone is kept."""
     return get(SESSIONS, tenant, session_id)
 
 
@@ -28,7 +28,7 @@ def turn_of(tenant: Tenant, turn_id: TurnId) -> Operation[TurnRow | None]:
 
 
 def claim_of(row: IdempotencyRow | None) -> Operation[decisions.Claim | None]:
-    """What there is behind an idempotency key."""
+    """The claim of an idempotency row: with its turn and that turn's session."""
     if row is None:
         return None
     found = yield from look(TurnFacts, tenant=row.tenant, turn_id=row.turn_id)
@@ -58,18 +58,18 @@ def queued_of(session: SessionRow, *, limit: int | None = None) -> Operation[tup
 
 
 def signals_of(turn: TurnRow) -> Operation[tuple[SignalRow, ...]]:
-    """All that a turn was told, heard or not."""
+    """All signals of a turn, consumed or not."""
     return (yield from find(SIGNALS_OF, tenant=turn.tenant, turn_id=turn.turn_id))
 
 
 def turn_at(tenant: Tenant, session_id: SessionId, version: Version) -> Operation[TurnRow | None]:
-    """The turn that made a version of this very session."""
+    """The session's own turn that made a version."""
     rows = yield from find(TURN_AT, tenant=tenant, session_id=session_id, seq=version)
     return rows[0] if rows else None
 
 
 def key_named(tenant: Tenant, key: SessionKey) -> Operation[KeyRow | None]:
-    """What a name means."""
+    """The row of a session key."""
     return get(KEYS, tenant, key)
 
 

@@ -1,7 +1,7 @@
-"""Lists: of a session's turns, of sessions, memories and tenants. None reads more than it returns, and one row.
+"""Lists of turns, sessions, memories and tenants. A list reads at most one row more than it returns.
 
-A session that cannot be read is left out and named. Where many are read together and one is damaged, they are read one
-by one.
+A session that cannot be read is left out and named. If one of many that are read together is damaged, they are read
+one by one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def turns(
     tenant: Tenant, session_id: SessionId, *, before: TurnId | None = None, limit: int = 100
 ) -> Operation[tuple[TurnRow, ...]]:
     """The session's own turns, newest first, in every state: by the version that they made, or that they began from;
-    those that wait come last. With `before`, those that come before that turn of the session's own; none if it is
-    not one."""
+    queued turns come last. With `before`, only the turns older than that turn; none if it is not a turn of this
+    session's own."""
     return (yield from ask(TURNS, tenant=tenant, session_id=session_id, before=before, limit=limit))
 
 
@@ -35,7 +35,7 @@ def turns(
 
 
 class ListedPlace(Value):
-    """Where a session is in the list."""
+    """A session's place in the list."""
 
     id: SessionId
     active_ms: int
@@ -49,7 +49,7 @@ NAMED = Question("named_sessions", SessionRow)
 KEYS = Question("keys_of", KeyRow)
 
 NAMED_AT_ONCE = 25
-"""Sessions that are read together, a page of a list and a little more."""
+"""How many sessions are read together: a page of a list and a little more."""
 
 
 def sessions(
@@ -62,7 +62,7 @@ def sessions(
     """List sessions with a committed turn by last activity. Raises InvalidCursor."""
     ids = yield from _keyed(tenant, where.key_prefix)
     walk = Walk(tenant, where=where, before=pages.start(cursor), ids=ids)
-    # One session more than asked for is read, to know whether there is more.
+    # One session more than `limit` is read, to know whether there is a next page.
     found: list[SessionInfo] = []
     while len(found) <= limit and not walk.at_end:
         found += yield from walk.next(limit + 1 - len(found))
@@ -71,7 +71,7 @@ def sessions(
 
 
 def _keyed(tenant: Tenant, prefix: str | None) -> Operation[set[SessionId] | None]:
-    """The sessions whose keys begin so, if they are few; else it is quicker to look at one after the other."""
+    """The sessions whose keys begin with `prefix`; None if they are many: then it is quicker to walk the list."""
     if not prefix:
         return None
     most = limits.listed_by_key_max
@@ -80,12 +80,12 @@ def _keyed(tenant: Tenant, prefix: str | None) -> Operation[set[SessionId] | Non
 
 
 def _keys_from(prefix: str | None) -> dict[str, str | None]:
-    """Where keys with a beginning begin, and where they end: keys are ASCII, without its last character."""
+    """The bounds of the keys that begin with `prefix`: keys are ASCII, without its last character."""
     return {"key_first": prefix, "key_end": None if prefix is None else prefix + "\x7f"}
 
 
 class Walk:
-    """All that a list with this filter shows, from a place on, some at a time; of `ids` alone, if they are given."""
+    """Walks through a filtered list from a place on, some sessions at a time; only through `ids`, if they are given."""
 
     def __init__(
         self,
@@ -100,13 +100,13 @@ class Walk:
         self._before = before
         self._ids = ids
         self._places: list[SessionId] | None = None
-        """What is left of the ids, in the order of the list."""
+        """The ids that are left, in the order of the list."""
         self.at_end = False
         self.damaged: list[SessionId] = []
-        """What was left out so far, because it cannot be read."""
+        """The sessions that were left out so far, because they cannot be read."""
 
     def next(self, limit: int) -> Operation[tuple[SessionInfo, ...]]:
-        """The next ones, about so many. There may be none although it is not at its end."""
+        """The next sessions, about `limit`. There may be none although the walk is not at its end."""
         if self._ids is None:
             return (yield from self._listed(limit))
         if self._places is None:
@@ -129,7 +129,7 @@ class Walk:
         )
 
     def _one_by_one(self, ids: list[SessionId]) -> Operation[tuple[SessionInfo, ...]]:
-        """Those of these sessions that can be read."""
+        """The readable sessions among these."""
         found: list[SessionInfo] = []
         for each in ids:
             try:
@@ -206,7 +206,7 @@ COUNTS = Question("counts", StoreStats)
 def all_memories(
     tenant: Tenant, *, after: MemoryRow | None, limit: int
 ) -> Operation[tuple[MemoryRow, ...]]:
-    """What the agents of a tenant remember, by agent and id. For operators."""
+    """The memories of all agents of a tenant, by agent and id. For operators."""
     agent, memory_id = (after.agent, after.memory_id) if after else ("", "")
     return (yield from ask(ALL_MEMORIES, tenant=tenant, agent=agent, after=memory_id, limit=limit))
 
@@ -227,5 +227,5 @@ def _next_tenant(after: str) -> Operation[tuple[TenantName, ...]]:
 
 
 def stats() -> Operation[StoreStats]:
-    """What is there, in numbers."""
+    """Counts of the store's content."""
     return (yield from ask(COUNTS))[0]

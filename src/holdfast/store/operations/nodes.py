@@ -1,4 +1,4 @@
-"""Nodes, and who holds a turn."""
+"""Operations of nodes: their leases, and the handing over and taking over of turns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EVERY_NODE = Finder(NODES, order=("node_id",))
 
 
 def renew(node: NodeId, *, ttl_ms: int) -> Operation[NodeRow]:
-    """Say that this process is alive for another `ttl_ms`; the first call enrols it.
+    """Declare this process alive for another `ttl_ms`; the first call enrols it.
 
     If the row had expired meanwhile, `since_ms` starts anew: there was a gap.
     """
@@ -52,14 +52,14 @@ def renew(node: NodeId, *, ttl_ms: int) -> Operation[NodeRow]:
 
 
 def resign(node: NodeId) -> Operation[NodeRow | None]:
-    """A node is gone, and said so. What its row was."""
+    """Remove a node that ends, and return its last row."""
     row = yield from get(NODES, node)
     yield from write(Delete(NODES, (node,)))
     return row
 
 
 def nodes() -> Operation[tuple[NodeRow, ...]]:
-    """Every process that has said that it is alive, and has not resigned, by id. For operators."""
+    """Every node that has enrolled and has not resigned, by id. For operators."""
     return (yield from find(EVERY_NODE))
 
 
@@ -67,7 +67,7 @@ def nodes() -> Operation[tuple[NodeRow, ...]]:
 
 
 def held(session: SessionRow, fence: Fence, node: NodeId) -> Update:
-    """From now on only this fence may write the session."""
+    """The change after which only this fence may write the session."""
     return Update(
         SESSIONS,
         (session.tenant, session.id),
@@ -88,7 +88,7 @@ def release(fence: Fence) -> Operation[None]:
 
 
 class Takeover(Facts):
-    """What a takeover looks at."""
+    """The rows that a takeover reads."""
 
     node: NodeRow | None = one(NODES, node_id=":node")
     session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
@@ -105,9 +105,9 @@ def takeover(
     turn_id: TurnId | None = None,
     ignored_cancel: bool = False,
 ) -> Operation[TakeoverOutcome]:
-    """Make the session's open turn ours, if its holder is dead, has handed it over, or is this node.
+    """Take over the session's open turn for this node, if its holder is dead, has handed it over, or is this node.
 
-    With `turn_id`, only that turn: another one that was begun meanwhile is left alone.
+    With `turn_id`, only that turn: another turn that was begun meanwhile is left alone.
     The token is bumped and the attempt counted before this returns. With `ignored_cancel` a live
     holder is overruled too, if a cancel has been waiting for `cancel_grace_s`.
     """
@@ -128,7 +128,7 @@ def takeover(
     if not isinstance(outcome, Taken):
         return outcome
     assert session is not None and turn is not None
-    # A holder that was found dead by the clock may have come back since.
+    # A holder whose row had expired may have renewed it since.
     expired = found.holder if facts.holder == "expired" else None
     yield from write(
         held(session, outcome.fence, node),

@@ -1,4 +1,5 @@
-"""Turns that wait for their session. Whatever adds one, opens one or takes one out writes the session."""
+"""Queued turns: turns that wait for their session. Every operation that adds, opens or withdraws one also writes the
+session's row."""
 
 from __future__ import annotations
 
@@ -44,12 +45,12 @@ from holdfast.store.verification import proofs
 
 
 def enqueue(ask: Begin, *, behind: bool = False) -> Operation[EnqueueOutcome]:
-    """Let a request wait for a session that is busy, or that others wait for: claim the idempotency key, write
-    the turn as queued, and record 0. The session is not held, and its head may move on.
+    """Queue a request whose session is busy, or has queued turns: claim the idempotency key, write the turn as queued,
+    and record 0. The turn does not hold the session, and the head may move on.
 
-    Asks what `begin` asks about the request, and not what it asks about the head and the node. `Free` if the
-    session is neither busy nor waited for, or is still to be made; with `behind`, only in the last case.
-    An `enqueue` whose own turn is queued already (the same turn id) answers `Queued` again.
+    It makes the checks of `begin` on the request, but not those on the head and the node. The outcome is `Free` if
+    the session is not busy and has no queued turn, or does not exist yet; with `behind`, only in the last case.
+    An `enqueue` whose own turn is queued already (the same turn id) gives `Queued` again.
     """
     facts = yield from begin_facts(ask)
     session = facts.session
@@ -77,7 +78,7 @@ def enqueue(ask: Begin, *, behind: bool = False) -> Operation[EnqueueOutcome]:
 
 
 class OpeningLook(Facts):
-    """What the opening of a queued turn looks at."""
+    """The rows that the opening of a queued turn reads."""
 
     node: NodeRow | None = one(NODES, node_id=":node")
     session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
@@ -86,9 +87,9 @@ class OpeningLook(Facts):
 
 
 def open_queued(ask: QueuedOpening) -> Operation[OpenOutcome]:
-    """Open a queued turn on top of its session's head, and hold it: from then on it is like any other.
+    """Open a queued turn on top of its session's head, and hold it: from then on it is like any other open turn.
 
-    Of a session's queued turns only the first can be opened. The same `QueuedOpening` again answers `Started` again.
+    Only the first of a session's queued turns can be opened. The same `QueuedOpening` again gives `Started` again.
     """
     turn_id = ask.request.turn_id
     given = {
@@ -143,9 +144,9 @@ def withdraw(
     records: bytes,
     settlement: Settlement,
 ) -> Operation[TurnRow]:
-    """Discard a turn that is queued; `records` are those after its request. The turn as it is then.
+    """Discard a queued turn and return its row; `records` are its journal's records after the request.
 
-    One that is not queued (any more) is left as it is. Raises SessionMissing if there is no such turn.
+    A turn that is not queued (any more) is left as it is. Raises SessionMissing if there is no such turn.
     """
     found = yield from look(TurnFacts, tenant=tenant, turn_id=turn_id)
     turn, session = found.turn, found.session

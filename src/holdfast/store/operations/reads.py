@@ -1,4 +1,4 @@
-"""Plain reads: of one session, of one turn's journal, and of what agents remember."""
+"""Plain reads: of one session, of one turn's journal, and of an agent's memories."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OF_TURN = ("tenant", "turn_id")
 
 
 def info(tenant: Tenant, session_id: SessionId) -> Operation[SessionInfo | None]:
-    """A session with the keys that mean it."""
+    """A session with the keys that name it."""
     session = yield from session_of(tenant, session_id)
     if session is None:
         return None
@@ -62,10 +62,10 @@ BODIES_OF = Finder(
 def snapshot(
     tenant: Tenant, session_id: SessionId, *, version: Version | None, known: Snapshot | None
 ) -> Operation[Later | None]:
-    """What a snapshot has to be extended by: the stretches after what is known.
+    """The rows by which a known snapshot is extended to a version.
 
-    The steps need not see one moment. Of what a session's row tells to be there nothing changes, and it goes only with
-    its session. So it is all there, or the session is gone by now.
+    The steps need not see one moment. The rows that a session's row counts never change, and are removed only with
+    their session. So either all of them exist, or the session is gone by now.
     """
     session = yield from session_of(tenant, session_id)
     if session is None or session.state == "deleted":
@@ -86,7 +86,7 @@ def snapshot(
             versions = {"above": each.from_version, "upto": each.upto_version}
             turns += yield from _own(VERSIONS_OF, tenant, each.session_id, **versions)
             state += yield from _own(STATE_OF, tenant, each.session_id, **versions)
-    # Read last, because they go first: if all of them are there, so was everything else.
+    # Items are read last, because retention removes them first: if all items exist, so did everything else.
     for each in past:
         if each.from_pos < each.upto_pos:
             places = {"above": each.from_pos - 1, "upto": each.upto_pos - 1}
@@ -95,13 +95,13 @@ def snapshot(
         again = yield from session_of(tenant, session_id)
         if again is None or again.state == "deleted":
             return None
-        # It is damaged, and `verify` says how; what is left is worth reading.
+        # The session is damaged, and `verify` reports how; what is left is worth reading.
     bodies = [each.body for each in items]
     return later(known, session, turns=turns, items=bodies, state=state, annotations=notes)
 
 
 def _lineage_at(session: SessionRow, version: Version) -> Operation[Lineage | None]:
-    """What has to be read for a version. For the head, which nearly every caller wants, the row knows it."""
+    """The lineage to read for a version. For the head, which nearly every caller wants, the session's row has it."""
     if version != session.head:
         place = yield from find_place(session, version)
         return place.lineage if place else None
@@ -111,7 +111,7 @@ def _lineage_at(session: SessionRow, version: Version) -> Operation[Lineage | No
 
 
 def _is_short(past: tuple[decisions.Stretch, ...], *, items: int, annotations: int) -> bool:
-    """Whether rows are missing that the stretches say to be there: both are numbered without a gap."""
+    """Whether rows of the stretches are missing: items and annotations are numbered without a gap."""
     return items < sum(max(0, each.upto_pos - each.from_pos) for each in past) or annotations < sum(
         max(0, each.upto_rev - each.from_rev) for each in past
     )
@@ -149,9 +149,9 @@ CLAIMS_ON = Finder(
 
 
 def dump(tenant: Tenant, session_id: SessionId) -> Operation[SessionDump | None]:
-    """All rows of a session but its open and queued turns, as they lie; of a deleted one, what is left.
+    """All rows of a session but its open and queued turns; of a deleted session, the rows that are left.
 
-    Rows that the session's own numbers do not reach are there, too: `verify` looks for them.
+    It includes rows beyond the session's own counts: `verify` looks for them.
     """
     session = yield from session_of(tenant, session_id)
     if session is None:
@@ -187,7 +187,7 @@ def _own(
 
 
 class ChainEnd(Value):
-    """Where a session's chain stands at a version: its link, and its annotations up to a revision."""
+    """The end of a session's hash chain at a version: its link, and its annotations up to a revision."""
 
     session: SessionRow
     link: bytes | None
@@ -202,7 +202,7 @@ def chain_end(
     version: Version | None = None,
     rev: int | None = None,
 ) -> Operation[ChainEnd | None]:
-    """The chain at a version and revision, by default the last ones."""
+    """The end of the chain at a version and revision, by default the last ones."""
     session = yield from session_of(tenant, session_id)
     if session is None:
         return None
@@ -224,8 +224,8 @@ FORKS_OF = Finder(PASTS, tenant=":tenant", ancestor=":ancestor", order=("session
 def session_ids(
     tenant: Tenant, *, after: SessionId | None, limit: int
 ) -> Operation[tuple[SessionId, ...]]:
-    """Every session, by id, deleted ones included. For operators. Where they cannot be read, those that have a turn:
-    turns know their session."""
+    """Every session, by id, deleted ones included. For operators. If the session table cannot be read, the sessions
+    that have a turn: turns name their session."""
     try:
         rows = yield from find(IDS_OF, tenant=tenant, above=after, limit=limit)
     except StoreDamaged:
@@ -234,7 +234,7 @@ def session_ids(
 
 
 def forks(tenant: Tenant, session_id: SessionId, *, limit: int) -> Operation[tuple[SessionId, ...]]:
-    """The sessions that read some of this one's past, forks of forks included, by id."""
+    """The sessions that read items of this one, forks of forks included, by id."""
     rows = yield from find(FORKS_OF, tenant=tenant, ancestor=session_id, limit=limit)
     return tuple(row.session_id for row in rows)
 
@@ -243,14 +243,14 @@ def forks(tenant: Tenant, session_id: SessionId, *, limit: int) -> Operation[tup
 
 
 class BlobFacts(Facts):
-    """A session, and a blob of one that it reads."""
+    """A session, and a blob of it or of a session in its lineage."""
 
     session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
     blob: BlobRow | None = one(BLOBS, tenant=":tenant", session_id=":owner", digest=":digest")
 
 
 def blob(tenant: Tenant, session_id: SessionId, digest: str) -> Operation[bytes | None]:
-    """Bytes by digest, a fork's past included."""
+    """The bytes with this digest, in the session or in its lineage; None if there are none."""
     own = {"tenant": tenant, "session_id": session_id, "digest": digest}
     found = yield from look(BlobFacts, owner=session_id, **own)
     if found.session is None or found.session.state == "deleted":
@@ -285,5 +285,5 @@ MEMORIES_OF = Finder(MEMORIES, tenant=":tenant", agent=":agent", order=("at_ms",
 
 
 def memories(tenant: Tenant, agent: str) -> Operation[tuple[MemoryRow, ...]]:
-    """What an agent remembers, oldest first."""
+    """An agent's memories, oldest first."""
     return (yield from find(MEMORIES_OF, tenant=tenant, agent=agent))

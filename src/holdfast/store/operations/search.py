@@ -1,17 +1,18 @@
-"""Search, and the index of words that it asks. `store/search/matches.py` says what is found.
+"""Search, and the search index. `store/search/matches.py` defines what a query matches.
 
 1. The index knows which words occur in which chunk of a session, and nothing else: no order, no counts. It names
-   chunks that may have what is looked for; whether they do is seen by reading their items. So an excerpt needs no
-   second copy of the text, phrases need no positions, and hidden items need no change to the index.
-2. A session is indexed up to `indexed_length`, its name as of `indexed_rev`; one whose row has gone past that is
-   behind. What lies beyond is looked through, always, and brought into the index by small steps outside the commits.
-3. Each word is kept behind a tag of its tenant, so a tenant's words lie by themselves: looking for one passes over
-   no other tenant's words, and takes no longer because of them.
-4. A chunk with more words than PostgreSQL's index holds has one in their place that is in every question.
-5. A fork has chunks of its own items. A search that finds a chunk of its past finds the fork by `session_past`.
-6. Words of a deleted session go with its items: later, and when no live fork reads them. Its name goes at once.
+   chunks that may match; the search reads their items to decide. So an excerpt needs no second copy of the text,
+   phrases need no positions, and hidden items need no change to the index.
+2. A session is indexed up to `indexed_length`, its name as of `indexed_rev`; a session whose row has gone past that is
+   behind. The search always reads the items beyond, and small steps outside the commits bring them into the index.
+3. Each word is stored behind a tag of its tenant, so each tenant's words lie together: a search never passes over
+   another tenant's words, and takes no longer because of them.
+4. A chunk with more words than PostgreSQL's index can hold has one substitute word, which every index query accepts.
+5. A fork has chunks of its own items only. A search that finds a chunk of its past finds the fork by `session_past`.
+6. Retention removes the words of a deleted session with its items, when no live fork reads them. Its name is removed
+   at once.
 
-How words are kept is a home's own: as rows of FTS5 beside the chunks, or as a tsvector in their table.
+Each home stores words in its own way: as rows of FTS5 beside the chunks, or as a tsvector in their table.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from holdfast.store.steps import (
 )
 
 PAGE = 100
-"""Rows in one question where it is not known how many are needed."""
+"""Rows to read at once where the needed number is not known."""
 
 # ── looking ──────────────────────────────────────────────────────────────────────────────────
 
@@ -73,7 +74,7 @@ def search(
     limit: int,
     effort: Effort,
 ) -> Operation[Results]:
-    """One page of what was found. One match more than asked for is looked for, to know whether there is."""
+    """One page of matches. The search looks for one match more than `limit`, to know whether there is a next page."""
     effort.begin()
     if not query.phrases:
         return Results(matches=(), cursor=None)
@@ -115,7 +116,7 @@ def _found(
 
 
 def _narrowed(tenant: Tenant, query: Query) -> Operation[NarrowedSearch | None]:
-    """What the index says; None if that is too much to be of use, or cannot be read."""
+    """The chunks that the index names; None if they are too many to be of use, or cannot be read."""
     most = limits.search_hits_max
     try:
         hits = yield from ask(HITS, tenant=tenant, words=_needed(tenant, query), limit=most + 1)
@@ -128,7 +129,7 @@ def _narrowed(tenant: Tenant, query: Query) -> Operation[NarrowedSearch | None]:
 
 
 def _may_be_found(tenant: Tenant, narrowed: NarrowedSearch) -> Operation[set[SessionId] | None]:
-    """The sessions that have such chunks, or read them; None if they are too many to name them."""
+    """The sessions that have such chunks, and the forks that read them; None if they are too many to list."""
     holders = narrowed.holders
     most = limits.search_hits_max
     forks = yield from ask(FORKS, tenant=tenant, ids=sorted(holders), limit=most + 1)
@@ -137,7 +138,7 @@ def _may_be_found(tenant: Tenant, narrowed: NarrowedSearch) -> Operation[set[Ses
 
 
 class SessionSearch:
-    """One page's look into some sessions."""
+    """Searches one session after the other, for one page."""
 
     def __init__(
         self,
@@ -149,7 +150,7 @@ class SessionSearch:
     ) -> None:
         """`within`: see `pages.resumed`."""
         self.left_at: int | None = None
-        """The position down to which the last session was looked through, if not to its beginning."""
+        """The position down to which the last session was searched; None if down to its beginning."""
         self._sought = sought
         self._within = within
         self._effort = effort
@@ -162,10 +163,10 @@ class SessionSearch:
         self._reader = SpanReader(span for spans in self._spans.values() for span in spans)
 
     def match(self, info: SessionInfo) -> Operation[SearchMatch | None]:
-        """What is sought in this session, if it is there."""
+        """The match in this session, or None."""
         session = info.session
         if before_in(session, self._within) is None:
-            self._effort.spend()  # its name, so that sessions with nothing to read have an end, too
+            self._effort.spend()  # for its name, so that a page also ends after many sessions without items
             named = self._sought.find(matches.name_of(session))
             if named:
                 return SearchMatch(info=info, excerpt=named)
@@ -218,7 +219,7 @@ def _hidden(session: SessionRow) -> Operation[frozenset[ItemId]]:
 
 SPANS_AT_ONCE = 50
 POSITIONS_AT_ONCE = 1000
-"""What is read ahead of some sessions: together as much as one page may read at all."""
+"""How many bytes are read ahead, of several sessions together: as many as one page may read at all."""
 
 
 class SpanItem(Value):
@@ -240,11 +241,11 @@ class Tail(Struct, frozen=True):
 
 
 class SpanReader:
-    """What lies in some spans. The ends of many are read together when the first is asked for: a round trip takes
-    longer than a few messages."""
+    """Reads the items of some spans. When the end of the first span is needed, the ends of many are read together: a
+    round trip takes longer than a few messages."""
 
     def __init__(self, spans: Iterable[ItemSpan]) -> None:
-        """In the order in which they are asked for, if at all."""
+        """The spans, in the order in which the search may need them."""
         self._spans = tuple(dict.fromkeys(spans))
         self._places = {span: n for n, span in enumerate(self._spans)}
         self._at = 0
@@ -258,13 +259,13 @@ class SpanReader:
             try:
                 self._known |= yield from _tails(tenant, some)
             except StoreDamaged:
-                # One of them cannot be read, and whether it is this one is seen by reading it alone.
+                # One of these spans cannot be read; reading this one alone shows whether it is the damaged one.
                 self._known |= yield from _tails(tenant, [span])
         return self._known[span]
 
 
 def _tails(tenant: Tenant, spans: list[ItemSpan]) -> Operation[dict[ItemSpan, Tail]]:
-    """The ends of these spans, or of the first of them: as many as come before so many bytes."""
+    """The ends of the first of these spans: as many as fit into the bytes that are read ahead."""
     size = min(PAGE, POSITIONS_AT_ONCE // len(spans))
     tails = [Tail(max(each.start, each.end - size), []) for each in spans]
     wanted = [
@@ -275,7 +276,7 @@ def _tails(tenant: Tenant, spans: list[ItemSpan]) -> Operation[dict[ItemSpan, Ta
     for row in rows:
         tails[row.nth - 1].messages.append(row)
     if sum(len(row.body) for row in rows) >= most:
-        # Of the last one there may be more, and of later ones nothing is known.
+        # The last span may have more items, and nothing is known of later spans.
         last = rows[-1]
         tails = [*tails[: last.nth - 1], Tail(last.pos, tails[last.nth - 1].messages)]
     return dict(zip(spans, tails, strict=False))
@@ -284,11 +285,12 @@ def _tails(tenant: Tenant, spans: list[ItemSpan]) -> Operation[dict[ItemSpan, Ta
 # ── indexing ─────────────────────────────────────────────────────────────────────────────────
 
 NAME = -1
-"""Where the name of a session is among its chunks."""
+"""The position of the chunk that holds the session's name."""
 
 
 class Behind(Value):
-    """A session that is not indexed up to its end. Its names are not parsed: a damaged one does not delay the others."""
+    """A session that is not indexed up to its end. Its ids are not parsed, so that a damaged one does not delay the
+    others."""
 
     tenant: str
     session_id: str
@@ -300,13 +302,13 @@ class Behind(Value):
     name: Words
 
     def is_still(self, now: IndexedRow) -> bool:
-        """Whether it was not brought forward, deleted or cleared since."""
+        """Whether the session was not indexed further, deleted or cleared since."""
         then = (self.state, self.indexed_length, self.indexed_rev)
         return not now.bytes_gone and then == (now.state, now.indexed_length, now.indexed_rev)
 
 
 class Weighed(Value):
-    """An item, and its size; no body if it is not one that can be searched."""
+    """An item and its size; without a body if the item cannot be searched."""
 
     pos: int
     size: int
@@ -314,13 +316,13 @@ class Weighed(Value):
 
 
 class IndexStep(Value):
-    """A session brought forward, from what it was when this was planned."""
+    """The words of some items of one session, planned for the index."""
 
     behind: Behind
     upto: int
-    """Where its items are indexed to, afterwards."""
+    """The position up to which the session is indexed afterwards."""
     words: str
-    """Of the items from `behind.indexed_length` on."""
+    """The words of the items from `behind.indexed_length` on."""
     size: int
 
 
@@ -330,7 +332,7 @@ class IndexPlan(Value):
 
 
 class IndexPlace(Value):
-    """A session by its names, which are not parsed."""
+    """A session by its tenant and id, which are not parsed."""
 
     tenant: str
     id: str
@@ -343,9 +345,9 @@ WEIGHED = Question("items_after", Weighed)
 
 
 def plan(*, bytes_max: int) -> Operation[IndexPlan]:
-    """What to index next: about so many bytes of items, of sessions that are behind.
+    """The next index steps: about `bytes_max` of items, of sessions that are behind.
 
-    Words are made of texts here, so that `take` only writes them.
+    The texts are split into words here, so that `take` only writes them.
     """
     steps: list[IndexStep] = []
     left = bytes_max
@@ -360,15 +362,15 @@ def plan(*, bytes_max: int) -> Operation[IndexPlan]:
             try:
                 steps.append((yield from _step(each, bytes_max=left)))
             except StoreDamaged:
-                continue  # it stays behind, and delays no other
+                continue  # it stays behind, and does not delay the others
             left -= steps[-1].size
             more |= steps[-1].upto < steps[-1].behind.length
     return IndexPlan(steps=tuple(steps), more=more and bool(steps))
 
 
 def _behind(after: IndexPlace) -> Operation[tuple[tuple[Behind, ...], IndexPlace, bool]]:
-    """Some sessions that are behind, in the order of their names: those that can be read; the last place that was looked
-    at, and whether there are more after it."""
+    """Some readable sessions that are behind, by tenant and id; the last place that was read, and whether there are
+    more after it."""
     given = {"after_tenant": after.tenant, "after_id": after.id, "limit": PAGE}
     try:
         rows = yield from ask(BEHIND, **given)
@@ -388,7 +390,7 @@ def _behind(after: IndexPlace) -> Operation[tuple[tuple[Behind, ...], IndexPlace
 
 
 def _step(behind: Behind, *, bytes_max: int) -> Operation[IndexStep]:
-    """A session's own items from where it is indexed to, at least one, until they are enough."""
+    """The next index step of a session: at least one item, at most about `bytes_max`."""
     own = {"tenant": behind.tenant, "session_id": behind.session_id}
     words: set[str] = set()
     size, upto, at_end = 0, behind.indexed_length, False
@@ -409,7 +411,7 @@ def _step(behind: Behind, *, bytes_max: int) -> Operation[IndexStep]:
 
 
 def take(plan: IndexPlan) -> Operation[None]:
-    """Write what was planned, as far as it is still true: of several nodes that plan the same step, one writes it."""
+    """Write the planned steps that still apply: if several nodes plan the same step, one of them writes it."""
     for step in plan.steps:
         was = step.behind
         now = yield from get(INDEXED, was.tenant, was.session_id)
@@ -418,7 +420,7 @@ def take(plan: IndexPlan) -> Operation[None]:
         name = _lexemes(was.tenant, words_in(was.name))
         yield from write(
             _chunk(was, start=NAME, end=NAME, words=name),
-            # Of a deleted session they may be gone by now; what is written all the same goes with the rest of it.
+            # The items of a deleted session may be gone by now; their words are then removed with the rest of it.
             _chunk(was, start=was.indexed_length, end=step.upto, words=step.words),
             change(INDEXED, now, indexed_length=step.upto, indexed_rev=was.rev),
             as_read=(AsRead(INDEXED, now, INDEXED.names[len(INDEXED.key) :]),),
@@ -426,7 +428,7 @@ def take(plan: IndexPlan) -> Operation[None]:
 
 
 def _chunk(of: Behind, *, start: int, end: int, words: str) -> Change:
-    """A chunk in place of the one that begins there; without words, none."""
+    """The change that replaces the chunk at `start`; without words, it only removes it."""
     if not words:
         return Delete(CHUNKS, (of.tenant, of.session_id, start))
     row = ChunkWords(
@@ -441,7 +443,7 @@ WORDS_AT_ONCE = 200
 
 
 class IndexedUpto(Value):
-    """How far a session is indexed, and how far it goes."""
+    """How far a session is indexed, and how long it is."""
 
     length: int
     rev: int
@@ -456,9 +458,9 @@ CHUNK_WITH = Question("chunk_with", ItemSpan)
 
 
 def index_flaw(tenant: Tenant, session_id: SessionId) -> Operation[str | None]:
-    """What is wrong with what the index knows of a session; None if nothing is, or the session is deleted.
+    """What is wrong with a session's part of the index; None if nothing is, or if the session is deleted.
 
-    Words too many do no harm: whether a text has what is looked for is seen by reading it.
+    Extra words in the index do no harm: a search reads the text before it reports a match.
     """
     own = {"tenant": tenant, "session_id": session_id}
     found = yield from ask(INDEXED_UPTO, **own)
@@ -524,20 +526,20 @@ def _has_words(tenant: Tenant, chunk: ItemSpan, words: set[str]) -> Operation[bo
 # ── words ────────────────────────────────────────────────────────────────────────────────────
 
 ANYTHING = "~"
-"""Stands for words that are too many to name. No word has it."""
+"""The substitute word of a chunk with too many words. No real word contains it."""
 
 WORDS_BYTES_MAX = 900_000
-"""A tsvector ends at a mebibyte, with some bytes of its own for every word."""
+"""A tsvector holds at most one mebibyte, and adds some bytes to every word."""
 WORD_EXTRA_BYTES = 8
 
 
 def _tag(tenant: str) -> str:
-    """What a tenant's words begin with. Two tenants that share one share nothing but time."""
+    """The prefix of a tenant's words. If two tenants have the same tag, their searches only take longer."""
     return sha256(tenant.encode()).hexdigest()[:12]
 
 
 def _lexemes(tenant: str, words: Iterable[str]) -> str:
-    """The words of a chunk, as they are kept."""
+    """The words of a chunk, as the index stores them."""
     tag = _tag(tenant)
     made = [tag + word for word in sorted(set(words))]
     size = sum(len(each.encode()) + WORD_EXTRA_BYTES for each in made)

@@ -69,9 +69,9 @@ def annotate(
     *,
     summary_rev: int | None = None,
 ) -> Operation[AnnotateOutcome]:
-    """Append annotations. With `summary_rev`, only on top of that summary (0: none yet).
+    """Append annotations. With `summary_rev`, only if that summary is still the latest (0: none yet).
 
-    What concerns the session as a whole is kept in its row, too. Raises SessionMissing or SessionGone.
+    Annotations of the session as a whole also change its row. Raises SessionMissing or SessionGone.
     """
     found = yield from look_up(SESSIONS, tenant, session_id)
     session = row_changes.demand_live(found.row, session_id)
@@ -102,7 +102,7 @@ def annotate(
 
 
 def _attributes(row: SessionRow, *, before: SessionSettings) -> Iterator[Change]:
-    """What of a session's attributes is not where lists look for it."""
+    """The changes to the attribute table that lists filter by."""
     were, are = dict(before.attributes), dict(row.settings.attributes)
     for name in were.keys() - are.keys():
         yield Delete(ATTRIBUTES, (row.tenant, row.id, name))
@@ -118,14 +118,14 @@ def _attributes(row: SessionRow, *, before: SessionSettings) -> Iterator[Change]
 
 
 class SessionVersion(Value):
-    """A version of a session: everything that has to be read for it, and the turn that made it."""
+    """A version of a session: the lineage to read for it, and the turn that made it."""
 
     lineage: Lineage
     turn: TurnRow | None
 
 
 def find_place(session: SessionRow, version: Version) -> Operation[SessionVersion | None]:
-    """Where a version lies, or None if the session has no such version."""
+    """The version of a session, or None if the session has no such version."""
     tenant = session.tenant
     point = decisions.fork_point(session, version)
     if point is None:
@@ -169,7 +169,7 @@ def fork(
     """Make a session that begins as this one stood at `version`, state and annotations included.
 
     Forking again with the same `fresh` returns the same row. The fork of an anonymous line is
-    one, too; with `anonymous` every fork is. Raises SessionMissing, SessionGone.
+    anonymous, too; with `anonymous` every fork is. Raises SessionMissing, SessionGone.
     """
     there = yield from session_of(tenant, fresh)
     if there is not None:
@@ -182,7 +182,7 @@ def fork(
 
 
 def _unchanged(parent: SessionRow) -> AsRead:
-    """What a fork was made from: nothing was committed, annotated or deleted since."""
+    """The condition that nothing was committed to the fork's parent, and it was not annotated or deleted, meanwhile."""
     return AsRead(SESSIONS, parent, ("head", "meta_rev", "state"))
 
 
@@ -205,7 +205,7 @@ def _forked(
 
 
 def made(row: SessionRow) -> Iterator[Change]:
-    """A session comes into being with a past or settings."""
+    """The changes that store a new session with its lineage and its attributes."""
     yield insert(SESSIONS, row)
     ancestors = dict.fromkeys(segment.session_id for segment in row.lineage)
     if ancestors:
@@ -217,7 +217,7 @@ def made(row: SessionRow) -> Iterator[Change]:
 
 
 class Binding(Facts):
-    """What a key means, the session that it means, and the one that may be there already."""
+    """A key's row, the session that it names, and the session with the `fresh` id, if it exists already."""
 
     key: KeyRow | None = one(KEYS, tenant=":tenant", key=":key")
     session: SessionRow | None = one(SESSIONS, tenant="key.tenant", id="key.session_id")
@@ -227,7 +227,7 @@ class Binding(Facts):
 def bind(
     tenant: Tenant, key: SessionKey, *, fresh: SessionId, version: Version | None = None
 ) -> Operation[SessionRow]:
-    """Make the key mean a new session: an empty one (reset), or a fork at `version` (rewind).
+    """Bind the key to a new session: an empty one (reset), or a fork at `version` (rewind).
 
     The old session stays as it is, reachable by its id. Binding again with the same `fresh`
     returns the same row. Raises SessionMissing for an unknown key or version; a reset of a key
@@ -256,7 +256,7 @@ def bind(
             generation=moved.generation,
             proof=proofs.KEY.of(moved),
         )
-    # A node that begins a turn on what the key meant is to notice: that session is written, too.
+    # The old session is written, too, so that a node that begins a turn on it notices the new binding.
     yield from write(
         *made(row),
         renamed,
@@ -278,7 +278,8 @@ KEYS_OF = Finder(
 
 
 def remove(tenant: Tenant, session_id: SessionId) -> Operation[SessionRow]:
-    """Delete a session: it is gone at once, its key is free, its open and queued turns ended; bytes go later.
+    """Delete a session: it is gone at once, its key is free, its open and queued turns are ended; retention removes its
+    bytes later.
 
     Deleting again returns the same row. Raises SessionMissing.
     """
@@ -288,7 +289,7 @@ def remove(tenant: Tenant, session_id: SessionId) -> Operation[SessionRow]:
 def remove_if(
     tenant: Tenant, session_id: SessionId, is_still: Callable[[SessionRow], bool]
 ) -> Operation[SessionRow]:
-    """`remove`, provided that the session is still what the caller takes it for."""
+    """`remove`, if the session still meets the caller's condition."""
     found = yield from look_up(SESSIONS, tenant, session_id)
     session = found.row
     if session is None:
@@ -322,7 +323,7 @@ def remove_if(
 
 
 class BlobLook(Facts):
-    """A session, and whether it has these bytes."""
+    """A session, and its blob with this digest."""
 
     session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
     blob: BlobName | None = one(
@@ -331,10 +332,10 @@ class BlobLook(Facts):
 
 
 def put_blob(tenant: Tenant, session_id: SessionId, data: bytes) -> Operation[str]:
-    """Keep bytes under their digest, before an item names them. Returns `sha256:…`.
+    """Store bytes under their digest, before an item names them. Returns `sha256:…`.
 
-    The session need not exist yet: its first turn may bring them. Raises SessionGone.
-    Retention has not met them yet, also if they were there before.
+    The session need not exist yet: its first turn may bring the bytes. Raises SessionGone.
+    If the bytes were stored before, retention counts their age anew.
     """
     digest = import_checks.digest_of(data)
     found = yield from look(BlobLook, tenant=tenant, session_id=session_id, digest=digest)

@@ -1,4 +1,4 @@
-"""How others reach a turn."""
+"""Signals: cancels, interrupts and steered messages for a turn that runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.store.steps import Facts, Operation, get, insert, last, look, one,
 
 
 class SignalLook(Facts):
-    """What a signal looks at: its turn, the session, the number of the turn's last signal, its claim."""
+    """The rows that a signal reads: its turn, the session, the number of the turn's last signal, its claim."""
 
     turn: TurnRow | None = one(TURNS, tenant=":tenant", turn_id=":turn_id")
     session: SessionRow | None = one(SESSIONS, tenant="turn.tenant", id="turn.session_id")
@@ -25,12 +25,12 @@ class SignalLook(Facts):
 
 
 class SignalResult(Value):
-    """What became of a signal, and the node that is to hear it."""
+    """The outcome of a signal, and the node to wake for it."""
 
     outcome: SignalOutcome
     holder: NodeId | None = None
     slot: int | None = None
-    """SQLite: of the holder."""
+    """SQLite: the slot of the node that holds the turn."""
 
 
 def signal(
@@ -42,7 +42,7 @@ def signal(
     attempt: Attempt | None,
     after: int | None,
 ) -> Operation[SignalResult]:
-    """A client says something to a turn, under an idempotency key or without."""
+    """Store a signal from a client to a turn; see `Store.signal`."""
     key = attempt.key if attempt else None
     found = yield from look(SignalLook, tenant=tenant, turn_id=turn_id, claim=key)
     turn, session = found.turn, found.session
@@ -76,5 +76,5 @@ def signal(
 
 
 def find_signal(tenant: Tenant, turn_id: TurnId, n: int) -> Operation[SignalRow | None]:
-    """One signal, to see whether its turn has heard it."""
+    """One signal; its `consumed` says whether the turn has read it."""
     return get(SIGNALS, tenant, turn_id, n)

@@ -1,4 +1,4 @@
-"""What a node looks for in all sessions."""
+"""Sweeps: reads over all sessions for orphans, queued turns and signals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.store.steps import Operation, Question, ask
 
 
 class HeldTurn(Value):
-    """An open turn, and the node that holds it; without `slot`, there is no such node."""
+    """An open turn and the node that holds it; `slot` is None if that node has no row."""
 
     tenant: Tenant
     session_id: SessionId
@@ -24,7 +24,7 @@ class HeldTurn(Value):
 
 
 class QueuedTurn(Value):
-    """A turn that waits, and whether its session does nothing else."""
+    """A queued turn, and whether its session is free."""
 
     tenant: Tenant
     session_id: SessionId
@@ -33,7 +33,7 @@ class QueuedTurn(Value):
 
 
 class TurnHolder(Value):
-    """The node that holds an open turn, if there is one."""
+    """The node that holds an open turn; None if the turn was handed over."""
 
     node_id: NodeId | None
 
@@ -47,7 +47,7 @@ HOLDERS = Question("turn_holders", TurnHolder)
 def orphans(
     node: NodeId, *, limit: int, is_held: Callable[[int], bool]
 ) -> Operation[tuple[Orphan, ...]]:
-    """Open turns without a live holder, oldest first; `is_held` says whether the process of a slot lives."""
+    """Open turns without a live holder, oldest first; `is_held` tells whether the process of a slot is alive."""
     found = yield from ask(HELD, node=node)
     return tuple(
         Orphan(
@@ -83,10 +83,10 @@ def queued(*, limit: int) -> Operation[tuple[WaitingTurn, ...]]:
 
 
 def signals(node: NodeId) -> Operation[tuple[SignalRow, ...]]:
-    """Every signal that waits for a turn of this node, oldest first. One plain read."""
+    """Every unread signal for a turn of this node, oldest first. One plain read."""
     return (yield from ask(SIGNALS, node=node))
 
 
 def holders() -> Operation[tuple[NodeId | None, ...]]:
-    """Who holds each open turn."""
+    """The holder of each open turn."""
     return tuple([each.node_id for each in (yield from ask(HOLDERS))])

@@ -1,4 +1,4 @@
-"""T1 and T2: a request becomes a turn, and a turn a session's next version, or nothing."""
+"""T1 and T2: T1 makes an open turn of a request; T2 makes the turn the session's next version, or discards it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ CLAIM_KEEP_MS = int(limits.idempotency_keep_s * 1000)
 
 
 class BeginLook(Facts):
-    """What T1 looks at in any case. A name that means nothing yet leads to the id that was brought along."""
+    """The rows that T1 always reads. A session key that names no session yet leads to the request's `fresh` id."""
 
     node: NodeRow | None = one(NODES, node_id=":node")
     key: KeyRow | None = one(KEYS, tenant=":tenant", key=":key")
@@ -107,7 +107,7 @@ class BeginLook(Facts):
 
 
 class TargetLook(Facts):
-    """What a target means, and what is known under an idempotency key."""
+    """The session that a target names, and the row of an idempotency key."""
 
     key: KeyRow | None = one(KEYS, tenant=":tenant", key=":key")
     session: SessionRow | None = one(
@@ -117,7 +117,7 @@ class TargetLook(Facts):
 
 
 class RetryLook(Facts):
-    """The turns that a retry may be about."""
+    """The turns that a request may be a retry of."""
 
     open_turn: TurnRow | None = one(TURNS, tenant=":tenant", turn_id=":open_turn")
     head_turn: TurnRow | None = one(TURNS, tenant=":tenant", session_id=":session_id", seq=":head")
@@ -146,11 +146,11 @@ UNFINISHED = Finder(
 def find_attempt(
     tenant: Tenant, attempt: Attempt, target: Target | None = None
 ) -> Operation[Known | None]:
-    """Whether this request is known already, without beginning anything. A plain read.
+    """The outcome for a request that is known already; None if it is new. A plain read.
 
-    By its idempotency key, or, with a `target`, as a recognised retry of that session's turn. A key whose name
-    means another session than its turn's by now is not `Unfinished`.
-    `begin` asks again; this is for checks that a retry must not meet, such as `If-Match`.
+    It is known by its idempotency key, or, with a `target`, as a recognised retry of that session's turn. If the
+    request's session key names another session by now, the outcome is not `Unfinished`.
+    `begin` checks again; this is for callers whose further checks must not apply to a retry, such as `If-Match`.
     """
     name, session_id = decisions.named_by(target) if target else (None, None)
     found = yield from look(
@@ -197,14 +197,15 @@ def _recent(
 
 
 def turn_unfinished(tenant: Tenant, request_hash: bytes) -> Operation[TurnRow | None]:
-    """The last turn that was kept and did not complete whose request is known by this hash. What can be made of
-    it, `find_attempt` tells."""
+    """The last turn with this request hash that was committed without completing. `find_attempt` decides whether it
+    can be continued."""
     rows = yield from find(UNFINISHED, tenant=tenant, request_hash=request_hash, limit=1)
     return rows[0] if rows else None
 
 
 def begin_facts(ask: Begin) -> Operation[decisions.BeginFacts]:
-    """One look in the ordinary case. What a retry needs besides is looked at later, and is as true then."""
+    """The rows that T1 decides on: one look in the ordinary case. The rows that only a retry needs are read later,
+    and are as valid then."""
     tenant, turn_id = ask.tenant, ask.request.turn_id
     key, session_id = decisions.named_by(ask.target)
     found = yield from look(
@@ -252,12 +253,12 @@ def begin(ask: Begin) -> Operation[BeginOutcome]:
     request hash, begun by an earlier attempt, and either open or queued, or the last one that was kept, ended
     within `recognised_retry_s` and not acknowledged; or, without a key, the same request hash as the unfinished
     head, ended within `unfinished_retry_s` and not acknowledged); the session; an open turn; the head; this node.
-    A `Begin` whose own turn is open already (the same turn id) answers `Started` again.
+    A `Begin` whose own turn is open already (the same turn id) gives `Started` again.
 
     A request that `continues` a turn needs that turn at the head, unfinished (else `Finished`), and takes over the
-    keys that lead to it. While another continuation of it is open, it is `Joined` to that one. One that a retry
-    began (`links` ≥ 1) uses up one of the session's `retries_left`, whatever becomes of it. If it is discarded,
-    the keys that it took over lead back to the turn that it was to continue.
+    keys that lead to it. While another continuation of that turn is open, the request is `Joined` to it. A
+    continuation that a retry began (`links` ≥ 1) uses up one of the session's `retries_left`, however it ends. If it
+    is discarded, the keys that it took over lead back to the turn that it was to continue.
     """
     facts = yield from begin_facts(ask)
     outcome = decisions.judge_begin(ask, facts)
@@ -308,19 +309,20 @@ def journal_row(tenant: Tenant, turn_id: TurnId, n: int, token: int, records: by
 
 
 def _moved_keys(ask: Begin) -> Operation[list[IdempotencyRow]]:
-    """The keys of a turn lead to its continuation; what was steered into the turn is part of it."""
+    """The keys that lead to the continued turn, and are to lead to its continuation. Keys of steered requests are among
+    them: their messages are part of the turn."""
     rows = yield from find(CLAIMS_OF, tenant=ask.tenant, turn_id=ask.request.continues)
     return [row for row in rows if row.state == "done" and row.key != ask.attempt.key]
 
 
 def _led_to(turn_id: TurnId, row: IdempotencyRow) -> Update:
-    """A key leads to another turn that is open, as its own."""
+    """The change after which a key leads to another, open turn, as its own."""
     moved = msgspec.structs.replace(row, turn_id=turn_id, state="running", expires_ms=0, steer=None)
     return _replaced(moved)
 
 
 def _replaced(row: IdempotencyRow) -> Update:
-    """What a key leads to is written anew."""
+    """The change that replaces what a key leads to."""
     fields = msgspec.structs.asdict(row)
     columns = {name: fields[name] for name in CLAIMS.names if name not in CLAIMS.key}
     return change(CLAIMS, row, **columns, proof=proofs.CLAIM.of(row))
@@ -334,9 +336,10 @@ def claimed(
     *,
     steer: int | None = None,
 ) -> list[Change]:
-    """The request's key, if it has one, leads to this turn; `steer` is the signal by which it was said to it.
+    """The change after which the request's key, if it has one, leads to this turn; `steer` is the number of the signal
+    that steered the request into the turn.
 
-    What it led to before is replaced.
+    It replaces what the key led to before.
     """
     if attempt is None or attempt.key is None:
         return []
@@ -354,7 +357,7 @@ def claimed(
 
 
 def claim_as_read(claim: decisions.Claim | None) -> tuple[AsRead, ...]:
-    """A key that was read must still lead to the same turn."""
+    """The condition that a key that was read still leads to the same turn."""
     return () if claim is None else (_leads_there(claim.row),)
 
 
@@ -366,7 +369,7 @@ def _leads_there(row: IdempotencyRow) -> AsRead:
 
 
 class AppendLook(Facts):
-    """What an append looks at: the first number of the journal's last row, and the records under its own."""
+    """The rows that an append reads: the first number of the journal's last row, and the records under its own."""
 
     session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
     last_n: int | None = last(JOURNAL, "n", tenant=":tenant", turn_id=":turn_id")
@@ -420,13 +423,13 @@ def _first_number(last_n: int | None) -> int:
 
 
 class EndLook(Facts):
-    """What T2 looks at."""
+    """The rows that T2 reads."""
 
     session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
     replayable: bool | None = field(TURNS, "replayable", tenant=":tenant", turn_id=":turn_id")
     last_n: int | None = last(JOURNAL, "n", tenant=":tenant", turn_id=":turn_id")
     is_told: bool = has(SIGNALS, tenant=":tenant", turn_id=":turn_id", consumed=False)
-    """Something that the turn has not heard."""
+    """The turn has signals that it has not read."""
     is_claimed: bool = has(CLAIMS, tenant=":tenant", turn_id=":turn_id")
 
 
@@ -438,18 +441,18 @@ def commit(
     Every key that leads to the turn is settled: its own, and those of requests that were steered into it.
 
     Raises Superseded under an old fence, or if the session has moved past the turn's base.
-    Answers `Unconsumed`, and changes nothing, if a steer is waiting and the turn could still hear
-    it: one that broke off, or that waits for its client, cannot. Committing the same turn again
+    The outcome is `Unconsumed`, and nothing changes, if a steered message waits and the turn can still read
+    it: a turn that broke off, or that waits for its client, cannot. Committing the same turn again
     under the same token returns the same version, also after it was closed.
 
     `n` comes after everything in the journal (else StoreError): a node that commits has to know all
-    that happened. `records` are the journal's last ones; they, and the journal, are kept only for a replayable
-    turn, and for one that did not complete: no client comes back for the events of another, and its items say it all.
+    that happened. `records` are the journal's last ones. The journal is kept only for a replayable turn, and for a
+    turn that did not complete: no client asks for the events of any other turn, and its items hold everything.
     """
     tenant, turn_id = fence.tenant, fence.turn_id
     found = yield from look(EndLook, tenant=tenant, turn_id=turn_id, session_id=fence.session_id)
     session = found.session
-    # A turn that is open has not been committed before; of any other we have to know how it ended.
+    # An open turn has not been committed before; of any other turn we must know how it ended.
     is_open = session is not None and session.open_turn == turn_id
     turn = None if is_open else (yield from turn_of(tenant, turn_id))
     steers: tuple[SignalRow, ...] = ()
@@ -472,13 +475,13 @@ def commit(
     keeps = made.keeps_journal(replayable=bool(found.replayable))
     changes: list[Change] = [_committed(session, made), _ended(fence, session, made, keeps=keeps)]
     changes += _content(session, made)
-    if not keeps:  # no client will come back for this turn's events
+    if not keeps:  # no client will ask for this turn's events
         changes.append(Delete(JOURNAL, (tenant, turn_id)))
     elif records:
         changes.append(insert(JOURNAL, journal_row(tenant, turn_id, n, fence.token, records)))
     if found.is_claimed and found.is_told:
         changes += yield from settled(tenant, turn_id, settlement, expires_ms=_CLAIMS_EXPIRE)
-    elif found.is_claimed:  # whatever was said to the turn was heard: all its keys become the same
+    elif found.is_claimed:  # it has read every steered message: all its keys become the same
         to = {"state": settlement, "expires_ms": _CLAIMS_EXPIRE}
         changes.append(Update(TURN_CLAIMS, (tenant, turn_id), to))
     at_ms = yield from write(*changes, on=(session,))
@@ -489,7 +492,7 @@ _CLAIMS_EXPIRE = Moment(CLAIM_KEEP_MS)
 
 
 def _committed(session: SessionRow, made: Commit) -> Update:
-    """A session's next version. Who and what it is for is written by its first commit."""
+    """The change that gives a session its next version. The first commit also writes its source, agent and opening."""
     columns: dict[str, object] = {
         "head": made.version,
         "length": session.length + len(made.encoded),
@@ -512,7 +515,7 @@ def _committed(session: SessionRow, made: Commit) -> Update:
 
 
 def _ended(fence: Fence, session: SessionRow, made: Commit, *, keeps: bool) -> Update:
-    """The turn that has made a version."""
+    """The change of the turn's row when it is committed."""
     end = session.length + len(made.encoded)
     columns: dict[str, object] = {
         "state": "committed",
@@ -546,7 +549,7 @@ def _ended(fence: Fence, session: SessionRow, made: Commit, *, keeps: bool) -> U
 
 
 def _content(session: SessionRow, made: Commit) -> Iterator[Change]:
-    """Items, state and memories."""
+    """The changes that store items, state and memories."""
     tenant, session_id = session.tenant, session.id
     pairs = zip(made.items, made.encoded, strict=True)
     yield insert(
@@ -565,14 +568,14 @@ def _content(session: SessionRow, made: Commit) -> Iterator[Change]:
     )
     if not made.changes:
         return
-    # The last word on each name counts, as in `changed_state`.
+    # The last change of each name counts, as in `changed_state`.
     values = {each.name: each.value for each in made.changes if isinstance(each, StateSet)}
     for name, value in values.items():
         row = StateRow(
             tenant=tenant, session_id=session_id, name=name, seq=made.version, value=value
         )
         yield insert(STATE, row)
-    # The last word counts here as well: no row is written twice.
+    # The last change counts here as well: no row is written twice.
     memories = {
         (each.agent, each.memory_id): each
         for each in made.changes
@@ -604,7 +607,7 @@ def settled(
     expires_ms: int,
     back_to: TurnId | None = None,
 ) -> Operation[list[Change]]:
-    """What becomes of the keys that lead to a turn which ends."""
+    """The changes of the idempotency keys that lead to a turn when it ends."""
     rows = yield from find(CLAIMS_OF, tenant=tenant, turn_id=turn_id)
     running = [row for row in rows if row.state == "running"]
     is_told = any(row.steer is not None for row in running)
@@ -613,7 +616,7 @@ def settled(
     for row in running:
         after = decisions.settled(row, settlement, told, expires_ms=expires_ms, back_to=back_to)
         columns: dict[str, object] = {"state": after.state, "expires_ms": expires_ms}
-        if after.turn_id != row.turn_id:  # which has an index
+        if after.turn_id != row.turn_id:  # written only if it differs: the column has an index
             columns |= {"turn_id": after.turn_id, "proof": proofs.CLAIM.of(after)}
         changes.append(change(CLAIMS, row, **columns))
     return changes
@@ -636,7 +639,7 @@ def end(
     Raises Superseded under an old fence. Ending it again returns the same row.
     """
     found = yield from _appending(fence, n)
-    # After the session: an end of ours that lands meanwhile is seen here.
+    # Read after the session: so it shows an end of ours that was written meanwhile.
     turn = yield from turn_of(fence.tenant, fence.turn_id)
     session = found.session
     ended = decisions.judge_end(fence, session=session, turn=turn)
@@ -655,7 +658,7 @@ def end(
 def discarded(
     turn: TurnRow, *, ended_by: EndedBy, detail: str, settlement: Settlement, now_ms: int
 ) -> Operation[tuple[TurnRow, list[Change]]]:
-    """The row of an open or queued turn that ends without adding anything to its session, and what is written."""
+    """The row of an open or queued turn after it was discarded, and the changes to write."""
     row = msgspec.structs.replace(
         turn, state="discarded", ended_by=ended_by, detail=detail, ended_ms=now_ms
     )
@@ -679,5 +682,5 @@ def discarded(
 
 
 def acknowledge(tenant: Tenant, turn_id: TurnId) -> Operation[None]:
-    """Note that the answer has been handed to the client whole. Absent turns are ignored."""
+    """Note that the client was sent the whole answer. Absent turns are ignored."""
     yield from write(Update(TURNS, (tenant, turn_id), {"acked": True}))
