@@ -1,7 +1,7 @@
-"""Keys, as a store keeps them: who may come in, and as whom; and what seals what clients keep for us.
+"""API keys: their text form, and the hash that the store keeps.
 
-An API key is shown once, when it is made, and is nowhere after that: a row has the hash of its secret. What a key may do,
-and what happens to one that is wrong, is decided in `server/access/authentication.py`.
+A key is shown once, when it is made, and is stored nowhere: its row has the hash of its secret. What a key allows, and
+what happens to a wrong key, is decided in `server/access/authentication.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.ids import KeyId
 
 
 class ShownKey(Value):
-    """A key as its holder has it."""
+    """A key as its client has it."""
 
     key_id: KeyId
     secret: str
@@ -29,17 +29,17 @@ class ShownKey(Value):
 
     @property
     def digest(self) -> bytes:
-        """What is kept of the secret.
+        """The hash of the secret, which the store keeps.
 
         One round of SHA-256 is enough. Slow hashes are for passwords, which can be guessed; a secret is
-        256 random bits, and whoever has its hash has nothing to try. And a slow hash would be computed
-        for every request, at the will of whoever sends them.
+        256 random bits, which an attacker with the hash cannot guess. And the server would have to compute
+        a slow hash for every request that any client sends.
         """
         return sha256(self.secret.encode()).digest()
 
 
 PREFIX = "hf_"
-"""Keys can be told apart from other secrets, by people and by tools that look for leaked ones."""
+"""People, and tools that look for leaked secrets, recognise a key by it."""
 
 SECRET_BYTES = 32
 _SECRET_CHARS = 43
@@ -53,7 +53,7 @@ def new_key(key_id: KeyId, entropy: bytes) -> ShownKey:
 
 
 def parse_key(text: str) -> ShownKey | None:
-    """A key that somebody shows; None if it cannot be one."""
+    """The key in a text that a client sent; None if the text cannot be a key."""
     found = _FORM.fullmatch(text)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""How a store is, for whoever looks after it: facts, and no opinion about them."""
+"""The condition of a store, as facts for operators; judging them is left to `holdfast doctor`."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from holdfast.store.rows import NodeRow
 
 
 class Replication(Value):
-    """How a PostgreSQL hands on what it commits."""
+    """How a PostgreSQL server replicates its commits."""
 
     commit: str
     """Its `synchronous_commit`."""
     names: str
-    """Its `synchronous_standby_names`; empty if it waits for nobody."""
+    """Its `synchronous_standby_names`; empty if it waits for no standby."""
     standbys: int
-    """How many are connected."""
+    """How many standbys are connected."""
     synchronous: int
-    """How many of these it waits for."""
+    """How many of these a commit waits for."""
     is_standby: bool
-    """It is one itself: it cannot be written."""
+    """The server is a standby itself: it accepts no writes."""
 
 
 class Condition(Value):
-    """A store as it is at one moment. Counts are 0 where there are no tables yet."""
+    """The condition of a store at one moment. Counts are 0 if there are no tables yet."""
 
     kind: Literal["SQLite", "PostgreSQL"]
     version: str
@@ -36,24 +36,24 @@ class Condition(Value):
     newest: int
     bytes: int = 0
     log_bytes: int = 0
-    """SQLite: what is in the log and not yet in the file."""
+    """SQLite: bytes that are in the log and not yet in the file."""
     damage: tuple[str, ...] = ()
-    """SQLite: the first things that its own quick check finds."""
+    """SQLite: the first findings of its own quick check."""
     read_only: str = ""
-    """SQLite: why it takes no writes until it was verified; empty if it does."""
+    """SQLite: why it accepts no writes until it was verified; empty if it accepts them."""
     checksums: bool = True
-    """SQLite: every page has one."""
+    """SQLite: every page has a checksum."""
     nodes: int = 0
     """Processes that are alive."""
     nodes_gone: int = 0
-    """Processes that have ended without saying so, and are not forgotten yet."""
+    """Processes that have ended without resigning, and whose rows are not removed yet."""
     open_turns: int = 0
     orphans: int = 0
     """Open turns whose process is gone."""
     clock_ms: int = 0
     """How far the store's clock is ahead of this machine's."""
     node_ahead_ms: int = 0
-    """How far the clock of a living process is ahead of the store's, at the most."""
+    """By how much the fastest clock of a live process is ahead of the store's."""
     replication: Replication | None = None
 
     def with_nodes(
@@ -64,7 +64,8 @@ class Condition(Value):
         is_alive: Callable[[NodeRow], bool],
         ahead_ms: Callable[[NodeRow], int],
     ) -> Condition:
-        """With what its nodes do. A home says which of them live, and how far their clocks are ahead."""
+        """The condition with the facts about its nodes. The home decides which are alive, and how far their clocks are
+        ahead."""
         alive = [each for each in nodes if is_alive(each)]
         living = {each.node_id for each in alive}
         return msgspec.structs.replace(
@@ -72,7 +73,7 @@ class Condition(Value):
             nodes=len(alive),
             nodes_gone=len(nodes) - len(alive),
             open_turns=len(holders),
-            # What waits in the background has no holder yet, and no process has left it.
+            # A turn without a holder was handed over: no process has left it behind.
             orphans=sum(node is not None and node not in living for node in holders),
             node_ahead_ms=max([0, *map(ahead_ms, alive)]),
         )

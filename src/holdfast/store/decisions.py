@@ -1,8 +1,7 @@
-"""What a store decides, as pure functions over the rows that it has read.
+"""The store's decisions, as pure functions over the rows that an operation has read.
 
-A home reads the rows under its lock, asks here, and writes what comes back. So the rules are written once,
-whatever the home, and can be read without any SQL in the way. The homes differ in how they read and write,
-and the contract suite and the model test hold them to the same answers.
+An operation reads rows, calls a function here, and writes the result. So every rule is written once for all
+homes, and can be read without any SQL in between.
 """
 
 from __future__ import annotations
@@ -64,11 +63,12 @@ from holdfast.store.rows import IdempotencyRow, KeyRow, NodeRow, SessionRow, Sig
 # ── nodes ────────────────────────────────────────────────────────────────────────────────────
 
 Holder: TypeAlias = Literal["alive", "expired", "dead", "absent", "self"]
-"""`expired`: by the clock. `dead`: known to be dead. `absent`: handed over."""
+"""`expired`: the node's row has expired. `dead`: the node resigned, or its process is gone. `absent`: the turn was
+handed over. `self`: the calling node."""
 
 
 def renewed(row: NodeRow | None, fresh: NodeRow) -> NodeRow:
-    """A node's row after it said that it is alive; a gap starts its record anew."""
+    """A node's row after a renewal; if the old row had expired, `since_ms` starts anew."""
     if row is None or row.expires_ms <= fresh.since_ms:
         return fresh
     return msgspec.structs.replace(fresh, since_ms=row.since_ms)
@@ -81,12 +81,12 @@ def is_live(row: NodeRow | None, now_ms: int) -> bool:
 def judge_holder(
     session: SessionRow | None, row: NodeRow | None, *, asking: NodeId, now_ms: int
 ) -> Holder:
-    """What is known about the node that holds a session. `row` is its, if it is there and its process may live."""
+    """The state of the node that holds a session. `row` is that node's; None if it resigned or its process is dead."""
     if session is None or session.lease_node is None:
         return "absent"
     if session.lease_node == asking:
         return "self"
-    # A node that resigned, or whose process is gone, is dead whatever the clock says.
+    # A node that resigned, or whose process is gone, is dead at once: no clock is needed.
     if row is None:
         return "dead"
     return "alive" if is_live(row, now_ms) else "expired"
@@ -96,7 +96,7 @@ def judge_holder(
 
 
 class Claim(Value):
-    """What is known under an idempotency key: the row, its turn, and that turn's session."""
+    """The row of an idempotency key, its turn, and that turn's session."""
 
     row: IdempotencyRow
     turn: TurnRow | None
@@ -106,10 +106,10 @@ class Claim(Value):
 def judge_claim(
     attempt: Attempt, claim: Claim | None, *, meant: SessionId | None = None
 ) -> Known | None:
-    """What an idempotency key says about this request; None if it may begin.
+    """The outcome that an idempotency key gives this request; None if the request may begin.
 
-    A key answers for as long as its row is there. Only `prune` forgets it, which does not believe every clock.
-    `meant` is the session that the request names by a session key, as that is understood now.
+    A key counts for as long as its row exists. Only `prune` removes the row, and it does not trust every clock.
+    `meant` is the session that the request's session key names now.
     """
     if claim is None:
         return None
@@ -126,7 +126,7 @@ def judge_claim(
         return None
     ended_at, replay = turn.seq, Replay(turn_id=turn.turn_id, session_id=turn.session_id)
     if row.state == "failed" and turn.continues is not None:
-        # Discarded by a server that knows of no continuations: its keys lead back all the same.
+        # An older server, without continuations, discarded it: its keys lead back all the same.
         ended_at = turn.base_head
         replay = Replay(turn_id=turn.continues, session_id=turn.session_id)
     if session is None or session.unfinished != ended_at or meant not in (None, session.id):
@@ -135,7 +135,7 @@ def judge_claim(
 
 
 def unfinished(session: SessionRow) -> Unfinished | None:
-    """Whether a retry may continue the session's head."""
+    """The outcome for a retry if it may continue the session's head; else None."""
     if session.unfinished != session.head or not session.retries_left:
         return None
     return Unfinished(
@@ -144,7 +144,7 @@ def unfinished(session: SessionRow) -> Unfinished | None:
 
 
 def looks_back(ask: Begin, session: SessionRow) -> bool:
-    """Whether T1 has to know which turn made the session's head, and which one is open."""
+    """Whether T1 must read the turn that made the session's head, and the open turn."""
     retried = ask.attempt.client_attempt or ask.request.continues
     return bool(retried) or session.unfinished == session.head
 
@@ -157,9 +157,9 @@ def settled(
     expires_ms: int,
     back_to: TurnId | None = None,
 ) -> IdempotencyRow:
-    """A key's row after its turn has ended. `signals` are the turn's: a steer that was never heard has failed.
+    """A key's row after its turn has ended. `signals` are the turn's: a steer that the turn never read has failed.
 
-    `back_to` is the turn that a discarded one was to continue: the keys that it had taken over lead there again.
+    `back_to` is the turn that a discarded continuation was to continue: the keys that it took over lead there again.
     """
     if back_to is not None and row.steer is None:
         return msgspec.structs.replace(row, turn_id=back_to, state="done", expires_ms=expires_ms)
@@ -169,8 +169,8 @@ def settled(
 
 
 def may_be_recognised(attempt: Attempt) -> bool:
-    """Whether a request can turn out to be a retry by anything else than its key: one with a key of its own is new,
-    unless an SDK says that it has sent it before."""
+    """Whether a request may be recognised as a retry without its key: a request with a key is new, unless the SDK's
+    retry count says that it was sent before."""
     return attempt.key is None or attempt.client_attempt > 0
 
 
@@ -184,7 +184,7 @@ def recognised(
     queued: tuple[TurnRow, ...] = (),
     now_ms: int,
 ) -> Joined | Replay | Unfinished | None:
-    """Whether this is a retry without a key of a turn that we know, where that is certain."""
+    """The outcome for a retry that is recognised without a key; None if it is new, or if that is not certain."""
     if session is None or session.state == "deleted":
         return None
     for unended in (*([open_turn] if open_turn else ()), *queued):
@@ -205,8 +205,8 @@ def recognised(
 
 
 def _is_same_again(attempt: Attempt, session: SessionRow) -> bool:
-    """Whether the request of the session's head, said again without a key, is a retry: not after a person has stopped
-    the turn, and not if nobody has said what the request is known by."""
+    """Whether the head's request, sent again without a key, is a retry: not after a person has stopped the turn, and
+    not if the caller has given no request hash."""
     is_retry = session.unfinished == session.head and session.retries_left is not None
     return is_retry and attempt.key is None and bool(attempt.request_hash)
 
@@ -220,32 +220,32 @@ def _is_earlier_try(turn: TurnRow, attempt: Attempt) -> bool:
 
 
 class BeginFacts(Value):
-    """What T1 has read, under its lock."""
+    """The rows that T1 decides on."""
 
     now_ms: int
     node: NodeRow | None
     claim: Claim | None = None
     key: KeyRow | None = None
     session: SessionRow | None = None
-    """What the target means now."""
+    """The session that the target names now."""
     open_turn: TurnRow | None = None
     head_turn: TurnRow | None = None
     earlier: TurnRow | None = None
-    """The last turn before the head that was kept and that the same request began, if an SDK counts its retries."""
+    """The last committed turn before the head that the same request began; read only if the SDK counts its retries."""
     queued: tuple[TurnRow, ...] = ()
-    """The turns that wait for this session, the first one first; like the three before, read only where it matters."""
+    """The session's queued turns, the first one first; like the three fields before, read only where it matters."""
     holder: Holder = "absent"
-    """Who has the session open, if it is."""
+    """The state of the node that holds the session's open turn."""
     horizon: Horizon | None = None
-    """What was seen of the clock; read only if the request says when sessions expire."""
+    """The clock as `prune` last saw it; read only if the request says when sessions expire."""
     own_turn: TurnRow | None = None
-    """A turn with the very id of this request, if this `Begin` is being repeated."""
+    """The turn with the id of this request, if this `Begin` is repeated."""
     own_session: SessionRow | None = None
-    """The session of that turn; the target may mean another one by now."""
+    """The session of `own_turn`; the target may name another session by now."""
 
 
 def judge_begin(ask: Begin, facts: BeginFacts) -> BeginOutcome:
-    """T1's decision. `Started` means: write it."""
+    """T1's decision. On `Started`, the operation writes the turn."""
     session = facts.session
     if facts.own_turn is not None:
         return _repeated(ask, facts.own_turn, facts.own_session)
@@ -263,7 +263,7 @@ def judge_begin(ask: Begin, facts: BeginFacts) -> BeginOutcome:
 
 
 def _is_continued_by(ask: Begin, known: Known) -> bool:
-    """Whether this request is about to do what there is to do about it."""
+    """Whether this request is the continuation that `known` calls for."""
     is_unfinished = isinstance(known, Unfinished) and known.session_id == ask.expected
     return is_unfinished and ask.request.continues is not None
 
@@ -298,7 +298,7 @@ def _refused(ask: Begin, facts: BeginFacts) -> BeginOutcome | None:
 
 
 def _absent(ask: Begin, key: KeyRow | None) -> BeginOutcome | None:
-    """The target means no session: refuse, or let a new one be made."""
+    """The refusal if the target names no session; None if a new session may be made."""
     match ask.target:
         case ById():
             return Missing()
@@ -307,7 +307,7 @@ def _absent(ask: Begin, key: KeyRow | None) -> BeginOutcome | None:
         case ByKey():
             assert key is None, "a key that exists means a session"
     if ask.expected is not None:
-        # The request was reconciled against a session that its key meant then; it was deleted.
+        # The request was reconciled against the session that its key named then; that session was deleted.
         return Gone(session_id=ask.expected, why="deleted")
     assert ask.request.base == 0, "a new session has no history to go on from"
     return None
@@ -328,7 +328,7 @@ def _in_the_way(ask: Begin, session: SessionRow, facts: BeginFacts) -> BeginOutc
             return Joined(turn_id=open_turn.turn_id, session_id=session.id)
         alive = facts.holder in ("alive", "self")
         return Busy(session_id=session.id, turn_id=session.open_turn, holder_alive=alive)
-    # What the model is shown depends on the annotations as much as on the history.
+    # The model's prompt depends on the annotations as much as on the history.
     if (session.head, session.meta_rev) != (ask.request.base, ask.request.base_rev):
         return Moved(session_id=session.id, head=session.head)
     if continues is not None and not _can_continue(ask.request, session, facts.head_turn):
@@ -337,7 +337,7 @@ def _in_the_way(ask: Begin, session: SessionRow, facts: BeginFacts) -> BeginOutc
 
 
 def _can_continue(request: TurnRequest, session: SessionRow, head_turn: TurnRow | None) -> bool:
-    """Whether the session's head is the turn to be continued, in the way in which that is wanted."""
+    """Whether the session's head is the turn that the request continues, and has the retries left that it expects."""
     is_head = head_turn is not None and head_turn.turn_id == request.continues
     if not is_head or session.unfinished != session.head:
         return False
@@ -345,18 +345,18 @@ def _can_continue(request: TurnRequest, session: SessionRow, head_turn: TurnRow 
 
 
 def _repeated(ask: Begin, turn: TurnRow, session: SessionRow | None) -> Started | Joined | Replay:
-    """This very request has begun already: its answer was lost on the way to the caller."""
+    """The outcome for a `Begin` that has begun its turn already: the first answer was lost on its way to the caller."""
     if session is None or session.open_turn != turn.turn_id:
         return Replay(turn_id=turn.turn_id, session_id=turn.session_id)
-    if session.lease_nonce != ask.nonce:  # taken over since: the fence is somebody else's
+    if session.lease_nonce != ask.nonce:  # taken over since: another node has the fence
         return Joined(turn_id=turn.turn_id, session_id=turn.session_id)
-    # Only the request that made the session has brought its id.
+    # Only the request that made the session carries its id.
     created = not isinstance(ask.target, ById) and named_by(ask.target)[1] == session.id
     return Started(fence=fence_of(session), created=created, retry_of=turn.retry_of)
 
 
 _FIRST_TOKEN = 1
-"""Handed out with the turn that makes its session."""
+"""The token of the turn that makes its session."""
 
 
 def _first_fence(ask: Begin, session: SessionRow | None) -> Fence:
@@ -376,13 +376,13 @@ def _fresh_id(target: Target) -> SessionId:
 
 
 def named_by(target: Target) -> tuple[SessionKey | None, SessionId | None]:
-    """The key that a request names its session by, if it does, and the id that counts if the key means none; None if
-    it counts on a session that is there."""
+    """The session key in a target, if it has one, and the session id to use if the key names no session; None if the
+    request expects an existing session."""
     match target:
         case ById(session_id=session_id) | Anonymous(fresh=session_id):
             return None, session_id
         case ByKey(key=key, fresh=fresh):
-            # An id that the request has brought is taken already if the request comes again, late.
+            # If the request comes again late, a session with its `fresh` id exists already.
             return key, fresh
 
 
@@ -402,7 +402,7 @@ def fence_of(session: SessionRow) -> Fence:
 
 
 def judge_enqueue(ask: Begin, facts: BeginFacts, *, behind: bool) -> EnqueueOutcome:
-    """Whether a request waits for its session. `Queued` means: write it, unless it is there already."""
+    """Whether a request waits for its session. On `Queued`, the operation writes the turn, unless it exists."""
     own, session = facts.own_turn, facts.session
     if own is not None:
         return _queued_before(own)
@@ -430,9 +430,9 @@ def _queued_before(turn: TurnRow) -> Queued | Joined | Replay:
 
 
 def failed_attempt(facts: BeginFacts) -> TurnId | None:
-    """The turn whose finished steps may be used: it failed, and has not been forgotten since.
+    """The failed turn under the request's key whose finished steps may be reused; None if there is none.
 
-    One that the request was steered into was the answer to another request.
+    A turn that the request was steered into does not count: it answered another request.
     """
     claim = facts.claim
     if claim is None or claim.row.state != "failed" or claim.turn is None:
@@ -441,7 +441,7 @@ def failed_attempt(facts: BeginFacts) -> TurnId | None:
 
 
 class OpeningFacts(Value):
-    """What the opening of a queued turn has read, under its lock."""
+    """The rows that the opening of a queued turn is decided on."""
 
     now_ms: int
     node: NodeRow | None
@@ -453,7 +453,7 @@ class OpeningFacts(Value):
 
 
 def judge_open(ask: QueuedOpening, facts: OpeningFacts) -> OpenOutcome:
-    """Whether a queued turn becomes the open one. `Started` means: write it, unless it is open already."""
+    """Whether a queued turn is opened. On `Started`, the operation writes it, unless it is open already."""
     session, turn, request = facts.session, facts.turn, ask.request
     if session is None or turn is None or turn.session_id != session.id:
         return NotNext()
@@ -487,7 +487,7 @@ def is_held(session: SessionRow, fence: Fence) -> bool:
 
 
 def demand_fence(fence: Fence, session: SessionRow | None) -> SessionRow:
-    """The session, if the fence still holds. Raises Superseded if it does not."""
+    """The session, if the fence is still valid. Raises Superseded if it is not."""
     if session is None or not is_held(session, fence):
         raise Superseded(fence.turn_id, token=fence.token)
     return session
@@ -503,12 +503,12 @@ def judge_commit(
     n: int,
     last_n: int,
 ) -> Committed | Unconsumed | None:
-    """What T2 finds; None means: write it. Raises Superseded.
+    """T2's outcome if it writes nothing; None if the operation is to write the commit. Raises Superseded.
 
-    `n` is the number of its first record, `last_n` the first number of the journal's last row.
+    `n` is the number of the commit's first record, `last_n` the first number of the journal's last row.
     """
-    # Under the same token: somebody who took the turn over may have committed the very same items, but
-    # that was another commit, with another journal.
+    # The token must be the same: a node that took the turn over may have committed the very same items,
+    # but that was another commit, with another journal.
     again = turn is not None and turn.lease_token == fence.token and turn.link == commit.link
     if turn is not None and turn.state == "committed" and again:
         assert turn.seq is not None
@@ -516,21 +516,21 @@ def judge_commit(
     session = demand_fence(fence, session)
     if session.head.next != commit.version:
         raise Superseded(fence.turn_id, token=fence.token)
-    # A turn that broke off, or that waits for its client, cannot hear anybody any more, and some never
-    # could; what was said to it begins the next one.
+    # A turn that broke off, or that waits for its client, reads no messages any more, and some turns never
+    # could; a message that was steered into it begins the next turn.
     if steers and commit.hears and commit.ended_by == "completed" and not commit.waiting:
         return Unconsumed(signals=steers)
     if n <= last_n:
-        # It was given up for lost on its way here, and the turn has gone on since: what it says to be the
-        # whole turn is not.
+        # The caller gave this commit up for lost, and the turn has gone on since: it no longer holds the
+        # whole turn.
         raise StoreError(f"the journal has come past record {n}, so this commit comes too late")
     return None
 
 
 def judge_append(n: int, records: bytes, *, last_n: int, same_n: bytes | None) -> bool:
-    """Whether these records are to be written; False if they are there already.
+    """Whether to write these records; False if the journal has them already.
 
-    `last_n` is the first number of the journal's last row, `same_n` the row with number `n`, if any.
+    `last_n` is the first number of the journal's last row, `same_n` the records of the row with number `n`, if any.
     """
     if not records or same_n == records:
         return False
@@ -540,7 +540,7 @@ def judge_append(n: int, records: bytes, *, last_n: int, same_n: bytes | None) -
 
 
 def judge_end(fence: Fence, *, session: SessionRow | None, turn: TurnRow | None) -> TurnRow | None:
-    """The row of a turn that this fence has ended already; None means: end it. Raises Superseded."""
+    """The turn's row if this fence has ended it already; None if the operation is to end it. Raises Superseded."""
     if turn is not None and turn.state == "discarded" and turn.lease_token == fence.token:
         return turn
     demand_fence(fence, session)
@@ -559,10 +559,10 @@ def judge_signal(
     claim: Claim | None = None,
     after: int | None = None,
 ) -> SignalOutcome:
-    """Whether a turn can still hear. `last_n` is the number of its last signal, 0 before the first; `after` the one
-    that the caller knows to be the last.
+    """Whether a turn can still read a signal. `last_n` is the number of its last signal, 0 before the first; `after` is
+    the last number that the caller knows.
 
-    `claim` is what is known under the key of this `attempt`. `Signalled` means: write the signal, and claim the key.
+    `claim` belongs to the key of this `attempt`. On `Signalled`, the operation writes the signal and claims the key.
     """
     known = judge_claim(attempt, claim) if attempt is not None else None
     if known is not None:
@@ -575,12 +575,12 @@ def judge_signal(
 
 
 def waiting_steers(signals: Iterable[SignalRow]) -> tuple[SignalRow, ...]:
-    """What people have said to a turn, and it has not heard yet."""
+    """The steered messages that the turn has not read yet."""
     return tuple(each for each in signals if each.kind == "steer" and not each.consumed)
 
 
 def cancel_since(signals: Iterable[SignalRow]) -> int | None:
-    """Since when a turn has been asked to stop. An interrupt asks for it as well."""
+    """The time of the oldest unread cancel or interrupt; None if there is none."""
     asked = (each.at_ms for each in signals if each.kind != "steer" and not each.consumed)
     return min(asked, default=None)
 
@@ -589,7 +589,7 @@ def cancel_since(signals: Iterable[SignalRow]) -> int | None:
 
 
 class TakeoverFacts(Value):
-    """What a takeover has read, the session's row locked first."""
+    """The rows that a takeover is decided on."""
 
     now_ms: int
     node: NodeRow | None
@@ -597,13 +597,13 @@ class TakeoverFacts(Value):
     turn: TurnRow | None
     holder: Holder
     cancel_since_ms: int | None = None
-    """When the oldest cancel that nobody has heeded was sent."""
+    """The time of the oldest cancel that the turn has not read."""
 
 
 def judge_takeover(
     facts: TakeoverFacts, *, nonce: str, turn_id: TurnId | None, ignored_cancel: bool
 ) -> Taken | HolderAlive | NotEligible | NothingOpen:
-    """Whether an open turn changes hands. `Taken` means: write its fence, node and attempt."""
+    """Whether a node takes an open turn over. On `Taken`, the operation writes its fence, node and attempt."""
     session, turn, node = facts.session, facts.turn, facts.node
     if session is None or session.open_turn is None or turn is None:
         return NothingOpen()
@@ -617,8 +617,8 @@ def judge_takeover(
             assert session.lease_node is not None
             return HolderAlive(turn_id=turn.turn_id, node=session.lease_node)
     elif facts.holder == "expired" and facts.now_ms - node.since_ms < node.ttl_ms:
-        # After an outage of the store everybody looks expired. Whoever has just come back itself
-        # waits for one TTL, so that nobody kills everybody.
+        # After an outage of the store every node looks expired. A node that has just come back itself
+        # waits for one TTL, so that no node takes all turns from live nodes.
         return NotEligible()
     crashed = facts.holder in ("expired", "dead")
     fence = msgspec.structs.replace(fence_of(session), token=session.lease_token + 1, nonce=nonce)
@@ -640,21 +640,22 @@ def _ignored(facts: TakeoverFacts) -> bool:
 
 
 class ForkPoint(Value):
-    """A version of a session, and who holds it: the session itself, or one in its past."""
+    """A version of a session, and which session holds it: the session itself, or one in its lineage."""
 
     holder: SessionId
     version: Version
     depth: int
     """How many segments of the session's lineage come before the holder."""
     rev: int | None
-    """The annotation revision that belongs to it; None: the turn after it, which `holder` made, tells."""
+    """The annotation revision at that version; None if it must be read from the next turn, which is `holder`'s own."""
 
 
 def fork_point(session: SessionRow, version: Version) -> ForkPoint | None:
-    """Where a version lies. None if the session has not come so far.
+    """Which session holds a version. None if the session has no such version yet.
 
-    A version belongs with the annotations that were made while it was the head. At the head the row knows
-    their revision; before it, the turn that came next does. So whoever made the next version holds this one.
+    A version belongs with the annotations that were made while it was the head. The session's row has their
+    revision for the head; for an earlier version, the next turn has it. So the session that made the next
+    version holds this one.
     """
     own = len(session.lineage)
     if version > session.head:
@@ -668,7 +669,7 @@ def fork_point(session: SessionRow, version: Version) -> ForkPoint | None:
 
 
 def lineage_at(session: SessionRow, point: ForkPoint, *, length: int, rev: int) -> Lineage:
-    """The past of a session that begins at this point, flat."""
+    """The flat lineage of a session that is forked at this point."""
     here = Segment(
         session_id=point.holder, upto_pos=length, upto_version=point.version, upto_rev=rev
     )
@@ -676,7 +677,7 @@ def lineage_at(session: SessionRow, point: ForkPoint, *, length: int, rev: int) 
 
 
 def owner_of(session: SessionRow, version: Version) -> SessionId:
-    """Which session's own turn made this version: the first in the lineage that reaches it."""
+    """The session whose own turn made this version: the first in the lineage that reaches it."""
     for segment in session.lineage:
         if version <= segment.upto_version:
             return segment.session_id
@@ -684,7 +685,7 @@ def owner_of(session: SessionRow, version: Version) -> SessionId:
 
 
 class Stretch(Value):
-    """The part of a session's past that one session holds: everything after `from_*`, up to `upto_*`."""
+    """The part of a history that one session holds: everything after `from_*`, up to `upto_*`."""
 
     session_id: SessionId
     from_pos: int
@@ -716,7 +717,7 @@ def stretches(lineage: Lineage) -> tuple[Stretch, ...]:
 
 
 def after(known: Snapshot, past: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
-    """What of these stretches comes after a snapshot that one has already."""
+    """The parts of these stretches that come after a snapshot that the caller has already."""
     newer = (
         msgspec.structs.replace(
             each,

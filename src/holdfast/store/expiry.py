@@ -1,14 +1,14 @@
-"""How old things are, by a clock that is not believed in everything. Pure; `prune` looks at the clock, and everything
-that is removed or expires is judged here.
+"""The age of rows, by a clock that may be wrong. Pure: `prune` reads the clock, and the functions here decide how old a
+row is before it expires or is removed.
 
 A clock that is forty days ahead for a minute must not delete what was acknowledged five minutes before.
 
-1. While a store is in use, it looks at the clock every few minutes. A step that is no larger than `clock_leap_s` is time
-   that has passed.
-2. A larger one is a *leap*: the clock was set, or nothing ran meanwhile; these two cannot be told apart. What was written
-   before a leap gets older by it only after the store has been in use for `clock_trust_s` since.
+1. While a store is in use, it reads the clock every few minutes. A step of at most `clock_leap_s` is time that has
+   passed.
+2. A larger step is a *leap*: the clock was set, or no process ran meanwhile; these two cannot be told apart. A row that
+   was written before a leap gets older by it only after the store has been in use for `clock_trust_s` since.
 3. A clock that goes back takes back the latest leaps that do not count yet.
-4. How long the store was in use is added up over restarts: one that runs for a few hours a day deletes, too.
+4. The time in use is added up over restarts, so a store that runs for a few hours a day expires rows, too.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from holdfast import limits
 from holdfast.core.codec import Value
 
 _HOUR_MS = 3_600_000
-"""Leaps that begin to count within the same hour are kept as one, so that there are never many."""
+"""Leaps that begin to count within the same hour are merged, so that there are never many."""
 
 
 class Leap(Value):
     """A step of the clock that does not count yet."""
 
     to_ms: int
-    """What the clock said after it."""
+    """The clock's time after the leap."""
     by_ms: int
     counts_ms: int
-    """For how long the store will have been in use when it counts."""
+    """The leap counts once the store has been in use for this long in all."""
 
 
 class Horizon(Value):
-    """What was seen of the clock."""
+    """The last reading of the clock, and the leaps that do not count yet."""
 
     seen_ms: int
     ran_ms: int = 0
-    """For how long the store has been in use, as far as it has looked."""
+    """For how long the store has been in use in all, up to `seen_ms`."""
     leaps: tuple[Leap, ...] = ()
-    """Those that do not count yet, the earliest first."""
+    """The leaps that do not count yet, the earliest first."""
     one: int = 1
-    """Its key: a store has one."""
+    """The key of the row: a store has one horizon."""
 
     @property
     def behind_ms(self) -> int:
-        """How much of the clock does not count yet."""
+        """How much clock time does not count yet."""
         return sum(leap.by_ms for leap in self.leaps)
 
     def age_ms(self, at_ms: int) -> int:
-        """How old something of this time is. What is of a time that was leapt over is as old as the leap."""
+        """The age of a row of this time. If the time lies inside a leap, the row is as old as the leap."""
         for leap in self.leaps:
             at_ms = max(at_ms, min(at_ms + leap.by_ms, leap.to_ms))
         return self.seen_ms - at_ms
 
     def before_ms(self, keep_s: float) -> int:
-        """What is of this time or earlier, and nothing else, is at least so old."""
+        """The time such that exactly the rows of this time or earlier are at least `keep_s` old."""
         at_ms = self.seen_ms - int(keep_s * 1000)
         for leap in reversed(self.leaps):
             if at_ms >= leap.to_ms:
@@ -65,7 +65,7 @@ class Horizon(Value):
 
 
 def looked(before: Horizon | None, now_ms: int) -> Horizon:
-    """What is known of the clock after a look at it. A store that has never looked believes nothing of it yet."""
+    """The horizon after a reading of the clock. The very first reading counts as a leap."""
     before = before or Horizon(seen_ms=0)
     ran_ms, leaps, step_ms = before.ran_ms, before.leaps, now_ms - before.seen_ms
     if step_ms > limits.clock_leap_s * 1000:
@@ -80,13 +80,13 @@ def looked(before: Horizon | None, now_ms: int) -> Horizon:
 
 
 def believed(before: Horizon | None, now_ms: int) -> Horizon:
-    """What is known of the clock after an operator has said that it is right."""
+    """The horizon after an operator has said that the clock is right."""
     return msgspec.structs.replace(looked(before, now_ms), leaps=())
 
 
 def _with(leaps: tuple[Leap, ...], leap: Leap) -> tuple[Leap, ...]:
     if leaps and leaps[-1].counts_ms == leap.counts_ms:
-        # What was written between the two is as old as the later one.
+        # A row that was written between the two leaps is as old as the later one.
         by_ms = leaps[-1].by_ms + leap.by_ms
         return (*leaps[:-1], msgspec.structs.replace(leap, by_ms=by_ms))
     return (*leaps, leap)

@@ -1,4 +1,4 @@
-"""What a session is called until somebody says otherwise: the first words of its first message."""
+"""The name of a session without a title: the first words of its first message."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from holdfast.core.items import Item, UserMessage, text_of
 
 TITLE_CHARS = 60
-"""What fits a line of a list. A title that somebody gives may be longer (`title_chars_max`)."""
+"""As many as fit into a line of a list. A title that a client gives may be longer (`title_chars_max`)."""
 
 
 def opening_of(items: Iterable[Item]) -> str:
     """The first words of the first user message with text in it; empty if there is none."""
     for item in items:
         if isinstance(item, UserMessage) and not item.path:
-            # No more than the beginning is looked at, however long the message is.
+            # Only the beginning is read, however long the message is.
             words = text_of(item.content)[: TITLE_CHARS * 20].split()
             if words:
                 return _shortened(words)

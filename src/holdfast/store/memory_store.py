@@ -1,7 +1,6 @@
-"""The memory home: SQLite's tables in this process, and no thread. For tests, and for the simulation, whose main home
-it is.
+"""The memory home: SQLite's tables in this process, and no thread. For tests, and the main home of the simulation.
 
-Nothing here waits but for a long read that gives way, so each operation happens at one moment.
+Only a long read that gives way ever waits here, so each other operation happens at one moment.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ class MemoryStore(Store):
         self._db: Connection | None = db
         self._now_ms = now_ms
         self._unchanged = asyncio.Lock()
-        """Is held by what writes, and by what reads one moment, piece by piece."""
+        """Held by each write, and by a read of one snapshot that is made piece by piece."""
 
     @property
     def db(self) -> Connection:
-        """The tables themselves. Tests that need damage reach for them; nothing else should."""
+        """The database connection, for tests that damage tables; no other code should use it."""
         if self._db is None:
             raise StoreClosed("this store was closed; open another one")
         return self._db
 
     def run(self, operation: Operation[T]) -> T:
-        """Take the steps of an operation at once."""
+        """Execute the steps of an operation at once."""
         return DRIVER.run(self.db, operation, now_ms=self._now_ms())
 
     async def _write(self, start: Start[T], *, once: bool = False) -> T:
@@ -91,7 +90,7 @@ def _empty() -> bytes:
 
 
 def _piece(operation: Operation[T]) -> Operation[T | PauseStep]:
-    """An operation up to where it gives way, or to its end."""
+    """Run an operation up to its next `PauseStep`, or to its end."""
     try:
         step = next(operation)
         while type(step) is not PauseStep:

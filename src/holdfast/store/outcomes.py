@@ -1,10 +1,10 @@
-"""What a store is asked, and what it answers. Values; `store.py` says what they mean.
+"""The arguments and results of the store's methods, as values; `store.py` describes the methods.
 
-Outcomes that a caller must decide on are values; errors are for what a caller cannot sensibly handle.
+An outcome that a caller must decide on is a value; an error is something that a caller cannot sensibly handle.
 
-A queued turn is there with its request and its idempotency key, and holds nothing: its session goes on as if it were
-not. What it begins from is decided when it is opened. So its request is written twice: as it was asked for, and, in
-the transaction that opens it, as it is on top of the head of that moment.
+A queued turn has a row, its request and its idempotency key, and does not hold its session: other turns go on there.
+The version that it begins from is decided when it is opened. So its request is written twice: as the client sent it,
+and, in the transaction that opens it, as reconciled with the head of that moment.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from holdfast.store.rows import (
 class ByKey(Value):
     """The session that this key names; if there is none and `create`, a new one with id `fresh`.
 
-    Whoever expects a certain session needs no `fresh` one: if the key means none any more, that one is gone.
+    A request that expects a certain session brings no `fresh` id: if the key names none any more, that session is gone.
     """
 
     key: SessionKey
@@ -58,7 +58,7 @@ class ById(Value):
 
 
 class Anonymous(Value):
-    """A new session that nobody named."""
+    """A new session without a session key."""
 
     fresh: SessionId
 
@@ -70,10 +70,10 @@ class Attempt(Value):
     """How a request can be recognised when it comes again."""
 
     request_hash: bytes
-    """Over caller, method, route, conversation name, answer-shaping headers and body."""
+    """Hash over caller, method, route, conversation name, answer-shaping headers and body."""
     key: IdempotencyKey | None = None
     client_attempt: int = 0
-    """The SDK's retry count; from 1 on the request may be one that we have seen."""
+    """The SDK's retry count; from 1 on the store may have seen the request before."""
 
 
 class Begin(Value):
@@ -89,13 +89,13 @@ class Begin(Value):
     """Becomes record 0. Its `base` is the version that it was reconciled against."""
     attempt: Attempt
     expire_after_ms: int | None = None
-    """Sessions that were idle for longer answer `Gone`."""
+    """A session that was idle for longer counts as expired: the outcome is `Gone`."""
     ahead: bool = False
-    """Where it is queued: before those who wait already."""
+    """If the turn is queued: put it before the session's other queued turns."""
 
 
 class Fence(Value):
-    """The right to write one turn, as long as nobody has taken it over."""
+    """The right to write one turn, until another node takes the turn over."""
 
     tenant: Tenant
     session_id: SessionId
@@ -105,35 +105,35 @@ class Fence(Value):
 
 
 class Started(Value):
-    """The turn is open and ours; its request is durable."""
+    """The turn is open and held by the caller's node; its request is durable."""
 
     fence: Fence
     created: bool
-    """The session is new with this turn."""
+    """This turn made the session."""
     retry_of: TurnId | None = None
     """An earlier attempt under the same idempotency key failed; its finished steps may be used."""
 
 
 class Joined(Value):
-    """This request is running already, as this turn. Watch it."""
+    """This request is running already, as this turn; the caller watches that turn."""
 
     turn_id: TurnId
     session_id: SessionId
     steer: int | None = None
-    """It was said to this turn, of another request, under this number. Until the turn has heard it, nobody knows
-    whether it will: one that ends first lets the key go, and the request begins a turn of its own."""
+    """The number of the signal that steered this request into a turn of another request; None if the turn is its own.
+    The turn may end before it reads the signal: then the key is released, and the request begins a turn of its own."""
 
 
 class Replay(Value):
-    """This request has been answered, by this turn. Render its answer again."""
+    """This turn has answered this request; the caller renders its answer again."""
 
     turn_id: TurnId
     session_id: SessionId
 
 
 class Unfinished(Value):
-    """This request's turn was kept unfinished at this version, the head of this session, and may go on: begin its
-    continuation. `retries_left` is at least 1."""
+    """This request's turn was kept unfinished at this version, the head of this session, and may be continued: the
+    caller begins a continuation. `retries_left` is at least 1."""
 
     session_id: SessionId
     version: Version
@@ -141,7 +141,7 @@ class Unfinished(Value):
 
 
 class Finished(Value):
-    """There is nothing to continue: the turn that was to be continued is whole, or cannot be by a retry any more."""
+    """There is nothing to continue: the named turn is complete, or retries may not continue it any more."""
 
 
 class Mismatch(Value):
@@ -151,7 +151,7 @@ class Mismatch(Value):
 
 
 class Busy(Value):
-    """Another turn is open. If its holder is dead, take the session over first."""
+    """Another turn is open. If its holder is dead, the caller takes the session over first."""
 
     session_id: SessionId
     turn_id: TurnId
@@ -159,68 +159,69 @@ class Busy(Value):
 
 
 class Moved(Value):
-    """The key means another session now, or it has another head or newer annotations: reconcile again."""
+    """The key names another session now, or the session has another head or newer annotations: the caller reconciles
+    the request again."""
 
     session_id: SessionId
     head: Version
 
 
 class Gone(Value):
-    """It was here, and is deleted or expired."""
+    """The session existed, and is deleted or expired."""
 
     session_id: SessionId
     why: Literal["deleted", "expired"]
 
 
 class Missing(Value):
-    """No such session for this tenant, and none was to be created."""
+    """The tenant has no such session, and the request does not create one."""
 
 
 class NotLive(Value):
-    """This node's own row has expired: renew it before beginning anything."""
+    """The caller's node row has expired: the node renews it before it begins a turn."""
 
 
 # ── waiting for a session ─────────────────────────────────────────────────────────────────────────
 
 
 class Queued(Value):
-    """The turn waits; its request is durable."""
+    """The turn waits for its session; its request is durable."""
 
     turn_id: TurnId
     session_id: SessionId
 
 
 class Free(Value):
-    """Nothing is in its way, and nothing was written: begin it."""
+    """The session is free, and nothing was written: the caller begins the turn at once."""
 
 
 class WaitingTurn(Value):
-    """A queued turn, for the sweeper."""
+    """A queued turn, as the sweeper lists it."""
 
     tenant: Tenant
     session_id: SessionId
     turn_id: TurnId
     ready: bool
-    """It is the first of its session's, and the session is free."""
+    """It is the first queued turn of its session, and the session is free."""
 
 
 class QueuedOpening(Value):
-    """A node that wants to play a queued turn."""
+    """A node's request to open a queued turn and play it."""
 
     tenant: Tenant
     session_id: SessionId
     node: NodeId
     nonce: str
     request: TurnRequest
-    """The turn's, as it is on top of the version that its `base` says. Becomes record 0 in place of the old one."""
+    """The turn's request, reconciled with version `base`. It replaces record 0."""
 
 
 class NotNext(Value):
-    """The turn does not wait any more, or another one of its session comes before it."""
+    """The turn is not queued any more, or another queued turn of its session comes first."""
 
 
 Known: TypeAlias = Joined | Replay | Unfinished | Mismatch | Gone
-"""What a request can turn out to be that was here before."""
+"""The outcomes for a request that the store has seen before."""
 
 BeginOutcome: TypeAlias = (
     Started
@@ -235,32 +236,32 @@ BeginOutcome: TypeAlias = (
     | Missing
     | NotLive
 )
-"""All but `Started` leave nothing behind."""
+"""Every outcome but `Started` has changed nothing."""
 
 EnqueueOutcome: TypeAlias = (
     Queued | Free | Joined | Replay | Unfinished | Mismatch | Moved | Gone | Missing
 )
-"""All but `Queued` leave nothing behind."""
+"""Every outcome but `Queued` has changed nothing."""
 
 OpenOutcome: TypeAlias = Started | Busy | Moved | NotNext | NotLive
-"""All but `Started` leave the turn where it was."""
+"""Every outcome but `Started` has left the turn as it was."""
 
 # ── T2: commit and end ───────────────────────────────────────────────────────────────────────
 
 Settlement: TypeAlias = Literal["done", "failed"]
-"""What a turn's idempotency rows become: `done` answers retries with this turn, `failed` lets them begin anew. That of
-a steer which the turn has not heard becomes `failed` in any case: nobody has answered it."""
+"""The final state of a turn's idempotency rows: with `done`, a retry gets this turn's answer; with `failed`, it begins
+anew. The row of a steered request that the turn never read always becomes `failed`: no turn has answered it."""
 
 
 class Committed(Value):
-    """The turn is in the history, at this version. Repeating the commit says the same."""
+    """The turn is in the history, at this version. Repeating the commit gives the same outcome."""
 
     version: Version
     at_ms: int
 
 
 class Unconsumed(Value):
-    """Nothing was committed: people have said something to this turn that it has not heard yet."""
+    """Nothing was committed: the turn has not read these steered messages yet."""
 
     signals: tuple[SignalRow, ...]
 
@@ -271,22 +272,23 @@ CommitOutcome: TypeAlias = Committed | Unconsumed
 
 
 class Taken(Value):
-    """The open turn is ours now; the old holder's writes will be refused."""
+    """The caller's node holds the open turn now; the old holder's writes will be refused."""
 
     fence: Fence
     turn: TurnRow
-    """As it is after the takeover; `attempt` already counts the one that begins now."""
+    """The row after the takeover; `attempt` already counts the attempt that begins now."""
 
 
 class HolderAlive(Value):
-    """Somebody plays this turn, and is to be left alone."""
+    """A live node plays this turn, so it is not taken over."""
 
     turn_id: TurnId
     node: NodeId
 
 
 class NotEligible(Value):
-    """This node has not renewed its own row for a whole TTL without a gap, so it judges nobody."""
+    """The caller's node has not yet renewed its own row for a whole TTL without a gap, so it may not declare another
+    node dead."""
 
 
 class NothingOpen(Value):
@@ -297,19 +299,19 @@ TakeoverOutcome: TypeAlias = Taken | HolderAlive | NotEligible | NothingOpen
 
 
 class Signalled(Value):
-    """The signal is on its way, under this number."""
+    """The signal is stored under this number; the turn's owner will read it."""
 
     n: int
 
 
 class TooLate(Value):
-    """The turn has ended; here is what it became."""
+    """The turn has ended; this is its row."""
 
     turn: TurnRow
 
 
 class ToldMore(Value):
-    """The turn was told something else meanwhile, under this number; look at it and decide again."""
+    """The turn got another signal meanwhile, under this number; the caller reads it and decides again."""
 
     n: int
 
@@ -317,27 +319,27 @@ class ToldMore(Value):
 SignalOutcome: TypeAlias = (
     Signalled | TooLate | ToldMore | Joined | Replay | Unfinished | Mismatch | Gone
 )
-"""The last five are what the request's idempotency key says. All but `Signalled` leave nothing behind."""
+"""The last five come from the request's idempotency key. Every outcome but `Signalled` has changed nothing."""
 
 
 class Orphan(Value):
-    """An open turn whose holder is dead, or is the node that asks; for the sweeper."""
+    """An open turn whose holder is dead, or is the calling node; as the sweeper lists it."""
 
     tenant: Tenant
     session_id: SessionId
     turn_id: TurnId
     holder: NodeId | None
-    """None if it was handed over."""
+    """None if a draining node handed the turn over."""
 
 
 class Annotated(Value):
-    """The annotations are there, with their revisions."""
+    """The annotations as stored, with their revisions."""
 
     annotations: tuple[Annotation, ...]
 
 
 class SummaryMoved(Value):
-    """Somebody else's summary came first, at this revision; look at it and decide again."""
+    """Another summary was stored first, at this revision; the caller reads it and decides again."""
 
     summary_rev: int
 
@@ -347,10 +349,10 @@ AnnotateOutcome: TypeAlias = Annotated | SummaryMoved
 
 @runtime_checkable
 class HintSupport(Protocol):
-    """A home that can tell when there may be signals for a node, sooner than one would look by oneself."""
+    """A home that can wake a node when there may be signals for it, sooner than the node would poll."""
 
     def listen(self, node: NodeId, wake: Callable[[], None]) -> None:
-        """Call `wake`, on the running loop, when it may be worth to look. Some hints are lost, some lead nowhere."""
+        """Call `wake`, on the running loop, when there may be signals for `node`. Hints may be lost, or be false."""
         ...
 
 
@@ -358,7 +360,7 @@ class HintSupport(Protocol):
 
 
 class SessionFilter(Value):
-    """Which sessions to list. Everything given must hold."""
+    """Which sessions to list: those that meet every given condition."""
 
     agent: str | None = None
     key_prefix: str | None = None
@@ -367,26 +369,26 @@ class SessionFilter(Value):
     active_before_ms: int | None = None
     busy: bool | None = None
     anonymous: bool = False
-    """The lines that nobody named, in place of the others."""
+    """List the anonymous lines, instead of the named sessions."""
 
 
 EVERYTHING = SessionFilter()
 
 
 class SessionInfo(Value):
-    """A session as lists show it: no message is read for it."""
+    """A session as lists show it, made without reading a message."""
 
     session: SessionRow
     keys: tuple[SessionKey, ...]
 
 
 class ListPage(Value):
-    """Some sessions, the last active first, and where to go on. `cursor` is None at the end."""
+    """One page of a list, the last active session first. `cursor` leads to the next page; None at the end."""
 
     sessions: tuple[SessionInfo, ...]
     cursor: str | None
     damaged: tuple[str, ...] = ()
-    """The ids of sessions that would be among them, perhaps, and cannot be read."""
+    """The ids of sessions that may belong on this page and cannot be read."""
 
 
 # ── searching ────────────────────────────────────────────────────────────────────────────────
@@ -400,50 +402,50 @@ class Phrase(Value):
 
     words: tuple[str, ...]
     prefix: bool = False
-    """The last of them need only be the beginning of a word."""
+    """The last word of the phrase matches every word that begins with it."""
 
 
 class Query(Value):
-    """What to look for: every one of these phrases, in one text. Without any, nothing is found.
+    """A search: a text matches if it has every one of these phrases. A query without phrases matches nothing.
 
-    Made by `matches.parse_query` from what people type. It has no operators, so no text is an error.
+    `matches.parse_query` makes it from the typed text. It has no operators, so no text is an error.
     """
 
     phrases: tuple[Phrase, ...] = ()
 
 
 class ExcerptPiece(Value):
-    """A piece of an excerpt; `hit` if it is what was looked for."""
+    """A piece of an excerpt; `hit` if it matches a phrase of the query."""
 
     text: str
     hit: bool = False
 
 
 class SearchMatch(Value):
-    """A session that was found, and where."""
+    """A session that a search has found, and where its match is."""
 
     info: SessionInfo
     excerpt: tuple[ExcerptPiece, ...]
-    """Some words around the first hit. Plain text: whoever shows it marks it."""
+    """Some words around the first hit. Plain text: the client marks the hits."""
     item: ItemId | None = None
-    """The message that was found; None if it is the session's name."""
+    """The message that matches; None if the session's name does."""
     position: int | None = None
 
 
 class Results(Value):
-    """Some sessions that were found, the last active first, and where to go on. `cursor` is None at the end.
+    """One page of a search, the last active session first. `cursor` leads to the next page; None at the end.
 
-    A page can be short, or empty, and still have a cursor: it holds what a bounded look has found.
+    A page can be short, or empty, and still have a cursor: the work for one page is bounded (`search/effort.py`).
     """
 
     matches: tuple[SearchMatch, ...]
     cursor: str | None
     damaged: tuple[str, ...] = ()
-    """The ids of sessions that were to be looked through and cannot be read."""
+    """The ids of sessions that the search could not read."""
 
 
 class Indexed(Value):
-    """One step of indexing: how many sessions it brought forward, and whether there is more to do."""
+    """One step of indexing: how many sessions it indexed further, and whether there is more to do."""
 
     sessions: int
     more: bool
@@ -453,9 +455,9 @@ class Indexed(Value):
 
 
 class SessionDump(Value):
-    """A whole session as it lies in a store: what an export writes and `restore` reads.
+    """All rows of a session: an export writes them, `restore` reads them.
 
-    A fork's own rows only; its lineage names the sessions that have to be there before it.
+    Of a fork, its own rows only; its lineage names the sessions that must be restored before it.
     """
 
     session: SessionRow
@@ -466,39 +468,39 @@ class SessionDump(Value):
     annotations: tuple[AnnotationRow, ...]
     blobs: tuple[tuple[str, bytes], ...] = ()
     journals: tuple[JournalRow, ...] = ()
-    """What is kept of its turns' journals: the events of replayable and of discarded ones."""
+    """The journals that are kept: those of replayable and of discarded turns."""
     claims: tuple[IdempotencyRow, ...] = ()
-    """The idempotency keys that lead to its turns, so that a retry is known wherever the session goes."""
+    """The idempotency keys that lead to its turns, so that the target store recognises a retry, too."""
 
 
 class Restored(Value):
-    """The session is there; `fresh` is False if it was there already, equal in all that lasts."""
+    """The session is stored; `fresh` is False if it was stored before, with the same lasting content."""
 
     fresh: bool
 
 
 class RestoreRefused(Value):
-    """The dump cannot be taken in, and nothing was; `why` says what is in the way."""
+    """The store refuses the dump and has changed nothing; `why` gives the reason."""
 
     why: str
     conflict: bool = False
-    """Nothing is wrong with the dump: something that is here already has its id, key or turn."""
+    """The dump is sound, but a different session, key or turn in this store has the same name."""
 
 
 RestoreOutcome: TypeAlias = Restored | RestoreRefused
 
 
 class Pruned(Value):
-    """One retention step: how many rows went, or were looked at, and whether there is more to do."""
+    """One retention step: how many rows it removed or looked at, and whether there is more to do."""
 
     rows: int
     more: bool
     behind_ms: int = 0
-    """How much of the clock is not believed yet, and does not count for anything's age: see `expiry.py`."""
+    """How much clock time is not trusted yet, and makes no row older: see `expiry.py`."""
 
 
 class StoreStats(Value):
-    """What is there, in numbers that need no scan of messages."""
+    """Counts of a store's content that need no scan of messages."""
 
     sessions: int
     turns_open: int
@@ -513,7 +515,7 @@ class StoreStats(Value):
 
 
 class GrantFilter(Value):
-    """Which approvals: of one source, of one agent, only those that were not revoked."""
+    """Which approvals to list: of one source, of one agent; with `live`, only approvals that are not revoked."""
 
     source_key: str | None = None
     agent: str | None = None

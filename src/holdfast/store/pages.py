@@ -1,7 +1,7 @@
-"""Lists of sessions: their order, what a filter lets through, and where the next page begins.
+"""Lists of sessions: their order, their filter, and the cursors of their pages.
 
-A page ends at a session, and the next one begins after it: by last activity, then by id. So a session that
-becomes active while somebody leafs through goes to the front; none is shown twice, none of the rest left out.
+A page ends at a session, and the next page begins after it: by last activity, then by id. So a session that
+becomes active while a client reads page after page moves to the front; no other is shown twice or left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.store.outcomes import ListPage, Results, SearchMatch, SessionFilte
 from holdfast.store.rows import SessionRow
 
 Place: TypeAlias = tuple[int, str]
-"""Last activity and id. A list shows what is smaller than a place, the greatest first."""
+"""Last activity and id. A page shows the sessions with smaller places than its start, the greatest first."""
 
 BEGINNING: Place = ((1 << 63) - 1, "~")
 """Greater than every session's place, and still an integer and a text to any database."""
@@ -32,7 +32,7 @@ def place_of(session: SessionRow) -> Place:
 
 
 def is_listed(session: SessionRow, keys: Sequence[SessionKey], where: SessionFilter) -> bool:
-    """Whether a session is to be seen in a list with this filter."""
+    """Whether a list with this filter shows a session."""
     if session.state != "live" or session.head == 0 or session.anonymous != where.anonymous:
         return False
     if where.agent is not None and session.agent != where.agent:
@@ -64,9 +64,10 @@ class Within(Value):
 
 
 def cursor_after(session: SessionRow, *, before: int | None = None) -> str:
-    """Where a list goes on after this session, as an opaque word; a search also inside it, before a position.
+    """The cursor of the page after this session; with `before`, a search goes on inside the session, before that
+    position.
 
-    Its check finds slips of the pen, not forgers: there is nothing to be gained by forging it.
+    Its checksum finds typing errors, not forgeries: a client gains nothing by forging a cursor.
     """
     place = place_of(session)
     said = encode(place if before is None else (*place, before))
@@ -74,19 +75,19 @@ def cursor_after(session: SessionRow, *, before: int | None = None) -> str:
 
 
 def before_in(session: SessionRow, within: Within | None) -> int | None:
-    """Where in this session a search goes on; None if it begins with it."""
+    """The position in this session before which a search goes on; None if it reads the session from its end."""
     return within.before if within is not None and within.session_id == session.id else None
 
 
 def page_upto(
     found: Iterable[SearchMatch], last: SessionInfo, left_at: int | None = None
 ) -> Results:
-    """What was found up to a session, and perhaps down to a position in it."""
+    """A page of matches that ends at session `last`, or at position `left_at` inside it."""
     return Results(matches=tuple(found), cursor=cursor_after(last.session, before=left_at))
 
 
 def page_of(found: tuple[SessionInfo, ...], *, limit: int) -> ListPage:
-    """The page that these are, of which there is one more than asked for if there is more."""
+    """A page of at most `limit` sessions; `found` has one more if there is a next page."""
     shown = found[:limit]
     return ListPage(
         sessions=shown,
@@ -100,8 +101,8 @@ def start(cursor: str | None) -> Place:
 
 
 def resumed(cursor: str | None) -> tuple[Place, Within | None]:
-    """The place that a page of a search begins after, and which session it goes on inside of, if that is still
-    the first one there. Raises InvalidCursor."""
+    """The place that a page of a search begins after, and the session inside which it goes on, if that session is
+    still the first after the place. Raises InvalidCursor."""
     if cursor is None:
         return BEGINNING, None
     said = _read(cursor)
@@ -120,7 +121,7 @@ def _read(cursor: str) -> bytes:
         if check == _check(said):
             return said
     except (UnicodeEncodeError, binascii.Error):
-        pass  # both of them mean the same to the caller
+        pass  # the caller gets the same error for both
     raise InvalidCursor(f"{cursor[:60]!r} is not a cursor of this server; begin at the first page")
 
 

@@ -1,6 +1,6 @@
-"""What rows become when turns begin and are committed, and when a session is forked, annotated, deleted or moved.
+"""The new rows when a turn begins or is queued, and when a session is forked, annotated, deleted or moved.
 
-Pure, for every home.
+Pure functions, shared by all homes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.store.rows import SessionRow, TurnRow
 
 
 def demand_live(session: SessionRow | None, session_id: SessionId) -> SessionRow:
-    """The session, if it is there and was not deleted. Raises SessionMissing or SessionGone."""
+    """The session, if it exists and is not deleted. Raises SessionMissing or SessionGone."""
     if session is None:
         raise SessionMissing("session", session_id)
     if session.state == "deleted":
@@ -39,7 +39,7 @@ def demand_live(session: SessionRow | None, session_id: SessionId) -> SessionRow
 
 
 def empty_session(tenant: Tenant, session_id: SessionId, *, now_ms: int) -> SessionRow:
-    """A session without a turn: what a reset leaves a key with."""
+    """A session without a turn: a reset binds its key to one."""
     return SessionRow(
         tenant=tenant, id=session_id, link=chain.GENESIS, created_ms=now_ms, active_ms=now_ms
     )
@@ -49,7 +49,7 @@ def empty_session(tenant: Tenant, session_id: SessionId, *, now_ms: int) -> Sess
 
 
 def new_session(ask: Begin, fence: Fence, *, now_ms: int) -> SessionRow:
-    """The session that a first turn makes, held by it."""
+    """The session that a first turn makes and holds."""
     made = SessionRow(
         tenant=ask.tenant,
         id=fence.session_id,
@@ -73,7 +73,7 @@ def held_session(session: SessionRow, fence: Fence, node: NodeId) -> SessionRow:
 
 
 def begun_session(session: SessionRow, ask: Begin, fence: Fence) -> SessionRow:
-    """A session on which T1 begins a turn. A retry that continues its head uses up one of those that are left."""
+    """A session after T1 has begun a turn on it. A retry that continues its head uses up one of `retries_left`."""
     held = held_session(session, fence, ask.node)
     if not ask.request.links:
         return held
@@ -84,7 +84,8 @@ def begun_session(session: SessionRow, ask: Begin, fence: Fence) -> SessionRow:
 def open_turn(
     ask: Begin, started: Started, *, now_ms: int, continued: TurnRow | None = None
 ) -> TurnRow:
-    """The turn that T1 begins. A continuation is known again by what the turn was known by that it goes on with."""
+    """The turn that T1 begins. A continuation has the request hash of the turn that it continues, so that a retry of
+    the same request is recognised."""
     request, attempt = ask.request, ask.attempt
     if request.continues is not None:
         assert continued is not None, "T1 has looked at the turn that is continued"
@@ -116,8 +117,9 @@ def queued_turn(
     behind: Sequence[TurnRow],
     now_ms: int,
 ) -> TurnRow:
-    """A turn that waits for its session, `behind` others or ahead of them. `began_ms` is when it came, until it is
-    opened; no two of a session came at once, and who is ahead is taken to have come before."""
+    """A turn that waits for its session, after the queued turns `behind` or ahead of them. Until it is opened,
+    `began_ms` is its place in the queue: no two queued turns of a session have the same, and a turn ahead of the others
+    gets an earlier time than theirs."""
     request, attempt = ask.request, ask.attempt
     came_ms = now_ms
     if behind:
@@ -140,7 +142,7 @@ def queued_turn(
 
 
 def opened_turn(turn: TurnRow, ask: QueuedOpening, fence: Fence, *, now_ms: int) -> TurnRow:
-    """A queued turn whose time has come."""
+    """A queued turn's row after it was opened."""
     return msgspec.structs.replace(
         turn,
         state="open",
@@ -153,11 +155,11 @@ def opened_turn(turn: TurnRow, ask: QueuedOpening, fence: Fence, *, now_ms: int)
 
 
 OPENED = ("state", "base_head", "lease_token", "agent", "source_digest", "began_ms")
-"""The columns in which it differs."""
+"""The columns that `opened_turn` changes."""
 
 
 def first_record(ask: Begin | QueuedOpening, *, now_ms: int) -> bytes:
-    """The first row of a turn's journal: the request as it was decided."""
+    """The first record of a turn's journal: the request as it was decided."""
     return encode_records(numbered((Began(request=ask.request),), first=0, at_ms=now_ms))
 
 
@@ -176,7 +178,7 @@ def forked_session(
 ) -> SessionRow:
     """A session that begins as `parent` stood at the end of `lineage`.
 
-    `turn` made that version (None for version 0); `notes` are the annotations as of then.
+    `turn` made that version (None for version 0); `notes` are the annotations at that version.
     """
     here = lineage[-1]
     return SessionRow(
@@ -207,7 +209,7 @@ def annotate_session(
     summary_rev: int | None,
     now_ms: int,
 ) -> tuple[SessionRow, tuple[Annotation, ...]] | SummaryMoved:
-    """The annotations that these patches become, and the row that knows of them."""
+    """The session's row and the annotations after these patches."""
     if summary_rev is not None and summary_rev != session.summary_rev:
         return SummaryMoved(summary_rev=session.summary_rev)
     made = tuple(
@@ -233,7 +235,7 @@ def annotate_session(
 
 
 def _demand_bounded(settings: SessionSettings) -> None:
-    """What passes its bounds could be written, and never read again. Raises InvalidValue."""
+    """Refuse settings beyond their bounds: they could be written, but never read again. Raises InvalidValue."""
     if len(settings.attributes) > limits.attributes_max:
         raise InvalidValue(f"a session has at most {limits.attributes_max} attributes")
     if len(settings.permissions.granted) > limits.granted_tools_max:
@@ -241,7 +243,7 @@ def _demand_bounded(settings: SessionSettings) -> None:
 
 
 def deleted_session(session: SessionRow) -> SessionRow:
-    """The tombstone: whoever holds the session may write no more, and nothing personal is left in it."""
+    """The tombstone: the session's holder may not write any more, and nothing personal is left in the row."""
     return msgspec.structs.replace(
         session,
         state="deleted",
@@ -259,21 +261,21 @@ DELETED = (
     *("state", "lease_token", "lease_nonce", "lease_node", "open_turn"),
     *("title", "opening", "settings"),
 )
-"""The columns in which a tombstone differs."""
+"""The columns that `deleted_session` changes."""
 
 
 def ended_turns(turns: Iterable[TurnRow]) -> tuple[TurnRow, ...]:
-    """Those that have ended, by id: as they lie in a dump."""
+    """The turns that have ended, by id: the order of a dump."""
     return tuple(sorted(filter(has_ended, turns), key=lambda each: each.turn_id))
 
 
 def has_ended(turn: TurnRow) -> bool:
-    """Whether a turn concerns more than its present home: one that is open or queued does not yet."""
+    """Whether a turn has ended. Dumps leave out open and queued turns: only the present store can play them."""
     return turn.state in ("committed", "discarded")
 
 
 def at_rest(session: SessionRow) -> SessionRow:
-    """The row without what only concerns its present home: leases, the turn that is open, and what can be continued."""
+    """The row without the columns that only concern the present store: lease, open turn, and unfinished head."""
     return msgspec.structs.replace(
         session,
         lease_token=0,

@@ -1,6 +1,6 @@
-"""What a store holds, as values. One struct a table; the homes differ only in how they keep them.
+"""The rows of the store, as values: one struct for each table, the same in every home.
 
-Times are milliseconds by the store's own clock. `docs/reference/store.md` draws how the tables hang together.
+Times are milliseconds by the store's own clock. `docs/reference/store.md` draws how the tables are related.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from holdfast.ids import (
 Bytes: TypeAlias = bytes
 WORDS = "words"
 Words: TypeAlias = Annotated[str, WORDS]
-"""What people, models and agent files say: any text, U+0000 included, which not every database calls text."""
+"""Text from people, models and agent files: it may contain U+0000, which PostgreSQL's text type cannot hold."""
 
 
 LEXEMES = "lexemes"
 Lexemes: TypeAlias = Annotated[str, LEXEMES]
-"""Words for an index of words, each once, with a space between them."""
+"""The words of a chunk for the search index, each once, separated by spaces."""
 
 
 class NodeRow(Value):
-    """One boot of a process. `since_ms`: renewed without a gap since then."""
+    """One run of a process. `since_ms`: since then it has renewed its row without a gap."""
 
     node_id: NodeId
     ttl_ms: int
@@ -52,21 +52,21 @@ SessionState: TypeAlias = Literal["live", "deleted"]
 
 
 class SessionRow(Value):
-    """A session. What its items say is elsewhere; this is what has to be locked and listed."""
+    """A session without its items: the columns that are locked and listed."""
 
     tenant: Tenant
     id: SessionId
     head: Version = Version(0)
     length: int = 0
-    """Positions in the history, a fork's past included: where the next item goes."""
+    """How many positions the history has, a fork's past included: the next item gets this position."""
     link: bytes = b""
-    """The hash chain's end."""
+    """The last link of the hash chain."""
     lease_token: int = 0
     """Grows with every turn and takeover; a write with a smaller one is refused."""
     lease_nonce: str = ""
     """Tells two holders apart even if a restored backup hands out the same token twice."""
     lease_node: NodeId | None = None
-    """Who plays the open turn; None if it was handed over by a node that drained."""
+    """The node that plays the open turn; None if a draining node handed the turn over."""
     open_turn: TurnId | None = None
     source_key: Words = ""
     entry_agent: Words = ""
@@ -76,18 +76,18 @@ class SessionRow(Value):
     meta_rev: int = 0
     summary_rev: int = 0
     title: Words = ""
-    """What somebody called it; empty if nobody did."""
+    """The title that a client gave it; empty without one."""
     opening: Words = ""
-    """The first words of its first message: what lists show without a title."""
+    """The first words of its first message: lists show them if there is no title."""
     state: SessionState = "live"
     anonymous: bool = False
-    """A line that nobody named: listed on request only, and it expires."""
+    """An anonymous line: listed on request only, and it expires."""
     created_ms: int = 0
     active_ms: int = 0
     unfinished: Version | None = None
-    """The version whose turn broke off and can be continued here, if it is still the head."""
+    """The version of a turn that broke off; it can be continued while it is the head."""
     retries_left: int | None = None
-    """How many retries may still continue it; None if only a person does."""
+    """How many retries may still continue it; None if only a person may."""
 
 
 class SessionName(Value):
@@ -97,20 +97,21 @@ class SessionName(Value):
 
 
 class Tombstone(Value):
-    """What retention needs of a deleted session; what may be damaged is left out, so that it does not delay the others."""
+    """The columns of a deleted session that retention needs; columns that may be damaged are left out, so that one
+    damaged session does not delay the others."""
 
     tenant: Tenant
     id: SessionId
     length: int
     meta_rev: int
     bytes_gone: bool
-    """Nothing of it is left but its row."""
+    """Only its row is left."""
     indexed_length: int
     indexed_rev: int
 
 
 class KeyRow(Value):
-    """What a client's name means now. `generation` counts resets and rewinds."""
+    """The session that a session key names now. `generation` counts resets and rewinds."""
 
     tenant: Tenant
     key: SessionKey
@@ -122,7 +123,7 @@ TurnState: TypeAlias = Literal["queued", "open", "committed", "discarded"]
 
 
 class TurnRow(Value):
-    """A turn, from its begin to its retention. `seq` is the version it made, if it was committed."""
+    """A turn, from its begin until retention removes it. `seq` is the version it made, if it was committed."""
 
     tenant: Tenant
     turn_id: TurnId
@@ -132,14 +133,14 @@ class TurnRow(Value):
     seq: Version | None = None
     ended_by: EndedBy | None = None
     detail: Words = ""
-    """Why it ended so, for people; with a stable error code in front where there is one."""
+    """Why it ended that way, for people; with a stable error code in front where there is one."""
     attempt: int = 1
     """Counts crashes; a hand-over does not count."""
     retry_of: TurnId | None = None
     client_attempt: int = 0
     """The SDK's own retry count when it began (`x-stainless-retry-count`)."""
     lease_token: int = 0
-    """Of whoever played it last; 0 if that was in another store, and it came from a file."""
+    """The token of the node that played it last; 0 if the turn was imported from another store."""
     agent: Words = ""
     source_digest: Words = ""
     request_hash: bytes = b""
@@ -153,21 +154,21 @@ class TurnRow(Value):
     link: bytes = b""
     usage: Usage = Usage()
     acked: bool = False
-    """The answer was handed to the client's socket, to its last byte."""
+    """The server has written the whole answer to the client's socket."""
     began_ms: int = 0
     ended_ms: int = 0
     continues: TurnId | None = None
-    """The unfinished turn that it goes on with: the one that made `base_head`."""
+    """The unfinished turn that it continues: the turn that made `base_head`."""
     links: int | None = None
-    """Written with the commit of a continuation: how many in a row, up to it, were begun by retries. Without it, the
-    commit was made by a server that knows of no continuations, and is none."""
+    """Written with the commit of a continuation: how many continuations in a row, this one included, retries began.
+    Without it, an older server, without continuations, made the commit, and the turn does not count as one."""
 
 
 IdempotencyState: TypeAlias = Literal["running", "done", "failed"]
 
 
 class IdempotencyRow(Value):
-    """A client's key for one request. Running never expires; done and failed do, a day after the end."""
+    """A client's key for one request. While `running` it never expires; `done` and `failed` rows expire a day later."""
 
     tenant: Tenant
     key: IdempotencyKey
@@ -176,14 +177,14 @@ class IdempotencyRow(Value):
     state: IdempotencyState
     expires_ms: int = 0
     steer: int | None = None
-    """The number of the signal by which the request was said to the turn of another; None: it is its own."""
+    """The number of the signal that steered the request into another request's turn; None if the turn is its own."""
 
 
 SignalKind: TypeAlias = Literal["cancel", "interrupt", "steer"]
 
 
 class SignalRow(Value):
-    """A wish that reaches a turn's owner from anywhere. A steer is consumed once, or begins a turn."""
+    """A signal from any process to the node that plays a turn. A steer is consumed once, or begins a turn."""
 
     tenant: Tenant
     turn_id: TurnId
@@ -204,7 +205,7 @@ class AnnotationRow(Value):
 
 
 class StateRow(Value):
-    """A value of session state, from version `seq` on until the next row of that name."""
+    """A value of session state, valid from version `seq` until the next row of that name."""
 
     tenant: Tenant
     session_id: SessionId
@@ -225,14 +226,14 @@ class MemoryRow(Value):
 
 
 class ApiKeyRow(Value):
-    """Who may come in with a secret, as whom, and for what."""
+    """An API key: its tenant, its scopes, and the hash of its secret."""
 
     key_id: KeyId
     tenant: Tenant
     name: Words
-    """What people call it."""
+    """Its label for people."""
     scopes: tuple[str, ...]
-    """One that we do not know allows nothing."""
+    """An unknown scope allows nothing."""
     digest: bytes
     """SHA-256 of the secret."""
     expires_ms: int | None = None
@@ -240,10 +241,10 @@ class ApiKeyRow(Value):
 
 
 class SealKeyRow(Value):
-    """A secret that seals what clients keep for us."""
+    """A secret that seals data which clients keep for the server."""
 
     key_id: KeyId
-    """When it was made is in it: the latest seals, and all of them open."""
+    """Contains the time of its making: the server seals with the latest key, and opens with any of them."""
     secret: bytes
 
     def __repr__(self) -> str:
@@ -255,18 +256,18 @@ class GrantRow(Value):
 
     tenant: Tenant
     grant_id: GrantId
-    """When it was made is in it."""
+    """Contains the time of its making."""
     source_key: Words
     agent: Words
-    """Its name; or, if the grant holds in one session, what `core.grants.holder` makes of both."""
+    """The agent's name; or, if the grant counts in one session only, `core.grants.holder` of name and session."""
     tool: Words
     fingerprint: str
     arguments: Words | None
-    """The very arguments that it is about; None: any."""
+    """The only arguments that it allows; None: any."""
     call: CallId
     """The call that was approved."""
     made_by: KeyId | None = None
-    """The API key that it was made with; None where none is needed."""
+    """The API key of the client that approved; None if the server needs no keys."""
     revoked_ms: int | None = None
 
     @property
@@ -282,12 +283,12 @@ class ItemRow(Value):
     pos: int
     turn_id: TurnId
     path: str
-    """Of the sub-agent that it belongs to; empty if it is the conversation's own."""
+    """The path of the sub-agent that it belongs to; empty if it belongs to the conversation itself."""
     body: bytes
 
 
 class ItemBody(Value):
-    """An item's bytes, and where they belong."""
+    """An item's bytes and position."""
 
     pos: int
     body: bytes
@@ -301,7 +302,7 @@ class BlobRow(Value):
     digest: str
     bytes: Bytes
     noticed_ms: int | None = None
-    """Since when retention knows of it; 0 if an item names it, None if retention has not met it."""
+    """When retention first met it; 0 once retention has seen that an item names it, None if it has not met it yet."""
 
 
 class BlobName(Value):
@@ -314,7 +315,7 @@ class BlobName(Value):
 
 
 class AttributeRow(Value):
-    """One attribute of a session's settings, where lists look for it."""
+    """One attribute of a session's settings, in the table that lists filter by."""
 
     tenant: Tenant
     session_id: SessionId
@@ -323,7 +324,7 @@ class AttributeRow(Value):
 
 
 class PastRow(Value):
-    """A session that reads some of another one's items."""
+    """A fork, and a session whose items it reads."""
 
     tenant: Tenant
     ancestor: SessionId
@@ -331,7 +332,7 @@ class PastRow(Value):
 
 
 class ChunkRow(Value):
-    """A stretch of a session's items that is in the index of words; from -1 on: the session's name."""
+    """A stretch of a session's items that is in the search index; `from_pos` -1 is the session's name."""
 
     tenant: Tenant
     session_id: SessionId
@@ -339,7 +340,7 @@ class ChunkRow(Value):
 
 
 class ChunkWords(Value):
-    """A stretch and its words, as the index is given them."""
+    """A stretch and its words, as they are written to the search index."""
 
     tenant: str
     session_id: str
@@ -349,7 +350,7 @@ class ChunkWords(Value):
 
 
 class IndexedRow(Value):
-    """How far a session is in the index of words. Its names are not parsed: a damaged one does not delay the others."""
+    """How far a session is indexed. Its ids are not parsed, so that a damaged one does not delay the others."""
 
     tenant: str
     id: str
@@ -360,7 +361,7 @@ class IndexedRow(Value):
 
 
 class JournalRow(Value):
-    """Some records of a turn, from number `n` on, one JSON line each."""
+    """Some records of a turn's journal, from number `n` on, one JSON line each."""
 
     tenant: Tenant
     turn_id: TurnId

@@ -1,4 +1,4 @@
-"""From rows to a snapshot. Pure, and the same for every home."""
+"""Snapshots, made of rows. Pure functions, shared by all homes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_NOTES = Notes()
 
 
 def mark_of(turn: TurnRow) -> TurnMark:
-    """Where a committed turn lies."""
+    """The mark of a committed turn: where its items lie in the history."""
     assert turn.seq is not None and turn.ended_by is not None, "only a committed turn has a mark"
     return TurnMark(
         turn_id=turn.turn_id,
@@ -39,14 +39,14 @@ def mark_of(turn: TurnRow) -> TurnMark:
         link=turn.link,
         ended_by=turn.ended_by,
         agent=turn.agent,
-        # A server that does not know of continuations may have committed one: then it is none.
+        # An older server, without continuations, may have committed it: then it does not count as one.
         continues=turn.continues if turn.links is not None else None,
         is_foreign=turn.lease_token == 0,
     )
 
 
 def annotation_of(row: AnnotationRow) -> Annotation | None:
-    """An annotation, or None if it cannot be read: then it says nothing, and its session lives on."""
+    """An annotation, or None if it cannot be read: then it has no effect, and its session stays usable."""
     patch = patch_decoder.lenient(row.patch)
     if isinstance(patch, Unreadable) or (isinstance(patch, Visibility) and row.item is None):
         return None
@@ -54,7 +54,7 @@ def annotation_of(row: AnnotationRow) -> Annotation | None:
 
 
 def notes_of(rows: Iterable[AnnotationRow], *, on: Notes = NO_NOTES) -> Notes:
-    """Annotations folded, in the order of their revisions."""
+    """The notes that these annotations make, applied in the order of their revisions."""
     rows = tuple(rows)
     readable = (each for each in map(annotation_of, rows) if each is not None)
     notes = annotated(on, readable)
@@ -72,18 +72,18 @@ def state_of(
 
 
 class Later(Value):
-    """What has come after a snapshot, read and decoded. `extended` makes one of both."""
+    """The decoded rows that come after a snapshot. `extended` joins both into a later snapshot."""
 
     known: Snapshot
     session: SessionRow
     items: tuple[StoredItem, ...]
     size_bytes: int
-    """What the items weigh, encoded."""
+    """The size of the items, encoded."""
     marks: tuple[TurnMark, ...]
     state: tuple[tuple[str, str], ...]
-    """All of it, as it is then."""
+    """The whole state of the later snapshot."""
     notes: Notes
-    """The same."""
+    """The whole notes of the later snapshot."""
 
 
 def later(
@@ -95,7 +95,7 @@ def later(
     state: Iterable[StateRow],
     annotations: Iterable[AnnotationRow],
 ) -> Later:
-    """The rows that came after a snapshot. In any thread: nothing that is shared is extended here."""
+    """Decode the rows that came after a snapshot. Any thread may call it: it extends no shared log."""
     return Later(
         known=known,
         session=session,
@@ -108,9 +108,10 @@ def later(
 
 
 def extended(found: Later) -> Snapshot:
-    """An earlier snapshot brought forward. Costs what is new.
+    """The later snapshot. Costs as much as what is new.
 
-    Only in the thread of whoever holds it: a log that two threads extend at once is damaged for both.
+    Only the thread that holds the earlier snapshot may call it: a log that two threads extend at once is damaged
+    for both.
     """
     known, session = found.known, found.session
     log, marks = known.items.extended(found.items), known.marks.extended(found.marks)
@@ -128,7 +129,7 @@ def extended(found: Later) -> Snapshot:
         notes=found.notes,
         lineage=session.lineage,
         link=last.link if last else chain.GENESIS,
-        # Written by the first commit, so version 0 does not know them yet.
+        # The first commit writes them, so version 0 does not have them yet.
         source_key=session.source_key if last else "",
         entry_agent=session.entry_agent if last else "",
         agent=last.agent if last else "",
@@ -139,7 +140,7 @@ def extended(found: Later) -> Snapshot:
 def _broken_off(
     news: Iterable[TurnMark], items: Log[StoredItem], marks: Log[TurnMark]
 ) -> Iterator[frozenset[ItemId]]:
-    """What the turns that these continue had left half said."""
+    """For each continuation among these turns: the broken-off items of the turn that it continues."""
     for mark in news:
         if mark.continues is not None and mark.version > 1:
             before = marks[mark.version - 2]

@@ -1,23 +1,23 @@
 """The steps of an operation: look, find, ask, write, and give way.
 
-An operation of the store is one text for every home: a generator that yields steps, is sent what came of each, and
-decides in between. A home is a driver: it knows how to take these steps, and no rule.
+An operation of the store is written once for all homes: a generator that yields steps, is sent the result of each, and
+decides in between. A home is a driver: it executes these steps, and contains no rule.
 
     def release(fence: Fence) -> Operation[None]:
         session = demand_fence(fence, (yield from get(SESSIONS, fence.tenant, fence.session_id)))
         yield from write(change(SESSIONS, session, lease_node=None), on=(session,))
 
-1. An operation may be run again from its start, and changes nothing but by `write`; clocks, ids and randomness are
-   arguments. It writes once at most, and that is the last step that can fail; or it finds what it has written, and
-   goes on after it.
-2. A home that has no lock around an operation writes on condition that what was decided on is still so: each session in
-   `on` as it was read, `live` a node that is alive, each row in `as_read` with the same values in these columns, each
-   inserted row absent. If it is not, the operation is run again.
-3. So all that an operation reads belongs to a session in `on`, or to a row in `as_read`, or never changes.
-4. A row is written once in a step.
-5. `NOW` stands for the time at which a home writes, which is what `write` gives back.
-6. Two looks may be two moments, and nothing guards a refusal: one look has found what it is decided on, or the later
-   look cannot make it wrong.
+1. An operation may be run again from its start, and changes rows only by `write`; clocks, ids and randomness are
+   arguments. It writes at most once, and that is the last step that can fail; or, when run again, it finds its own
+   earlier writes and goes on after them.
+2. A home that holds no lock around an operation writes on condition that the rows behind the decision are unchanged:
+   each session in `on` is as it was read, the node `live` is alive, each row in `as_read` has the same values in its
+   columns, each inserted row is absent. If a condition fails, the operation is run again.
+3. So every row that an operation reads belongs to a session in `on`, or is in `as_read`, or never changes.
+4. A step writes each row at most once.
+5. `NOW` stands for the time at which a home writes; `write` returns that time.
+6. Two looks may see two moments, and no condition guards a refusal. So a refusal is decided on the rows of one look,
+   or a later look cannot make it wrong.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NOW: Final = Moment(0)
 
 
 class GivenValue(Struct, frozen=True):
-    """A value that comes with the step."""
+    """A value that the step brings."""
 
     name: str
 
@@ -64,11 +64,11 @@ class FoundColumn(Struct, frozen=True):
 
 Constant: TypeAlias = str | int | bool | None
 Source: TypeAlias = GivenValue | FoundColumn | Constant
-"""What a column is compared with."""
+"""The value that a column is compared with."""
 
 
 def _source(text: Constant) -> Source:
-    """`:name` is given, `part.column` was found, everything else is meant as it is."""
+    """`:name` is a given value, `part.column` a found column, everything else a constant."""
     if not isinstance(text, str):
         return text
     if text.startswith(":"):
@@ -78,9 +78,9 @@ def _source(text: Constant) -> Source:
 
 
 class Part:
-    """Something to be looked for in one table, by the values of some columns.
+    """One part of a look: a search in one table, by the values of some columns.
 
-    Several sources of a column are tried in their order: the first that is there counts.
+    If a column has several sources, the first that is not null counts.
     """
 
     def __init__(self, table: Table[Any], **where: str | int | bool | tuple[str, ...]) -> None:
@@ -100,7 +100,7 @@ class One(Part):
 
 
 class Holder(One):
-    """The row of a node that holds something, unless its process is known to be dead; None then, as if it had resigned."""
+    """The row of the node that holds a turn; None if its process is known to be dead, as if the node had resigned."""
 
     def __init__(self, node_id: str) -> None:
         super().__init__(NODES, node_id=node_id)
@@ -124,7 +124,7 @@ class Field(LastNumber):
     """One column of the row, as it is stored, or None."""
 
 
-# The parts, as the defaults of fields that have the types of what is found.
+# The parts again, typed so that each can be the default of a field of the found type.
 one: Callable[..., Any] = One
 holder: Callable[..., Any] = Holder
 has: Callable[..., Any] = RowPresence
@@ -133,7 +133,7 @@ field: Callable[..., Any] = Field
 
 
 class Facts(Value):
-    """What a look finds, and when: the default of each further field is the part that it comes of.
+    """The result of a look, and its time: the default of each further field is the part that fills it.
 
     class Takeover(Facts):
         session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
@@ -144,7 +144,7 @@ class Facts(Value):
 
 
 class Look(Generic[F]):
-    """What is looked at together: parts of `kind`, in the order of its fields. No part finds more than one row."""
+    """A read of several parts at once: those of `kind`, in the order of its fields. Each part finds at most one row."""
 
     def __init__(self, kind: type[F], parts: Mapping[str, Part]) -> None:
         self.kind = kind
@@ -168,18 +168,19 @@ class Row(Facts, Generic[R]):
 
 @cache
 def by_key(table: Table[R]) -> Look[Row[R]]:
-    """Looks for one row of a table."""
+    """A look for one row of a table, by its key."""
     return Look(Row, {"row": One(table, **{name: f":{name}" for name in table.key})})
 
 
 class Finder(Generic[R]):
-    """Rows of one table, by the values of some columns, in the order of others (`-name`: the greatest first).
+    """A search for rows of one table, by the values of some columns, in the order of others (`-name`: descending).
 
-    `over` is a column that lies above the given `above`, up to the given `upto`. `choice` are columns that may have any
-    value where none is given for them, `unlike` values that some must not have. Constants in `where` may be what an
-    index is made for; `index` names one that SQLite would not choose.
+    The column `over` must be greater than the given `above`, and at most the given `upto`. A column in `choice` is
+    compared only if a value is given for it; a column in `unlike` must not have the given constant. Constants in
+    `where` let a partial index be used; `index` names an index that SQLite would not choose.
 
-    `of` is another table, and columns that both have: the rows that belong to those which `where` is about.
+    `of` is another table and the columns to join it by: then `where` selects rows of that table, and the finder
+    returns the rows of `table` that belong to them.
     """
 
     def __init__(
@@ -197,7 +198,7 @@ class Finder(Generic[R]):
         self.table = table
         self.of = of
         self.selected: Table[Any] = of[0] if of else table
-        """The table that `where` is about."""
+        """The table that `where` selects from."""
         self.where = {column: _source(each) for column, each in where.items()}
         self.choice = choice
         self.unlike = unlike
@@ -210,9 +211,10 @@ class Finder(Generic[R]):
 
 
 class Question(Generic[R]):
-    """A query that is worth reading, by its name in `store/sql`: its columns are the fields of `kind`, in their order.
+    """A named query in `store/sql`: its columns are the fields of `kind`, in their order.
 
-    Lists are given as they are, of values or of rows. `words` stand for others in a text that is about several tables.
+    A given list, of values or of rows, is passed as it is. `words` replace placeholders of the query, so that one text
+    serves several tables.
     """
 
     def __init__(self, name: str, kind: type[R], **words: str) -> None:
@@ -228,7 +230,7 @@ class Question(Generic[R]):
 
 
 class Insert(Struct, frozen=True):
-    """Rows that were not there. `if_absent`: one that is there stays as it is, and that is fine."""
+    """New rows. With `if_absent`, a row that exists already stays as it is; without, it is a conflict."""
 
     table: Table[Any]
     rows: tuple[Any, ...]
@@ -236,14 +238,14 @@ class Insert(Struct, frozen=True):
 
 
 class Put(Struct, frozen=True):
-    """Rows that are there afterwards, in place of those with the same keys."""
+    """Rows that are inserted, or replace the rows with the same keys."""
 
     table: Table[Any]
     rows: tuple[Any, ...]
 
 
 class Update(Struct, frozen=True):
-    """Other values in some columns of a row that is there."""
+    """New values for some columns of an existing row."""
 
     table: Table[Any]
     key: tuple[Any, ...]
@@ -251,7 +253,7 @@ class Update(Struct, frozen=True):
 
 
 class Delete(Struct, frozen=True):
-    """The rows whose keys begin so."""
+    """Removes the rows whose keys begin with these values."""
 
     table: Table[Any]
     key: tuple[Any, ...]
@@ -269,12 +271,12 @@ def change(table: Table[R], row: R, **columns: object) -> Update:
 
 
 def become(table: Table[R], row: R, *columns: str) -> Update:
-    """A row that is there has the values of this one in these columns."""
+    """Update an existing row with the values that `row` has in these columns."""
     return Update(table, table.key_of(row), {name: getattr(row, name) for name in columns})
 
 
 class AsRead(Struct, frozen=True):
-    """A row that has to be as it was read, in these columns."""
+    """A condition of a write: the row still has the values that were read, in these columns."""
 
     table: Table[Any]
     row: Any
@@ -310,13 +312,13 @@ class WriteStep(Struct, frozen=True):
 
 
 class PauseStep(Struct, frozen=True):
-    """Other threads and tasks go first; an operation whose caller has given up may end here."""
+    """Lets other threads and tasks run; an operation whose caller has given up may end here."""
 
 
 Step: TypeAlias = LookStep | FindStep | AskStep | WriteStep | PauseStep
 Operation: TypeAlias = Generator[Step, Any, T]
 Start: TypeAlias = Callable[[], Operation[T]]
-"""Begins an operation, as often as that is needed."""
+"""Starts an operation; called again each time that the operation is repeated."""
 
 
 def look(kind: type[F], /, **given: object) -> Operation[F]:
@@ -325,7 +327,7 @@ def look(kind: type[F], /, **given: object) -> Operation[F]:
 
 
 def look_up(table: Table[R], /, *key: object) -> Operation[Row[R]]:
-    """The row with this key, or None, and when that was."""
+    """The row with this key, or None, and the time of the look."""
     found: Row[R] = yield LookStep(by_key(table), dict(zip(table.key, key, strict=True)))
     return found
 
@@ -354,7 +356,7 @@ def ask(question: Question[R], /, **given: object) -> Operation[tuple[R, ...]]:
 
 
 def give_way() -> Operation[None]:
-    """Between two pieces of long work."""
+    """Let others run, between two pieces of long work."""
     yield PauseStep()
 
 
@@ -364,6 +366,6 @@ def write(
     live: NodeId | None = None,
     as_read: tuple[AsRead, ...] = (),
 ) -> Operation[int]:
-    """Write all of it, or nothing. When that was."""
+    """Write all of these changes, or none. Returns the time of the write."""
     now_ms: int = yield WriteStep(changes, on, live, as_read)
     return now_ms

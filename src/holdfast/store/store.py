@@ -1,20 +1,20 @@
-"""The store: where conversations live, and where every promise is kept or broken.
+"""The store: it keeps conversations, and every promise about them is kept or broken here.
 
-Each method runs an operation, which is one text for all homes; a home is a driver that takes its steps. One contract
-suite runs against all of them. The rules that a home must keep:
+Each method runs an operation, which is written once for all homes (SQLite, PostgreSQL, memory); a home is a driver that
+executes its steps. One contract suite runs against all homes. The rules that a home must keep:
 
 1. Every method is one transaction: it happens whole, or not at all. What a method wrote is durable when it
    returns; a method that raises has changed nothing, unless the error is StoreUnavailable or StorePoisoned:
-   then the outcome is unknown, and asking again tells.
-2. Repeating a method with the same arguments is safe, and answers as the first time where it says so.
+   then the outcome is unknown, and the caller learns it by calling the method again.
+2. Repeating a method with the same arguments is safe. Where its docstring says so, it gives the first answer again.
 3. A write under an old fence raises Superseded. A node may be wrong about still holding a fence;
    the store never is.
 4. Every row has a tenant. Another tenant's rows are absent, in every method, exactly like rows that do
    not exist.
-5. Times are the store's. A caller's clock decides nothing here.
-6. Nothing rewrites a history. Items are inserted by `commit` and `restore`, and go with their session.
+5. Times come from the store's clock. A caller's clock decides nothing here.
+6. No method rewrites a history. `commit` and `restore` insert items, and items are removed only with their session.
 
-Outcomes that a caller must decide on are values; errors are for what a caller cannot sensibly handle here.
+An outcome that a caller must decide on is a value; an error is something that a caller cannot sensibly handle.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Method = Callable[Concatenate["Store", P], Coroutine[Any, Any, T]]
 
 
 def by_write(operation: Callable[P, Operation[T]], *, once: bool = False) -> Method[P, T]:
-    """The method that runs this operation, and says what it says; see `Store._write`."""
+    """The method that runs this operation and returns its result; see `Store._write`."""
 
     async def method(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
@@ -86,7 +86,7 @@ def by_read(operation: Callable[P, Operation[T]], *, one_moment: bool = False) -
 
 
 def _told(method: Method[P, T], operation: Callable[P, Operation[T]]) -> Method[P, T]:
-    """The method, with the name, the arguments and the words of its operation."""
+    """The method, with the name, the signature and the docstring of its operation."""
     own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
     told = wraps(operation)(method)
     arguments = signature(operation).parameters.values()
@@ -95,28 +95,28 @@ def _told(method: Method[P, T], operation: Callable[P, Operation[T]]) -> Method[
 
 
 class Store:
-    """Where conversations live. See the rules at the top of this module; what a method does, its operation says."""
+    """Keeps conversations, by the rules at the top of this module. A method has the docstring of its operation."""
 
     def _write(self, start: Start[T], *, once: bool = False) -> Coroutine[None, None, T]:
-        """Run an operation; durable when this returns. `once`: it would be done twice if it were run again after its
-        answer was lost, so its caller is told instead."""
+        """Run an operation; its writes are durable when this returns. `once`: the operation must not be repeated, so if
+        its answer is lost it is not run again, and the caller gets the error."""
         raise NotImplementedError
 
     def _read(self, start: Start[T], *, one_moment: bool = False) -> Coroutine[None, None, T]:
-        """Run an operation that writes nothing. `one_moment`: all its steps see what the first one saw."""
+        """Run an operation that writes nothing. `one_moment`: all its steps read one snapshot of the store."""
         raise NotImplementedError
 
     @cached_property
     def damages(self) -> DamageLog:
-        """What could not be read since this store was opened."""
+        """The damage that this process has met since it opened the store."""
         return DamageLog()
 
     async def _meet(self, damage: StoreDamaged, *, writing: bool = False) -> None:
-        """Something could not be read, or was in the way of a write: the operator is told, once."""
+        """Report damage that a read has met (or, with `writing`, a write) to the operator, once."""
         self.damages.note(damage)
 
     async def _asked(self, doing: Coroutine[None, None, T], *, writing: bool = False) -> T:
-        """What an operation that runs gives back; damage that it meets is told."""
+        """The result of a running operation; damage that it meets is reported, and raised."""
         try:
             return await doing
         except StoreDamaged as damage:
@@ -125,18 +125,18 @@ class Store:
 
     @property
     def read_only(self) -> str | None:
-        """Why the store takes no writes, if it is damaged where everything meets; None if it takes them."""
+        """Why the store accepts no writes: pages that all writes need are damaged. None if it accepts them."""
         return None
 
     async def declare_sound(self) -> None:
-        """`verify` has found nothing wrong: a store that was only read takes writes again."""
+        """`verify` has found nothing wrong: a store that was read-only accepts writes again."""
 
     def _is_held(self, slot: int) -> bool:
-        """Whether the process of a slot lives; see `sqlite/locks.py`."""
+        """Whether the process that owns this slot is alive; see `sqlite/locks.py`."""
         return True
 
     def _hint(self, said: signal_operations.SignalResult) -> None:
-        """Let the node know that is to hear a signal, if there is a way."""
+        """Wake the node that the signal is for, if this home can."""
 
     # nodes
     renew = by_write(node_operations.renew)
@@ -144,7 +144,7 @@ class Store:
     nodes = by_read(node_operations.nodes)
 
     async def resign(self, node: NodeId) -> None:
-        """Say that this process is gone. Its open turns can be taken over at once."""
+        """Declare that this process ends. Other nodes can take its open turns over at once."""
         await self._resigned(node)
 
     # turns
@@ -164,7 +164,7 @@ class Store:
     async def orphans(self, *, node: NodeId, limit: int) -> tuple[outcomes.Orphan, ...]:
         """Open turns without a live holder, the oldest first. A plain read; `takeover` decides.
 
-        Those that `node` itself holds are among them: it knows which of them it plays.
+        The turns that `node` itself holds are included: the node knows which of them it plays.
         """
         start = partial(sweeps.orphans, node, limit=limit, is_held=self._is_held)
         return await self._asked(self._read(start))
@@ -189,15 +189,15 @@ class Store:
         attempt: outcomes.Attempt | None = None,
         after: int | None = None,
     ) -> outcomes.SignalOutcome:
-        """Tell the turn's owner something. Raises SessionMissing if there is no such turn. With `after`, only if the
+        """Send a signal to the turn's owner. Raises SessionMissing if there is no such turn. With `after`, only if the
         signal of that number is still the last (0: there was none).
 
-        With the `attempt` of a request that has an idempotency key, the key is looked at first, as `begin` does, and
-        claimed for this turn together with the signal: the same request again is `Joined`, and is not said twice.
-        Without a key, saying it again says it twice.
+        With the `attempt` of a request that has an idempotency key, the key is checked first, as `begin` does, and
+        claimed for this turn together with the signal: the same request again is `Joined`, and its message is sent
+        once. Without a key, a repeated call sends the message twice.
         """
-        # A message that is steered in twice would be heard twice, unless its key tells; a turn that is told twice to
-        # stop stops once.
+        # The turn would read a message twice that was steered in twice, unless the key tells; two stop signals stop
+        # it once.
         is_keyed = attempt is not None and attempt.key is not None
         say = partial(signal_operations.signal, tenant, turn_id, kind=kind, payload=payload)
         said = await self._write(
@@ -254,7 +254,7 @@ class Store:
     ) -> Snapshot | None:
         """The session at a version (by default its head), or None if there is no such session or version.
 
-        `known` is an earlier snapshot of it: only what came after is read.
+        `known` is an earlier snapshot of the session: only later rows are read.
         """
         found = await self._asked(
             self._read(partial(reads.snapshot, tenant, session_id, version=version, known=known))
@@ -276,13 +276,13 @@ class Store:
            that people see (`matches.text_seen`): a fork's past as the fork sees it, no hidden message, no
            reasoning, nothing of tools, sub-agents or discarded turns. All phrases have to be in one of them.
         2. Everything that was committed, annotated or deleted before the call counts. An index only narrows
-           down where to look; `matches.Sought` decides. What the index does not know yet is looked through.
+           down where to look; `matches.ParsedQuery` decides. Items that are not indexed yet are read.
         3. The order is that of `sessions`, and so is the cursor. There is no rank: it would be made of how
            often others use a word, and one tenant could measure another by it. What a call costs depends
-           on its own tenant's texts alone, as far as a home can see to it.
-        4. Of a session the name is shown if that was found, else its latest message that was.
-        5. A page costs what `search/effort.py` lets it, and the next one goes on where it ended. A call that is
-           cancelled ends, in whatever thread it works.
+           on its own tenant's texts alone, as far as a home can ensure it.
+        4. A match shows the session's name if the name matches, else its latest message that does.
+        5. `search/effort.py` bounds the cost of a page, and the next page goes on where it ended. A cancelled
+           call ends its work, also in another thread.
         """
         before, within = pages.resumed(cursor)
         effort = Effort()
@@ -296,12 +296,11 @@ class Store:
             effort.given_up = True
 
     async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> outcomes.Indexed:
-        """Bring the index that `search` uses forward: about this much text, of some sessions that are behind.
+        """Index about this much text, of some sessions that the search index does not know whole yet.
 
-        One small step; call it again while there is `more`. Commits do not do it, so they cost nothing more.
-        A session is behind if its row has gone past what the row says to be indexed: whatever the order in
-        which turns are committed, and on how many machines, none is left out. Any number of callers may do
-        this at once.
+        One small step; the caller repeats it while there is `more`. Commits do not index, so they cost nothing more.
+        A session is behind if its row has gone past the position that the row gives as indexed: so none is left
+        out, in any order of commits and on any number of machines. Any number of callers may index at once.
         """
         plan = await self._asked(self._read(partial(search.plan, bytes_max=bytes_max)))
         if plan.steps:
@@ -328,7 +327,7 @@ class Store:
     # upkeep
 
     async def inspect(self) -> AsyncIterator[Report]:
-        """What `verify` checks beside the sessions themselves; see `operations/inspection.py`."""
+        """The findings of `verify` outside the sessions themselves; see `operations/inspection.py`."""
         checks = inspection.CHECKS
         for done, check in enumerate(checks, start=1):
             after: inspection.PageStart | None = inspection.FIRST_PAGE
@@ -347,11 +346,11 @@ class Store:
     async def prune(
         self, *, limit: int = limits.prune_batch_max, trust_clock: bool = False
     ) -> outcomes.Pruned:
-        """Remove some of what may go: discarded turns after a week, journals and idempotency rows a day
+        """Remove some expired rows: discarded turns after a week, journals and idempotency rows a day
         after their end, bytes of deleted sessions that no live fork reads, dead nodes, anonymous lines.
 
-        One small step; call it again while there is `more`. It looks at the clock, and a clock that has leapt makes
-        nothing old until the store has been in use for a day (`expiry.py`); with `trust_clock` it does at once.
+        One small step; the caller repeats it while there is `more`. A leap of the clock makes nothing old until
+        the store has been in use for a day (`expiry.py`); with `trust_clock` it counts at once.
         """
         horizon = await self._write(partial(retention.look_at_clock, trust_clock=trust_clock))
         gone = 0
@@ -374,7 +373,7 @@ class Store:
 
     @asynccontextmanager
     async def _past_damage(self) -> AsyncIterator[None]:
-        """What cannot be read is told, and delays no other."""
+        """Report damage inside the block and go on: one damaged session does not delay the others."""
         try:
             yield
         except StoreDamaged as damage:
@@ -382,7 +381,7 @@ class Store:
 
     @property
     def queue_length(self) -> int:
-        """How many calls wait for their turn at this moment."""
+        """How many calls wait to be run at this moment."""
         raise NotImplementedError
 
     async def close(self) -> None:

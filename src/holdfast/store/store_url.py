@@ -1,9 +1,9 @@
-"""From a URL to a store.
+"""Store URLs: how they are parsed, and how the store that they name is opened or examined.
 
-sqlite:///relative/path    a file, from where the process runs
+sqlite:///relative/path    a file, relative to the working directory
 sqlite:////absolute/path   a file
 postgresql://host/name     a database; `postgres/address.py` has the options
-memory:                    nowhere: it ends with its process
+memory:                    the memory of the process, gone with it
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ Address = InFile | InPostgres | InMemory
 async def open_store(
     url: str, *, on_poison: OnPoison | None = None, supervisor: TaskSupervisor | None = None
 ) -> Store:
-    """Open the store at this URL; a file or the tables are made if there are none, and brought up to date.
+    """Open the store at this URL; make the file or the tables if there are none, and migrate them.
 
-    Raises StoreUnusable, with the way out, if there can be none. `on_poison` is told once, in some
-    thread, if the store has to stop for good; without it, calls raise StorePoisoned and that is all.
-    `supervisor` keeps what the store has running for as long as it is open.
+    Raises StoreUnusable, with the way out, if there can be no store. `on_poison` is called once, from any
+    thread, if the store must stop for good; without it, calls just raise StorePoisoned.
+    `supervisor` runs the store's background tasks for as long as it is open.
     """
     match parse_url(url):
         case InFile(path=path):
@@ -95,9 +95,9 @@ async def open_store(
 
 
 async def open_existing(url: str) -> Store:
-    """Open a store that is there, and up to date; nothing is made or migrated.
+    """Open a store that exists and is up to date; make and migrate nothing.
 
-    Raises StoreUnusable, with the way out, if there is none.
+    Raises StoreUnusable, with the way out, if there is no such store.
     """
     match parse_url(url):
         case InPostgres(url=address):
@@ -119,7 +119,7 @@ async def migrate_store(url: str) -> Migrated:
 
 
 def shown(url: str) -> str:
-    """What people may see of a URL: the file it names, or the URL without its password."""
+    """A URL as logs may show it: the file that it names, or the URL without its password."""
     match parse_url(url):
         case InFile(path=path):
             return str(path)
@@ -128,7 +128,7 @@ def shown(url: str) -> str:
 
 
 async def examine_store(url: str) -> Condition | None:
-    """How a store is, without opening it; None for a file that is not there.
+    """The condition of a store, read without opening it; None if its file does not exist.
 
     Raises StoreUnusable if it cannot be a store here, and StoreUnavailable if it does not answer.
     """
@@ -143,7 +143,7 @@ async def examine_store(url: str) -> Condition | None:
 
 
 def _postgres() -> type[PostgresStore]:
-    """Loaded when it is wanted: it brings a driver along that the other homes do without."""
+    """Imported only when needed: it requires a driver that the other homes do without."""
     with _driver():
         from holdfast.store.postgres.store import PostgresStore
     return PostgresStore
@@ -151,7 +151,7 @@ def _postgres() -> type[PostgresStore]:
 
 @contextmanager
 def _driver() -> Iterator[None]:
-    """Where a module is loaded that needs a driver. Raises StoreUnusable if there is none."""
+    """Wraps an import that needs asyncpg. Raises StoreUnusable if asyncpg is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -163,7 +163,7 @@ def _driver() -> Iterator[None]:
 
 
 def existing_file(url: str, *, any_step: bool = False) -> Path:
-    """The file of a store that is there; up to date, unless `any_step` will do."""
+    """The file of an existing store; its tables must be up to date, unless `any_step`. Raises StoreUnusable."""
     path = file_of(url)
     found = look_at(path)
     if found is None:
@@ -181,7 +181,7 @@ def existing_file(url: str, *, any_step: bool = False) -> Path:
 
 
 def file_of(url: str) -> Path:
-    """The file that a URL names. Raises StoreUnusable for a store that is none."""
+    """The file that a URL names. Raises StoreUnusable for a store that is not a file."""
     match parse_url(url):
         case InFile(path=path):
             return path
@@ -198,7 +198,7 @@ def file_of(url: str) -> Path:
 
 
 def parse_url(url: str) -> Address:
-    """Where a store is. Raises StoreUnusable, and says what there is."""
+    """The address in a URL. Raises StoreUnusable, which names the known kinds of URLs."""
     scheme, colon, rest = url.partition(":")
     if not colon or "/" in scheme:
         raise _refused(f"{url!r} is not the URL of a store")
@@ -234,16 +234,16 @@ def _refused(why: str) -> StoreUnusable:
 
 
 class SchemaState(Value):
-    """What is at a path: how far the tables have come, and how far they could."""
+    """The step of a file's tables, and the newest step that this version knows."""
 
     step: int
     newest: int
 
 
 def look_at(path: Path) -> SchemaState | None:
-    """What is at a path, without changing it in any way; None if there is nothing.
+    """The state of the tables at a path, without changing the file; None if there is no file.
 
-    Raises StoreUnusable if it is not ours: better before the engine has set it up to be.
+    Raises StoreUnusable if the file is not a store of ours: better before the engine sets it up as one.
     """
     if not path.is_file():
         return None
