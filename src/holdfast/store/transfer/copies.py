@@ -9,15 +9,18 @@ The source should be at rest: if a session goes on after it was copied, a second
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 
 from holdfast.core.codec import Value
 from holdfast.errors import ImportConflict, StoreDamaged
-from holdfast.ids import GrantId, KeyId, Tenant
+from holdfast.ids import Tenant
 from holdfast.store.outcomes import RestoreRefused
-from holdfast.store.rows import MemoryRow
 from holdfast.store.store import Store
 from holdfast.store.transfer import exports
+
+R = TypeVar("R")
 
 PAGE = 500
 """How many memories, keys or approvals are read at once."""
@@ -47,17 +50,23 @@ async def copy(source: Store, target: Store) -> AsyncIterator[CopyProgress | Not
         tenant: await exports.session_ids(source, tenant) for tenant in await source.tenants()
     }
     of = sum(map(len, everyone.values()))
-    await _copy_api_keys(source, target)
-    for row in await source.seal_keys():
-        await target.put_seal_key(row)
+    # API keys come first: a server that finds conversations but no keys would serve them to every client.
+    async for api_keys in _pages(source.api_keys, lambda row: row.key_id):
+        for api_key in api_keys:
+            await target.put_api_key(api_key)
+    for seal_key in await source.seal_keys():
+        await target.put_seal_key(seal_key)
     done = fresh = memories = 0
     for tenant, ids in everyone.items():
         try:
-            memories += await _copy_memories(source, target, tenant)
+            async for rows in _pages(partial(source.all_memories, tenant), lambda row: row):
+                memories += await target.restore_memories(tenant, rows)
         except StoreDamaged as damage:
             yield NotCopied(tenant=tenant, what="memories, from one on", why=damage.why)
         try:
-            await _copy_grants(source, target, tenant)
+            async for grants in _pages(partial(source.grants, tenant), lambda row: row.grant_id):
+                for grant in grants:
+                    await target.put_grant(grant)
         except StoreDamaged as damage:
             yield NotCopied(tenant=tenant, what="approvals, from one on", why=damage.why)
         async for dump in exports.dumps(source, tenant, ids, tombstones=True):
@@ -73,27 +82,11 @@ async def copy(source: Store, target: Store) -> AsyncIterator[CopyProgress | Not
             )
 
 
-async def _copy_api_keys(source: Store, target: Store) -> None:
-    """Copied first: a server that finds conversations but no keys would serve them to every client."""
-    after: KeyId | None = None
-    while rows := await source.api_keys(after=after, limit=PAGE):
-        for row in rows:
-            await target.put_api_key(row)
-        after = rows[-1].key_id
-
-
-async def _copy_memories(source: Store, target: Store, tenant: Tenant) -> int:
-    fresh = 0
-    after: MemoryRow | None = None
-    while rows := await source.all_memories(tenant, after=after, limit=PAGE):
-        fresh += await target.restore_memories(tenant, rows)
-        after = rows[-1]
-    return fresh
-
-
-async def _copy_grants(source: Store, target: Store, tenant: Tenant) -> None:
-    after: GrantId | None = None
-    while rows := await source.grants(tenant, after=after, limit=PAGE):
-        for row in rows:
-            await target.put_grant(row)
-        after = rows[-1].grant_id
+async def _pages(
+    read: Callable[..., Awaitable[tuple[R, ...]]], place_of: Callable[[R], object]
+) -> AsyncIterator[tuple[R, ...]]:
+    """All rows of a list, page by page; `place_of` the last row of a page is where the next page begins."""
+    after: object = None
+    while rows := await read(after=after, limit=PAGE):
+        yield rows
+        after = place_of(rows[-1])
