@@ -42,7 +42,7 @@ OF_A_STORE = {
     "db migrate": [], "keys create": ["k\u00e9y", "--tenant", "acme"], "keys list": [], "keys revoke": [HOSTILE],
     "keys rotate": [],
     "db verify": [], "db stats": [], "db prune": [], "db import": ["hostile.jsonl"], "db backup": ["copy.db"],
-    "db copy": ["sqlite:///holdfast.db", "sqlite:///none.db"],
+    "db heads": ["copy.heads"], "db copy": ["sqlite:///holdfast.db", "sqlite:///none.db"],
 }  # fmt: skip
 OF_FILES = {
     "agents check": ["hostile.yaml"], "agents list": ["hostile.yaml"], "doctor": ["hostile.yaml", "--offline"],
