@@ -113,7 +113,7 @@ def test_a_name_with_a_slash_stays_one_step_of_the_path() -> None:
 def test_a_method_shows_its_arguments_and_its_words() -> None:
     client = Client("http://127.0.0.1:1")
     assert list(inspect.signature(client.rewind).parameters) == ["key", "version"]
-    assert (client.rewind.__doc__ or "").startswith("Make a key mean its session as it was.")
+    assert (client.rewind.__doc__ or "").startswith("Bind a key to its session as it was")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,6 @@
         for event in answer: …
     client.session("first").version
 
-`holdfast.client.aio` has the same for asyncio. Both are one text: `methods` says what each call sends and is
-answered with, `events` how a stream is read; `sync` and `aio` only move bytes.
+`holdfast.client.aio` has the same for asyncio. Both share their code: `methods` defines the request and the answer of
+each call, `events` reads streams; `sync` and `aio` only move bytes.
 """

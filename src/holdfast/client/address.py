@@ -1,4 +1,4 @@
-"""Where a server is: `http://HOST:PORT`, `https://…`, or a socket in the file system, `unix:PATH`."""
+"""The address of a server: `http://HOST:PORT`, `https://…`, or a socket in the file system, `unix:PATH`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ PORTS = {"http": 80, "https": 443}
 
 
 class ServerAddress(Value):
-    """Where a server is."""
-
     url: str
-    """As it was given."""
+    """The text that was parsed."""
     host: str = "localhost"
     port: int = 0
     tls: bool = False
     base: str = ""
-    """What every path there begins with."""
+    """The beginning of every path on that server."""
     socket: str = ""
-    """The file of a socket, if it is one."""
+    """The path of a Unix socket; empty for TCP."""
 
     @property
     def origin(self) -> str:
-        """What a path is put behind, for who speaks in URLs."""
+        """The URL of the server without a path."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.tls else 'http'}://{host}" + (
             f":{self.port}" if self.port else ""
@@ -33,7 +31,7 @@ class ServerAddress(Value):
 
 
 def parse_address(text: str) -> ServerAddress:
-    """Read what `--server` says. Raises InvalidValue."""
+    """Parse the value of `--server`. Raises InvalidValue."""
     if text.startswith("unix:"):
         path = text.removeprefix("unix:").removeprefix("//")
         if not path:

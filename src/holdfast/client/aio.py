@@ -1,4 +1,4 @@
-"""The client for asyncio, over aiohttp: what `holdfast.client.sync` has, to be awaited."""
+"""The client for asyncio, over aiohttp: the calls of `holdfast.client.sync`, to be awaited."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ T = TypeVar("T")
 
 
 class AsyncClient(ClientMethods, AwaitedClient):
-    """A server. Every method raises ServerRefused if it says no, and ServerUnreachable if nobody does.
+    """A client of one server.
 
+    Every method raises ServerRefused for an error answer, and ServerUnreachable if the server does not answer.
     Use it as a context, in one event loop, or close it.
     """
 
     def __init__(self, server: str, *, key: str | None = None, timeout_s: float = QUIET_S) -> None:
-        """`key` is an API key, if the server wants one. Raises InvalidValue for what is no address."""
+        """`key` is an API key, if the server wants one. Raises InvalidValue if `server` is not an address."""
         self._address = parse_address(server)
         self._key = key
         self._timeout = aiohttp.ClientTimeout(
@@ -44,17 +45,17 @@ class AsyncClient(ClientMethods, AwaitedClient):
         await self.close()
 
     async def close(self) -> None:
-        """Give the connections back. A call after this makes new ones."""
+        """Close the connections. A later call opens new ones."""
         if self._http is not None:
             await self._http.close()
             self._http = None
 
     def events(self, turn_id: str, *, after: int = -1) -> AsyncWatchedTurn:
-        """Watch a turn, whoever began it, from its first event or the one after `after`."""
+        """Watch a turn of any client, from its first event or from the event after number `after`."""
         return AsyncWatchedTurn(self, turn_id, watching(turn_id, after=after))
 
     def ask(self, model: str, prompt: str, **manner: Unpack[TurnOptions]) -> AsyncAnswerStream:
-        """Run a turn. Nothing is sent before the first event is waited for."""
+        """Run a turn. The request is sent when the first event is awaited."""
         return AsyncAnswerStream(self, asking(model, prompt, **manner))
 
     # ── pieces ──
@@ -93,9 +94,9 @@ class AsyncClient(ClientMethods, AwaitedClient):
 
 
 class AsyncAnswerStream(ChatReader):
-    """A turn that was asked for: events, as they come. To be iterated once; nothing is sent before that.
+    """The events of a turn that this client requests. Iterate it once: the request is sent then.
 
-    Whoever stops early closes the generator (`contextlib.aclosing`), and hangs up with it.
+    To stop early, close the generator (`contextlib.aclosing`): that closes the connection.
     """
 
     def __init__(self, client: AsyncClient, request: ClientRequest[bytes]) -> None:
@@ -104,12 +105,12 @@ class AsyncAnswerStream(ChatReader):
         self._request = request
 
     def __aiter__(self) -> AsyncIterator[AnswerEvent]:
-        """Raises ServerRefused if the turn fails, ServerUnreachable if its end is not heard of."""
+        """Raises ServerRefused if the turn fails, ServerUnreachable if the answer breaks off."""
         return self._client._read(ClientStream(self._request, self))
 
 
 class AsyncWatchedTurn(TurnEventReader):
-    """A turn that somebody began: its events, and then what it became."""
+    """The events of a turn that any client began, and then its outcome."""
 
     def __init__(self, client: AsyncClient, turn_id: str, request: ClientRequest[bytes]) -> None:
         super().__init__(turn_id)

@@ -1,4 +1,4 @@
-"""What both clients make of an answer, before anybody looks at what it says."""
+"""Request headers, and the checks of an answer that both clients share: status, error body, type."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.wire.problems import ErrorAnswer
 from holdfast.wire.sse import EventTooLong
 
 QUIET_S = 60.0
-"""How long a server may say nothing: a stream has a heartbeat every 15 s, and a busy session is waited for 30 s."""
+"""How long a server may be silent: a stream has a heartbeat every 15 s, and a request waits 30 s for a busy session."""
 
 _SENDABLE = re.compile(r"[\x20-\x7e]*")
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def headers_of(request: ClientRequest[object], key: str | None) -> dict[str, str]:
-    """Everything that is sent beside a body."""
+    """All headers of a request. Raises InvalidValue for a value that HTTP cannot carry."""
     given = {"accept": "application/json, text/event-stream", **dict(request.headers)}
     given |= {"authorization": f"Bearer {key}"} if key else {}
     for name, value in given.items():
@@ -45,7 +45,7 @@ def checked(
     headers: Mapping[str, str],
     body: bytes,
 ) -> T:
-    """The answer to a request. Raises ServerRefused, and ServerUnreachable for what is none of ours."""
+    """The answer to a request. Raises ServerRefused, and ServerUnreachable if it is not a Holdfast answer."""
     if status >= 400:
         raise refused(address, status, headers, body)
     try:
@@ -58,17 +58,17 @@ def checked(
 def refused(
     address: ServerAddress, status: int, headers: Mapping[str, str], body: bytes
 ) -> ServerRefused | ServerUnreachable:
-    """What to raise for an answer that says no."""
+    """The error to raise for an answer with an error status."""
     try:
         error = msgspec.json.decode(body, type=ErrorAnswer).error
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return strange(address, f"status {status}, and not in our words")
+        return strange(address, f"status {status}, without an error of Holdfast's")
     return refusal(error, status=status, headers=headers)
 
 
 @contextmanager
 def translating(address: ServerAddress, failure: type[Exception]) -> Iterator[None]:
-    """Whatever is no answer of ours, and a `failure` of the library that moves the bytes, is one error."""
+    """Raise ServerUnreachable for an answer that is not Holdfast's, and for a `failure` of the HTTP library."""
     try:
         yield
     except (OSError, failure, EventTooLong, msgspec.DecodeError) as error:
@@ -79,7 +79,7 @@ def translating(address: ServerAddress, failure: type[Exception]) -> Iterator[No
 
 
 def strange(address: ServerAddress, why: str | BaseException) -> ServerUnreachable:
-    """What to raise for whatever is not an answer of ours."""
+    """The error to raise for an answer that is not Holdfast's."""
     told = why.strerror if isinstance(why, OSError) else None
     said = why if isinstance(why, str) else told or str(why) or type(why).__name__
     return ServerUnreachable(address.url, said)

@@ -1,8 +1,8 @@
-"""A turn as whoever asked for it sees it: from the bytes of a stream to values.
+"""The events of a turn as a client sees them, parsed from the bytes of a stream.
 
-1. A turn that came to an answer ends with `AnswerFinished`, and nothing else does. It is committed then.
-2. An answer that fails raises ServerRefused, in the server's words; one that merely stops raises `StreamCut`. So a
-   stream that ends early cannot be taken for success.
+1. `AnswerFinished` is the last event of a turn that has an answer, and only of such a turn. It is committed then.
+2. An answer that fails raises ServerRefused with the server's message; one that merely stops raises `StreamCut`. So
+   code cannot take a stream that ends early for success.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.wire.problems import ErrorAnswer, ErrorBody
 from holdfast.wire.sse import SseParser
 
 EVENT_BYTES_MAX = 32 * 1024 * 1024
-"""Of one event of a stream. A tool's arguments are in one piece."""
+"""The size of one event of a stream. A tool's arguments come in one event."""
 
 
 class Event(Value, omit_defaults=False, tag_field="event"):
@@ -38,7 +38,7 @@ class Event(Value, omit_defaults=False, tag_field="event"):
 
 
 class AnswerBegan(Event, tag="began"):
-    """The server has begun to answer. `base` is the version that the turn stands on."""
+    """The server has begun to answer. `base` is the session's version before this turn."""
 
     turn_id: str
     session_id: str | None = None
@@ -48,19 +48,19 @@ class AnswerBegan(Event, tag="began"):
 
 
 class AnswerText(Event, tag="said"):
-    """More of the answer. A preview, until `AnswerFinished`."""
+    """More of the answer's text. It is a preview until `AnswerFinished`."""
 
     text: str
 
 
 class AnswerRefusal(Event, tag="declined"):
-    """More of the words with which a model refuses to answer."""
+    """More of the text with which a model refuses to answer."""
 
     text: str
 
 
 class ToolUse(Value):
-    """What a tool was called with."""
+    """A tool call, with its arguments as JSON."""
 
     id: str
     name: str
@@ -89,7 +89,7 @@ Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class AnswerFinished(Event, tag="finished"):
-    """The turn is committed. `reason` says whether the answer is whole."""
+    """The turn is committed. `reason` says whether the answer is complete."""
 
     reason: Finish
     turn_id: str
@@ -105,28 +105,31 @@ AnswerEvent: TypeAlias = (
 
 
 class StreamCut(Exception):
-    """A stream ended, and its turn had not."""
+    """A stream ended before its turn."""
 
 
 T = TypeVar("T")
 
 
 class EventReader(Generic[T]):
-    """Bytes in, values out, whatever the cuts. Raises ServerRefused, and msgspec.DecodeError for what is none of ours."""
+    """Parses a stream from pieces of any size.
+
+    Raises ServerRefused for an error in it, and msgspec.DecodeError if it is not a Holdfast stream.
+    """
 
     def begin(self, headers: Mapping[str, str]) -> Iterator[T]:
-        """What the head of an answer says. `headers` are by lower-case name."""
+        """The events in the head of an answer. `headers` are by lower-case name."""
         return iter(())
 
     def feed(self, piece: bytes) -> Iterator[T]:
         raise NotImplementedError
 
     def end(self) -> object:
-        """The stream has ended. Raises CutOff if what it tells of has not."""
+        """The stream has ended. Raises StreamCut if its turn has not."""
 
 
 class PieceReader(EventReader[bytes]):
-    """The bytes themselves."""
+    """Yields the bytes as they come."""
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         yield piece
@@ -181,7 +184,7 @@ class ChatReader(EventReader[AnswerEvent]):
         self.turn_id = turn_id
         """Known as soon as the server has begun to answer."""
         self.base: int | None = None
-        """The version that the turn stands on; known as soon, if it is in a session."""
+        """The session's version before this turn, known as early; None without a session."""
 
     def begin(self, headers: Mapping[str, str]) -> Iterator[AnswerEvent]:
         base = headers.get(CONVERSATION_BASE.name)
@@ -229,7 +232,7 @@ class ChatReader(EventReader[AnswerEvent]):
                     approvals=about.approvals,
                 )
         if chunk.usage is not None and self._finished is not None:
-            # The last thing that is said before the end.
+            # The last chunk before the end.
             self._finished = msgspec.structs.replace(self._finished, usage=chunk.usage)
 
 
@@ -240,7 +243,7 @@ def refusal(
     turn_id: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ServerRefused:
-    """What to raise for an answer that says no. `headers` are by lower-case name."""
+    """The error to raise for an error answer. `headers` are by lower-case name."""
     said = headers or {}
     wait_ms, should = said.get(RETRY_AFTER_MS.name), said.get(SHOULD_RETRY.name)
     return ServerRefused(
@@ -254,7 +257,7 @@ def refusal(
     )
 
 
-# ── the events of a turn that somebody else began ────────────────────────────────────────────
+# ── the events of a turn that any client began ───────────────────────────────────────────────
 
 
 class RecordReader(EventReader[Record]):
@@ -275,16 +278,16 @@ class RecordReader(EventReader[Record]):
                     yield record
 
     def end(self) -> api.TurnObject:
-        """What the turn became."""
+        """The outcome of the turn. Raises StreamCut if the stream ended before it."""
         if self._turn is None:
             raise StreamCut
         return self._turn
 
 
 class TurnEventReader(EventReader[AnswerEvent]):
-    """The events of `/api/turns/{id}/events`, told as if one had asked for the turn oneself.
+    """The events of `/api/turns/{id}/events`, as the client that requested the turn gets them.
 
-    It tells by the server's own rules (`ChatStream`), so text is the same whichever way it is watched.
+    It uses the server's own rules (`ChatStream`), so the text is the same for a watcher and for the requesting client.
     """
 
     def __init__(self, turn_id: str) -> None:
@@ -302,5 +305,5 @@ class TurnEventReader(EventReader[AnswerEvent]):
 
     @property
     def turn(self) -> api.TurnObject:
-        """What the turn became; only after its events."""
+        """The outcome of the turn; only after its events."""
         return self._records.end()

@@ -1,7 +1,7 @@
-"""The methods of both clients: what each sends, and what it is answered with.
+"""The methods of both clients: the request of each, and the type of its answer.
 
-Each is for one route of the server. A test holds them against the server's routes: no route of `/api` is without a
-method, and no method sends or expects what its route does not say.
+Each method is for one route of the server. A test compares them with the server's routes: every route of `/api` has a
+method, and no method sends or expects anything that its route does not declare.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.wire.headers import (
 
 
 class ListedModel(api.AnswerBody):
-    """An agent, under the name that it is asked by."""
+    """An agent, by the name that a request uses as its `model`."""
 
     id: str
     owned_by: str = ""
@@ -39,40 +39,40 @@ class ListedModels(api.AnswerBody):
 
 
 class SessionSelection(TypedDict, total=False):
-    """Which sessions, and how many of them."""
+    """A filter for sessions, and the page's size."""
 
     q: str | None
-    """What was said in them."""
+    """A search query: only sessions with a message that matches."""
     agent: str | None
     key_prefix: str | None
     active_from: float | None
     active_before: float | None
     busy: bool | None
     anonymous: bool
-    """Those that nobody named, in place of the others."""
+    """Only sessions without a key; the default is only sessions with one."""
     cursor: str | None
-    """Where a page before this one ended."""
+    """The cursor of the page before."""
     limit: int | None
 
 
 class ClientMethods:
-    """A server. Every method raises ServerRefused if it says no, and ServerUnreachable if nobody does."""
+    """Every method raises ServerRefused for an error answer, and ServerUnreachable if the server does not answer."""
 
     # ── agents and sessions ──
 
     @ClientCall
     def models(self) -> ClientRequest[ListedModels]:
-        """The agents, by the names that they are asked by."""
+        """The agents, by the names that requests use."""
         return request("GET /v1/models", ListedModels)
 
     @ClientCall
     def agents(self) -> ClientRequest[api.Agents]:
-        """The agents, with what they say about themselves, and sources that cannot be loaded."""
+        """The agents with their descriptions, and the sources that cannot be loaded."""
         return request("GET /api/agents", api.Agents)
 
     @ClientCall
     def sessions(self, **which: Unpack[SessionSelection]) -> ClientRequest[api.SessionPage]:
-        """A page of sessions, the last active first; with `q` those in which it was said."""
+        """A page of sessions, the last active first; with `q` only sessions that match."""
         query: dict[str, object] = {**which, "busy": None, "anonymous": None}
         if (busy := which.get("busy")) is not None:
             query["busy"] = str(busy).lower()
@@ -93,7 +93,7 @@ class ClientMethods:
         title: str | None = None,
         attributes: Mapping[str, str | None] | None = None,
     ) -> ClientRequest[api.Session]:
-        """Say something about a session, beside its history."""
+        """Set a session's title and attributes. Its history does not change."""
         given = None if attributes is None else dict(attributes)
         changes = api.Changes(title=title, attributes=given)
         return request("PATCH /api/sessions/{name}", api.Session, name, body=changes)
@@ -107,7 +107,7 @@ class ClientMethods:
     def items(
         self, name: str, *, view: Literal["people", "model"] = "people"
     ) -> ClientRequest[api.Items]:
-        """What was said in a session: all of it, or what its model sees now."""
+        """The items of a session: all of them, or only the part that its model sees now."""
         return request("GET /api/sessions/{name}/items", api.Items, name, query={"view": view})
 
     @ClientCall
@@ -124,37 +124,37 @@ class ClientMethods:
     def take_in(
         self, exported: bytes, *, on_conflict: Literal["stop", "skip"] = "stop"
     ) -> ClientRequest[api.Imported]:
-        """Take in sessions that were exported."""
+        """Import sessions from an export."""
         query = {"on_conflict": on_conflict}
         return request("POST /api/sessions/import", api.Imported, query=query, body=exported)
 
     @ClientCall
     def fork(self, name: str, *, version: int | None = None) -> ClientRequest[api.Session]:
-        """A new session that begins as this one stands, or stood at a version."""
+        """A new session with the history of this one, whole or up to a version."""
         place = api.Place(version=version)
         return request("POST /api/sessions/{name}/fork", api.Session, name, body=place)
 
     @ClientCall
     def reset(self, key: str) -> ClientRequest[api.Session]:
-        """Make a key mean a new session. The old one stays, under its id."""
+        """Bind a key to a new, empty session. The old session stays, under its id."""
         return request("POST /api/sessions/{name}/reset", api.Session, key)
 
     @ClientCall
     def rewind(self, key: str, *, version: int) -> ClientRequest[api.Session]:
-        """Make a key mean its session as it was. What came after stays, under the old id."""
+        """Bind a key to its session as it was at a version. The later turns stay, under the old id."""
         place = api.Place(version=version)
         return request("POST /api/sessions/{name}/rewind", api.Session, key, body=place)
 
     @ClientCall
     def compact(self, name: str) -> ClientRequest[api.SessionSummary]:
-        """Let a session's model see a summary in place of its past."""
+        """Put a summary in place of older turns in the model's view of a session."""
         return request("POST /api/sessions/{name}/compact", api.SessionSummary, name)
 
     # ── looking closely ──
 
     @ClientCall
     def me(self) -> ClientRequest[overview.Me]:
-        """Who asks, and what they may."""
+        """The tenant of this client's key, and its permissions."""
         return request("GET /api/me", overview.Me)
 
     @ClientCall
@@ -166,23 +166,23 @@ class ClientMethods:
     def history(
         self, name: str, *, before: str | None = None, limit: int | None = None
     ) -> ClientRequest[overview.History]:
-        """Some turns of a session in every state, with their items, the newest first."""
+        """A page of a session's turns in every state, with their items, the newest first."""
         query = {"before": before, "limit": limit}
         return request("GET /api/sessions/{name}/history", overview.History, name, query=query)
 
     @ClientCall
     def lineage(self, name: str) -> ClientRequest[overview.Lineage]:
-        """Where a session's line comes from, and where others leave it."""
+        """The sessions that a session was forked from, and its own forks."""
         return request("GET /api/sessions/{name}/lineage", overview.Lineage, name)
 
     @ClientCall
     def chain(self, name: str) -> ClientRequest[overview.Chain]:
-        """Check a session's chain of hashes, and all that the store can show of it."""
+        """Check a session's chain of hashes, and everything else that the store can check about it."""
         return request("GET /api/sessions/{name}/chain", overview.Chain, name)
 
     @ClientCall
     def annotate(self, name: str, remark: overview.Remark) -> ClientRequest[overview.Annotations]:
-        """Say something about an item or a session, beside its history."""
+        """Add a remark to an item or a session. Its history does not change."""
         route = "POST /api/sessions/{name}/annotations"
         return request(route, overview.Annotations, name, body=remark)
 
@@ -190,30 +190,30 @@ class ClientMethods:
 
     @ClientCall
     def turn(self, turn_id: str) -> ClientRequest[api.TurnObject]:
-        """A turn, and what became of it."""
+        """A turn, and its outcome."""
         return request("GET /api/turns/{id}", api.TurnObject, turn_id)
 
     @ClientCall
     def records(self, turn_id: str, *, after: int = -1) -> ClientStream[Record]:
-        """A turn's events as its journal has them: every one, numbered, until the turn has ended."""
+        """A turn's events as its journal has them: all of them, numbered, until the turn has ended."""
         return ClientStream(watching(turn_id, after=after), RecordReader())
 
     @ClientCall
     def cancel(self, turn_id: str) -> ClientRequest[api.TurnObject]:
-        """Stop a turn, and say what became of it: also if it had ended before."""
+        """Stop a turn, and return its outcome. A turn that has ended before stays as it is."""
         return request("POST /api/turns/{id}/cancel", api.TurnObject, turn_id)
 
     @ClientCall
     def continue_turn(
         self, turn_id: str, *, idempotency_key: str | None = None
     ) -> ClientRequest[api.TurnObject]:
-        """Go on with a turn that broke off. The turn that does so is answered; it plays by itself."""
+        """Continue a turn that broke off. Returns the new turn, which runs in the background."""
         headers = {IDEMPOTENCY_KEY.name: idempotency_key}
         return request("POST /api/turns/{id}/continue", api.TurnObject, turn_id, headers=headers)
 
     @ClientCall
     def approvals(self, turn_id: str) -> ClientRequest[api.WaitingCalls]:
-        """The calls of a turn that wait for a person."""
+        """The tool calls of a turn that wait for a person's approval."""
         return request("GET /api/turns/{id}/approvals", api.WaitingCalls, turn_id)
 
     @ClientCall
@@ -224,7 +224,7 @@ class ClientMethods:
         *,
         idempotency_key: str | None = None,
     ) -> ClientRequest[api.TurnObject]:
-        """Decide on all calls of a turn that wait. The turn that begins with it is answered."""
+        """Decide on all waiting calls of a turn. Returns the new turn that begins with the decisions."""
         body = api.Decisions(decisions=dict(decisions))
         headers = {IDEMPOTENCY_KEY.name: idempotency_key}
         route = "POST /api/turns/{id}/approvals"
@@ -234,7 +234,7 @@ class ClientMethods:
     def decide_one(
         self, turn_id: str, call: str, decision: api.Decision
     ) -> ClientRequest[api.TurnObject]:
-        """Decide on the only call of a turn that waits."""
+        """Decide on a turn's call, if it is the only waiting one."""
         route = "POST /api/turns/{id}/approvals/{call}"
         return request(route, api.TurnObject, turn_id, call, body=decision)
 
@@ -242,12 +242,12 @@ class ClientMethods:
     def grants(
         self, *, agent: str | None = None, after: str | None = None
     ) -> ClientRequest[api.Grants]:
-        """The approvals that are remembered for agents, the oldest first; `after` goes on after one."""
+        """The remembered approvals of agents, the oldest first; `after` is the last id of the page before."""
         return request("GET /api/grants", api.Grants, query={"agent": agent, "after": after})
 
     @ClientCall
     def revoke_grant(self, grant_id: str) -> ClientRequest[api.GrantObject]:
-        """Take a remembered approval back, from now on and for ever."""
+        """Revoke a remembered approval for good."""
         return request("DELETE /api/grants/{grant}", api.GrantObject, grant_id)
 
 
@@ -255,7 +255,7 @@ class ClientMethods:
 
 
 def watching(turn_id: str, *, after: int = -1) -> ClientRequest[bytes]:
-    """The events of a turn."""
+    """The request for the events of a turn."""
     query = {"starting_after": after}
     return request("GET /api/turns/{id}/events", bytes, turn_id, query=query)
 
@@ -277,20 +277,20 @@ class _Chat(msgspec.Struct, frozen=True):
 
 
 class TurnOptions(TypedDict, total=False):
-    """How a turn is to be treated; each is a header of the request."""
+    """The options of a turn; each is a header of the request."""
 
     session: str | None
-    """The conversation that it belongs to; without one nothing is stored."""
+    """The key or id of its conversation; without one nothing is stored."""
     idempotency_key: str | None
     if_match: int | None
-    """The version that the conversation has to be at."""
+    """The version that the conversation must be at."""
     on_busy: OnBusy | None
     policy: str | None
-    """How it ends, as `X-Turn-Policy` says it."""
+    """The turn policy, in the form of `X-Turn-Policy`."""
 
 
 def asking(model: str, prompt: str, **manner: Unpack[TurnOptions]) -> ClientRequest[bytes]:
-    """A turn, answered as a stream."""
+    """The request for a turn with a streamed answer."""
     if_match = manner.get("if_match")
     return request(
         "POST /v1/chat/completions",

@@ -19,14 +19,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ClientRequest(msgspec.Struct, Generic[T_co], frozen=True, kw_only=True):
-    """One request, ready to be sent, and the type of what is answered."""
+    """One request, ready to be sent, and the type of its answer."""
 
     route: str
     """The label of the server's route that it is for: `GET /api/sessions/{name}`."""
     target: str
     """Path and query."""
     answer: type[T_co]
-    """What the body of the answer is; `bytes` if it is to be read as it comes."""
+    """The type of the answer's body; `bytes` if it is a stream."""
     body: bytes = b""
     headers: tuple[tuple[str, str], ...] = ()
 
@@ -43,7 +43,7 @@ def request(
     body: msgspec.Struct | bytes = b"",
     headers: Mapping[str, str | None] | None = None,
 ) -> ClientRequest[T]:
-    """A request for a route, with `names` in the places of its path. What is None is not sent."""
+    """A request for a route, with `names` in the placeholders of its path. A query or header of None is not sent."""
     path = route.partition(" ")[2]
     for name in names:
         before, _, rest = path.partition("{")
@@ -66,15 +66,15 @@ def request(
 
 
 class BlockingClient(ABC):
-    """A client whose calls wait."""
+    """A client whose calls block."""
 
     @abstractmethod
     def _call(self, request: ClientRequest[T]) -> T:
-        """Send a request, and read its whole answer."""
+        """Send a request, and return its whole answer."""
 
     @abstractmethod
     def _read(self, stream: ClientStream[T]) -> Iterator[T]:
-        """Send a request when the first event is wanted, and read its answer as it comes."""
+        """Send a request when the first event is read, and yield the events as they come."""
 
 
 class AwaitedClient(ABC):
@@ -88,7 +88,7 @@ class AwaitedClient(ABC):
 
 
 class ClientStream(msgspec.Struct, Generic[T], frozen=True):
-    """A request whose answer is read as it comes."""
+    """A request whose answer is a stream, and the reader of that stream."""
 
     request: ClientRequest[bytes]
     reader: EventReader[T]
@@ -100,8 +100,8 @@ R = TypeVar("R")
 class ClientCall(Generic[P, R]):
     """A method of both clients, from a function that makes its request.
 
-    `Client` returns an answer, or an iterator of it; `AsyncClient` returns what is awaited, or iterated by `async for`.
-    On the class it makes the request, and sends nothing.
+    On a `Client` it returns the answer, or an iterator over a stream; on an `AsyncClient` a coroutine, or an async
+    iterator. On the class it returns the request, and sends nothing.
     """
 
     def __init__(self, make: Callable[Concatenate[Any, P], R]) -> None:

@@ -1,4 +1,4 @@
-"""The client for ordinary code: every call waits. Nothing but the standard library moves its bytes.
+"""The blocking client, over the standard library's http.client.
 
 Each call has a connection of its own, so a client may be used from several threads, and nothing has to be closed.
 """
@@ -25,20 +25,23 @@ T = TypeVar("T")
 
 
 class Client(ClientMethods, BlockingClient):
-    """A server. Every method raises ServerRefused if it says no, and ServerUnreachable if nobody does."""
+    """A client of one server.
+
+    Every method raises ServerRefused for an error answer, and ServerUnreachable if the server does not answer.
+    """
 
     def __init__(self, server: str, *, key: str | None = None, timeout_s: float = QUIET_S) -> None:
-        """`key` is an API key, if the server wants one. Raises InvalidValue for what is no address."""
+        """`key` is an API key, if the server wants one. Raises InvalidValue if `server` is not an address."""
         self._address = parse_address(server)
         self._key = key
         self._timeout_s = timeout_s
 
     def events(self, turn_id: str, *, after: int = -1) -> WatchedTurn:
-        """Watch a turn, whoever began it, from its first event or the one after `after`."""
+        """Watch a turn of any client, from its first event or from the event after number `after`."""
         return WatchedTurn(self, turn_id, watching(turn_id, after=after))
 
     def ask(self, model: str, prompt: str, **manner: Unpack[TurnOptions]) -> AnswerStream:
-        """Run a turn. Nothing is sent before the answer is entered as a context."""
+        """Run a turn. The request is sent when the answer is entered as a context."""
         return AnswerStream(self, asking(model, prompt, **manner))
 
     # ── pieces ──
@@ -67,7 +70,7 @@ class Client(ClientMethods, BlockingClient):
         reader.end()
 
     def _send(self, request: ClientRequest[object]) -> http.client.HTTPConnection:
-        """A connection on which a request was sent."""
+        """Send a request, and return its connection."""
         headers = headers_of(request, self._key)
         connection = self._connect()
         try:
@@ -91,7 +94,7 @@ class Client(ClientMethods, BlockingClient):
 
 
 class AnswerStream(ChatReader):
-    """A turn that was asked for: events, as they come. A context, and in it an iterator, once."""
+    """The events of a turn that this client requests. Enter it as a context, and iterate it once inside."""
 
     def __init__(self, client: Client, request: ClientRequest[bytes]) -> None:
         super().__init__()
@@ -114,22 +117,22 @@ class AnswerStream(ChatReader):
         self._connection.close()
 
     def __iter__(self) -> Iterator[AnswerEvent]:
-        """Raises ServerRefused if the turn fails, ServerUnreachable if its end is not heard of."""
+        """Raises ServerRefused if the turn fails, ServerUnreachable if the answer breaks off."""
         assert self._connection is not None, "an answer is read in its context"
         with translating(self._client._address, http.client.HTTPException):
             yield from self._client._received(self._connection, self)
 
     def hang_up(self) -> None:
-        """Stop listening, from a signal handler or another thread: whoever iterates gets ServerUnreachable."""
+        """Close the connection from a signal handler or another thread: the reading code gets ServerUnreachable."""
         if self._connection is not None and self._connection.sock is not None:
             try:
                 self._connection.sock.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # the other side was quicker
+                pass  # the server has closed it already
 
 
 class WatchedTurn(TurnEventReader):
-    """A turn that somebody began: its events, and then what it became."""
+    """The events of a turn that any client began, and then its outcome."""
 
     def __init__(self, client: Client, turn_id: str, request: ClientRequest[bytes]) -> None:
         super().__init__(turn_id)
