@@ -48,7 +48,7 @@ def bounds() -> Iterator[str]:
     """Every bound, in its group, with its reason."""
     yield "# Limits"
     yield ""
-    yield "Every bound that somebody may meet, with its unit at the end of its name, and its reason."
+    yield "Every bound that a client or an operator may meet, with its unit at the end of its name, and its reason."
     yield "Some can be changed: [the settings](settings.md) say which."
     source = Path(limits.__file__).read_text(encoding="utf-8")
     body = ast.parse(source).body

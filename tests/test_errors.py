@@ -88,7 +88,7 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
     ),
     (
         Superseded("turn_19", token=3),
-        "turn 'turn_19' is no longer held under token 3; whoever holds it now will end it or resume it",
+        "turn 'turn_19' is no longer held under token 3; the node that holds it now will end it or resume it",
         {"turn_id": "turn_19", "token": 3},
     ),
     (
@@ -107,8 +107,8 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
     (
         ImportConflict("conv_4f", "the key 'trip' belongs to another session here"),
         (
-            "conv_4f cannot be taken in: the key 'trip' belongs to another session here; the sessions before "
-            "it are there now; remove what is in the way, or skip such sessions, and do it again"
+            "conv_4f cannot be imported: the key 'trip' belongs to another session here; the sessions before "
+            "it are imported; remove what is in the way, or skip such sessions, and import the file again"
         ),
         {"session_id": "conv_4f", "why": "the key 'trip' belongs to another session here"},
     ),
@@ -202,7 +202,7 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
     (
         ServerUnreachable("http://a:1", "connection refused"),
         (
-            "http://a:1 does not answer as a Holdfast server: connection refused; see that it runs there, "
+            "http://a:1 does not answer as a Holdfast server: connection refused; check that it runs there, "
             "and --server"
         ),
         {"server": "http://a:1", "why": "connection refused"},

@@ -1,7 +1,7 @@
 """Holdfast: AI agents over the OpenAI API, with conversations that hold. Every turn is a transaction.
 
-The public names. Each is loaded from its home when it is first asked for: the command line imports this package,
-and would otherwise load a store to print its help (tests/architecture.py says where else that is allowed).
+The public names. Each is loaded from its module at its first use: the command line imports this package, and would
+otherwise load a store to print its help (tests/architecture.py lists the other modules that may load late).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ HOMES = {
 }
 """Public name → the module that has it."""
 
-if not TYPE_CHECKING:  # a checker would take every name for one of ours
+if not TYPE_CHECKING:  # with __getattr__, a type checker would accept every name
 
     def __getattr__(name: str) -> object:
         if name not in HOMES:

@@ -1,45 +1,45 @@
 """Everything that Holdfast raises on purpose.
 
 HoldfastError
-├── InvalidValue           a value from outside cannot become one of ours; say it differently
+├── InvalidValue           a value from a client, a file or a setting is wrong; the message says what is accepted
 │   ├── InvalidId          … an id or key with the wrong form
 │   ├── InvalidPolicy      … a turn policy with an unknown name or choice
 │   ├── InvalidCursor      … a cursor that this server did not hand out
-│   └── InvalidExport      … a file of sessions that is damaged, cut off, or none
-├── IllegalEvent           an event that the turn, as it stands, cannot accept: a bug of the caller's
+│   └── InvalidExport      … a file that is no export of sessions, or is damaged or cut off
+├── IllegalEvent           the turn cannot accept this event in its present state: a bug of the caller's
 ├── Superseded             another node owns the turn now; the write was refused and nothing changed
 ├── SessionMissing         no such session, turn or key; nothing was created
-├── SessionGone            it was deleted, or has expired and waits for a reset
+├── SessionGone            the session was deleted, or has expired and waits for a reset
 ├── SessionConflict        the session moved on meanwhile; reload and try again
-├── ImportConflict         a session from elsewhere meets a different one here; nothing of it was taken in
+├── ImportConflict         an imported session collides with a different one here; nothing of it was taken in
 ├── SessionBusy            another turn holds the session; trying later is right
 ├── QueueFull              too many turns wait to be played; trying later is right
 ├── TurnRejected           this request cannot become a turn; trying it again will not help
-├── CannotContinue         the turn has nothing to continue, or not any more; say something new instead
+├── CannotContinue         the turn has nothing to continue, or not any more; send a new message instead
 ├── KeyReused              the idempotency key belongs to a different request
-├── TurnFailed             raised by whoever plays a turn, to say how it failed
-├── AgentUnavailable       nobody can be asked to answer; nothing began
-│   ├── ModelNotFound      … no agent goes by this name, or several do; the message lists what there is
+├── TurnFailed             raised by the player of a turn, to say how the turn failed
+├── AgentUnavailable       no agent can answer; nothing began
+│   ├── ModelNotFound      … no agent has this name, or several have it; the message lists the names
 │   ├── AgentNotFound      … the session's agent is not served any more
 │   ├── AgentAmbiguous     … several live sources could continue the session
 │   └── AgentMismatch      … the session belongs to the agents of another source
-├── SourceUnusable         agents cannot be loaded from there; the message says what to change
-├── ServerRefused          a server said no, in its own words; `reason` is the code that it gave
-├── ServerUnreachable      no server answers there, or its answer broke off
+├── SourceUnusable         no agents can be loaded from a source; the message says what to change
+├── ServerRefused          a server answered with an error; `reason` is its code
+├── ServerUnreachable      no server answers at this address, or its answer broke off
 └── StoreError
     ├── StoreUnavailable   the store did not answer in time; nothing is known to have changed
     │   ├── StorageFull    no room left; nothing changed, reading still works
-    │   ├── StoreFault     it failed in a way that we do not know; asking again is right
-    │   ├── StoreReadOnly  it was found damaged where everything meets; reading goes on until it was verified
-    │   └── InDoubt        the answer was lost; it may have happened, and asking again may do it twice
-    ├── StoreDamaged       something that is stored cannot be read; everything else goes on
-    │   └── SessionDamaged   … and one conversation alone needs it
-    ├── StorePoisoned      the store lost its footing (EIO, failed fsync); reopen it, recovery runs then
+    │   ├── StoreFault     the store failed with an unknown error; trying again is right
+    │   ├── StoreReadOnly  a part that all sessions share is damaged; the store is only read until it is verified
+    │   └── InDoubt        the answer was lost; the write may have happened, and repeating it may do it twice
+    ├── StoreDamaged       stored data cannot be read; everything that does not need it goes on
+    │   └── SessionDamaged   … and it belongs to one conversation
+    ├── StorePoisoned      a read, write or sync failed (EIO, failed fsync); reopen the store, recovery runs then
     ├── StoreClosed        the store was closed, or belongs to the process that we were forked from
     └── StoreUnusable      this store cannot be opened here: wrong version, wrong file system, damaged
 
 Each error tells the facts and the way out, and carries the facts as attributes.
-`code` is stable: clients may match on it, so it changes for nobody.
+`code` is stable: clients may match on it, so it never changes.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ E = TypeVar("E", bound=BaseException)
 
 
 def without_frames(error: E) -> E:
-    """The same error, and what caused it, for whoever keeps it.
+    """The same error with its causes, without their tracebacks: for code that keeps an error.
 
-    An error holds the frames that it came through, with everything in them; a frame that holds the error in turn makes
-    a cycle, which stays in memory until the collector comes round. Log the trace first, if it is worth a log line.
+    A traceback holds the frames that the error came through, with all their locals. A frame that holds the error makes
+    a cycle, which stays in memory until the garbage collector runs. Log the traceback first, if it is worth a line.
     """
     seen: set[int] = set()
     left: list[BaseException | None] = [error]
@@ -79,7 +79,7 @@ class HoldfastError(Exception):
 
 
 class InvalidValue(HoldfastError, ValueError):
-    """A value from outside cannot become one of ours."""
+    """A value from a client, a file or a setting is wrong. The message says what is accepted."""
 
     code = "invalid_value"
 
@@ -104,13 +104,13 @@ class InvalidPolicy(InvalidValue):
 
 
 class InvalidCursor(InvalidValue):
-    """A listing cursor that was not handed out by this server, or has been altered."""
+    """This server did not hand out this cursor of a listing, or the cursor was altered."""
 
     code = "invalid_cursor"
 
 
 class InvalidExport(InvalidValue):
-    """A file of sessions cannot be read on. The `sessions` that came whole before `line` have been taken in."""
+    """An export cannot be read from `line` on. The `sessions` complete sessions before it are imported."""
 
     code = "invalid_export"
 
@@ -127,7 +127,7 @@ class InvalidExport(InvalidValue):
 
 
 class IllegalEvent(HoldfastError):
-    """The turn, as it stands, cannot accept this event. Nothing changed."""
+    """The turn cannot accept this event in its present state. Nothing changed."""
 
     code = "illegal_event"
 
@@ -145,7 +145,7 @@ class Superseded(HoldfastError):
     def __init__(self, turn_id: str, *, token: int) -> None:
         super().__init__(
             f"turn '{turn_id}' is no longer held under token {token}; "
-            "whoever holds it now will end it or resume it"
+            "the node that holds it now will end it or resume it"
         )
         self.turn_id = turn_id
         self.token = token
@@ -163,14 +163,14 @@ class SessionMissing(HoldfastError):
 
 
 class SessionGone(HoldfastError):
-    """The session was here and is deleted or expired; it is never revived silently."""
+    """The session was deleted or has expired; it is never revived silently."""
 
     code = "conversation_gone"
 
     def __init__(self, name: str, *, why: str) -> None:
         way_out = (
             "a key that it had is free, and begins a new one"
-            if why == "deleted"  # which has freed the key
+            if why == "deleted"  # deleting a session frees its key
             else "reset its key to start a new one"
         )
         super().__init__(f"session '{name}' is {why}; {way_out}")
@@ -194,14 +194,14 @@ class SessionConflict(HoldfastError):
 
 
 class ImportConflict(HoldfastError):
-    """A session from elsewhere has the id, key, turn or idempotency key of something else that is here."""
+    """An imported session has an id, key, turn or idempotency key that belongs to something else here."""
 
     code = "import_conflict"
 
     def __init__(self, session_id: str, why: str) -> None:
         super().__init__(
-            f"{session_id} cannot be taken in: {why}; the sessions before it are there now; "
-            "remove what is in the way, or skip such sessions, and do it again"
+            f"{session_id} cannot be imported: {why}; the sessions before it are imported; "
+            "remove what is in the way, or skip such sessions, and import the file again"
         )
         self.session_id = session_id
         self.why = why
@@ -222,7 +222,7 @@ class SessionBusy(HoldfastError):
 
 
 class QueueFull(HoldfastError):
-    """`waiting` turns of this tenant (`yours`), or of everybody, wait to be played, and no more may."""
+    """`waiting` background turns are queued, of this tenant (`yours`) or of all, and no more are accepted."""
 
     code = "background_queue_full"
 
@@ -270,7 +270,7 @@ _NOT_CONTINUED: dict[WhyNotContinued, str] = {
 
 
 class KeyReused(HoldfastError):
-    """An idempotency key came with a request that is not the one it was first used for."""
+    """A request carries an idempotency key that was first used for a different request."""
 
     code = "idempotency_key_reused"
 
@@ -284,9 +284,9 @@ class KeyReused(HoldfastError):
 
 
 class TurnFailed(HoldfastError):
-    """A player's way to end its turn: it could not go on, and this is why.
+    """Raised by the player of a turn that cannot go on; the turn ends with it.
 
-    `ended_by` is `model_error`, `tool_error`, `limit` or `deadline`; the policy decides what is kept.
+    `ended_by` is `model_error`, `tool_error`, `limit` or `deadline`; the policy decides which items are kept.
     """
 
     code = "turn_failed"
@@ -300,13 +300,13 @@ class TurnFailed(HoldfastError):
 
 
 class AgentUnavailable(HoldfastError):
-    """Nobody can be asked to answer. Nothing began."""
+    """No agent can answer. Nothing began."""
 
     code = "agent_unavailable"
 
 
 class ModelNotFound(AgentUnavailable):
-    """`model` names no agent, or more than one. `known` are the names that there are."""
+    """`model` names no agent, or more than one. `known` are the names of the agents."""
 
     code = "model_not_found"
 
@@ -320,7 +320,7 @@ class ModelNotFound(AgentUnavailable):
 
 
 class AgentNotFound(AgentUnavailable):
-    """The agent that a session continues with is not there any more."""
+    """The agent that a session continues with is not served any more."""
 
     code = "agent_not_found"
 
@@ -332,7 +332,7 @@ class AgentNotFound(AgentUnavailable):
 
 
 class AgentAmbiguous(AgentUnavailable):
-    """Several live sources have the identity of a session's source, none of them exactly."""
+    """Several live sources have the identity of a session's source, and none has its exact address."""
 
     code = "agent_ambiguous"
 
@@ -363,7 +363,7 @@ class AgentMismatch(AgentUnavailable):
 
 
 class SourceUnusable(HoldfastError):
-    """No agents can be loaded from a source. `problems` are lines for people, each with its place."""
+    """No agents can be loaded from a source. `problems` are lines for people, each with its file and line."""
 
     code = "source_unusable"
 
@@ -374,9 +374,9 @@ class SourceUnusable(HoldfastError):
 
 
 class ServerRefused(HoldfastError):
-    """A server of ours answered with an error. `reason` is its stable code, the message has the way out.
+    """A Holdfast server answered with an error. `reason` is its stable code, the message has the way out.
 
-    `turn_id` is there if a turn had begun: then it failed, and else there never was one.
+    `turn_id` names the turn that failed; it is None if no turn had begun.
     """
 
     code = "server_refused"
@@ -402,31 +402,31 @@ class ServerRefused(HoldfastError):
 
 
 class ServerUnreachable(HoldfastError):
-    """Nobody answers at `server`, or not to the end, or not as one of ours would."""
+    """No server answers at `server`, its answer broke off, or it is not a Holdfast server."""
 
     code = "server_unreachable"
 
     def __init__(self, server: str, why: str) -> None:
         super().__init__(
-            f"{server} does not answer as a Holdfast server: {why}; see that it runs there, and --server"
+            f"{server} does not answer as a Holdfast server: {why}; check that it runs there, and --server"
         )
         self.server = server
         self.why = why
 
 
 class StoreError(HoldfastError):
-    """Where conversations live said no."""
+    """The store could not do what it was asked to do."""
 
     code = "storage_error"
 
 
 class StoreUnavailable(StoreError):
-    """The store did not answer in time. What was asked for has not happened, or is not known to have."""
+    """The store did not answer in time. The operation has not happened, or is not known to have happened."""
 
     code = "storage_unavailable"
 
     in_doubt = False
-    """Whether the store was asked to write, and may have done so."""
+    """Whether the operation was a write that may have happened."""
 
 
 class StorageFull(StoreUnavailable):
@@ -436,13 +436,13 @@ class StorageFull(StoreUnavailable):
 
 
 class StoreFault(StoreUnavailable):
-    """The store failed in a way that we do not know, which its cause tells. That is its fault, and may pass."""
+    """The store failed with an error that Holdfast does not know: see `__cause__`. It may pass."""
 
     code = "storage_fault"
 
 
 class StoreReadOnly(StoreUnavailable):
-    """The store was found damaged in a place that everything shares, and takes no writes. Nothing changed."""
+    """A part of the store that all sessions share is damaged, so it takes no writes. Nothing changed."""
 
     code = "storage_read_only"
 
@@ -455,13 +455,13 @@ class StoreReadOnly(StoreUnavailable):
 
 
 class InDoubt(StoreUnavailable):
-    """The answer was lost. What was asked for may have happened, and asking again may do it a second time."""
+    """The store's answer was lost. The operation may have happened, and repeating it may do it a second time."""
 
     code = "outcome_unknown"
 
 
 class StoreDamaged(StoreError):
-    """`what` cannot be read, and `why` says how that shows. Whatever does not need it goes on."""
+    """`what` cannot be read; `why` is the symptom. Everything that does not need it goes on."""
 
     code = "storage_damaged"
 
@@ -473,11 +473,11 @@ class StoreDamaged(StoreError):
         self.what = what
         self.why = why
         self.in_pages = in_pages
-        """The database says so of its own pages; else one row has values that cannot be."""
+        """Whether the database reports damaged pages; if not, a row has impossible values."""
 
 
 class SessionDamaged(StoreDamaged):
-    """One conversation cannot be read: `name` is its id, its key or the id of its turn. All others go on."""
+    """One conversation cannot be read: `name` is its id, its key or the id of its turn. The other ones go on."""
 
     code = "conversation_damaged"
 
@@ -487,18 +487,18 @@ class SessionDamaged(StoreDamaged):
 
 
 class StorePoisoned(StoreError):
-    """A read, write or sync failed in a way after which nothing may be trusted but a fresh start."""
+    """A read, write or sync failed, and only a reopened store can be trusted after that."""
 
     code = "storage_poisoned"
 
 
 class StoreClosed(StoreError):
-    """This store object is closed, or was opened by the process that this one was forked from."""
+    """This store object is closed, or was opened by the parent process before a fork."""
 
     code = "storage_closed"
 
 
 class StoreUnusable(StoreError):
-    """The store cannot be opened here; the message says what to do about it."""
+    """The store cannot be opened here; the message says what to do."""
 
     code = "storage_unusable"

@@ -1,10 +1,10 @@
-"""The names of things. Parse, don't check: a value of these types is well formed, or does not exist.
+"""Ids, keys and versions. Parse, don't check: a value of these types is well formed, or does not exist.
 
 Minted ids are a prefix and 26 characters of Crockford base32: 48 bits of milliseconds, then 80 bits
 of randomness. So they sort by time, need no coordination, and are never reused. Time and randomness
-come in as arguments (`Minter`), which is what lets a simulation replay the same ids.
+come in as arguments (`Minter`), so that a simulation can replay the same ids.
 
-A turn is a response is a completion: their ids share one body, so that none has to be looked up.
+A turn, its response and its completion have ids with the same body, so each is computed from the others:
 
     turn_0k5z…  ↔  resp_0k5z…  ↔  chatcmpl-0k5z…
 """
@@ -36,7 +36,7 @@ _BODY = "[0-7][0-9a-hjkmnp-tv-z]{25}"
 
 
 class Name(str):
-    """A string with a form. The constructor is the parser; it raises InvalidId."""
+    """A string with a fixed form. The constructor is the parser; it raises InvalidId."""
 
     __slots__ = ()
     kind: ClassVar[str]
@@ -53,7 +53,7 @@ class Name(str):
 
 
 class SessionKey(Name):
-    """What a client sends to name a conversation. Case-sensitive, scoped by tenant."""
+    """A client's name for a conversation. Case-sensitive, scoped by tenant."""
 
     __slots__ = ()
     kind = "session key"
@@ -63,7 +63,7 @@ class SessionKey(Name):
 
 
 class Tenant(Name):
-    """Who a row belongs to. Every key of the store but the node's starts with it."""
+    """The owner of a row. Every primary key of the store but the node's starts with it."""
 
     __slots__ = ()
     kind = "tenant"
@@ -87,7 +87,7 @@ class IdempotencyKey(Name):
 
 
 class MintedId(Name):
-    """An id that we made: `prefix` and a time-ordered body."""
+    """An id that Holdfast made: `prefix` and a time-ordered body."""
 
     __slots__ = ()
     prefix: ClassVar[str]
@@ -109,7 +109,7 @@ class MintedId(Name):
 
     @property
     def minted_at_ms(self) -> int:
-        """When it was minted, by the clock of the node that did."""
+        """When it was minted, by the clock of the node that minted it."""
         return int(self.body[:10].translate(_AS_PYTHON), 32)
 
 
@@ -195,7 +195,7 @@ class ReasoningId(ItemId, prefix="rs_"):
 
 
 class NoteId(ItemId, prefix="itm_"):
-    """Interruptions, summaries, hand-offs: what neither the user nor the model said."""
+    """An item that neither the user nor the model wrote: an interruption, a summary, a hand-off."""
 
     __slots__ = ()
 
@@ -229,10 +229,10 @@ class Version(int):
 
 
 def trusted(kind: type[Name] | type[Version]) -> Callable[[Any], object]:
-    """A constructor that does not look: for what was parsed before we stored it, and comes from there.
+    """A constructor that does not check: only for values that were parsed before they were stored.
 
-    Everybody else parses. A turn reads a dozen ids of its own rows, and would spend more on their form
-    than on finding them.
+    All other code parses. A turn reads a dozen ids from its own rows, and checking their form would take longer
+    than reading them.
     """
     return partial(int.__new__ if issubclass(kind, int) else str.__new__, kind)
 
@@ -249,7 +249,7 @@ def mint(kind: type[Minted], *, at_ms: int, entropy: int) -> Minted:
 
 def _named(kind: type[Minted], number: int) -> Minted:
     assert number < _TIME_MS_END << _ENTROPY_BITS, "time is outside 48 bits"
-    # In halves: to shift an integer that a machine word does not hold makes another one of them each time.
+    # In halves: shifting an integer that is larger than a machine word allocates another such integer each time.
     at_ms, high, low = (
         number >> _ENTROPY_BITS,
         number >> _HALF_BITS & _HALF_MASK,
@@ -266,7 +266,7 @@ def _named(kind: type[Minted], number: int) -> Minted:
 
 @lru_cache(maxsize=16)
 def _era_chars(era: int) -> str:
-    """The first characters of a time: those that stay the same for a quarter of an hour."""
+    """The first six characters of a time: they stay the same for a quarter of an hour."""
     return "".join([_PAIRS[era >> shift & 1023] for shift in _ERA_SHIFTS])
 
 

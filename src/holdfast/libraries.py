@@ -1,8 +1,8 @@
-"""Libraries that are loaded when the first of their names is used.
+"""Libraries that are loaded at their first use.
 
-Start-up time is a feature, and a server is ready before it needs any of these. Code takes them from here
-(`from holdfast.libraries import aiohttp`) and uses them as if it had imported them; every other library is imported at
-the top of the module that needs it. `tests/server/test_startup.py` says what a server that is ready has not loaded.
+Start-up time is a feature, and a server can answer before it needs any of these. Modules import them from here
+(`from holdfast.libraries import aiohttp`) and use them as usual; every other library is imported at the top of the
+module that needs it. `tests/server/test_startup.py` lists what a server that is ready must not have loaded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class _Late:
-    """Stands for a library. A name that was used once is an ordinary attribute from then on."""
+    """A stand-in for a library. After its first use a name is an ordinary attribute."""
 
     def __init__(self, library: str) -> None:
         self.__library = library
@@ -45,19 +45,19 @@ if TYPE_CHECKING:
     from cryptography import exceptions as cipher_errors
     from cryptography.hazmat.primitives.ciphers import aead
 else:
-    # For models that are asked over HTTP. They use it when they are made, so that no turn waits for it: a third of the
-    # time in which a server starts, half of it for reading the machine's certificates.
+    # For models behind HTTP. Such a model loads it when it is created, so that no turn waits for it: it takes a third
+    # of a server's start-up time, half of that for reading the machine's certificates.
     aiohttp = _Late("aiohttp")
-    # The addresses that it takes.
+    # aiohttp's type for URLs.
     yarl = _Late("yarl")
-    # For the proxy of such a model. It brings http and most of email along.
+    # For the proxy settings of such a model. It loads http and most of email.
     urllib_request = _Late("urllib.request")
-    # For the version of a dependency that lacks something.
+    # For an error message that names the installed version of a dependency.
     importlib_metadata = _Late("importlib.metadata")
     # For agent files.
     yaml = _Late("yaml")
     # For /metrics.
     prometheus_client = _Late("prometheus_client")
-    # For what clients keep for us: some 50 ms.
+    # For `encrypted_content`, which clients keep and send back. Loading takes some 50 ms.
     aead = _Late("cryptography.hazmat.primitives.ciphers.aead")
     cipher_errors = _Late("cryptography.exceptions")

@@ -1,12 +1,12 @@
-"""Text that only shows itself: the one place that decides what may reach a terminal or a log.
+"""Safe text for terminals and logs: this module alone decides which characters may reach them.
 
-Words come from clients, models, tools, agent files and providers. A line end in them would make a second line of a
-log, an escape sequence would move a terminal's cursor or write over what stands above, an override of the direction
-would show a name backwards. So control characters (C0, C1, DEL), the separators of lines and paragraphs, overrides and
-isolates of the direction, and halves of characters are written as escapes: `\\n`, `\\x1b`, `\\u202e`.
+Text comes from clients, models, tools, agent files and providers. A line end in it would add a line to a log, an
+escape sequence would move a terminal's cursor or overwrite earlier lines, a direction override would show a name
+backwards. So control characters (C0, C1, DEL), line and paragraph separators, direction overrides and isolates, and
+lone surrogates are written as escapes: `\\n`, `\\x1b`, `\\u202e`.
 
-Letters of every script stay themselves, and so do joiners, which emoji and many scripts need, and the marks with which
-text in them is written. JSON is not touched: it has escapes of its own, and programs read it.
+Letters of every script stay as they are, and so do joiners and direction marks, which emoji and many scripts need.
+JSON is not changed: it has its own escapes, and programs read it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def printable(text: str) -> str:
-    """The text in one line."""
+    """The text as one line: line ends and tabs are escaped, too."""
     return _ANY.sub(_escaped, text)
 
 
 def printable_lines(text: str) -> str:
-    """The text with its lines and tabs, for what is shown as a block."""
+    """The text with its line ends and tabs, to be shown as a block."""
     return _ANY_BUT_LINES.sub(_escaped, text.replace("\r\n", "\n"))
 
 

@@ -1,4 +1,4 @@
-"""Which version this is; packages are built with it, too."""
+"""The version of Holdfast; packages are built with it, too."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ async def test_a_server_that_is_not_there_is_one_error_with_the_way_out(
     async with serving(agent(answers())) as server:
         url = server.url
     async with speaking(url) as client:
-        with pytest.raises(ServerUnreachable, match="see that it runs there"):
+        with pytest.raises(ServerUnreachable, match="check that it runs there"):
             await client.call("agents")
         with pytest.raises(ServerUnreachable):
             await client.read("ask", "root", "Hello")

@@ -1,7 +1,7 @@
-"""The web console: plain files that a browser runs as they lie here. Nothing of it is built.
+"""The web console: plain files that a browser runs as they are. There is no build step.
 
-`load` reads them once and squeezes them once. `build` is a digest over all of them and is part of every address but
-the page's own: whatever a browser has under such an address is what it would get again, so it need not ask.
+`load` reads and compresses each file once. `build` is a digest over all files, and is part of every URL but the page's
+own: a file under such a URL never changes, so a browser may keep it without asking again.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MEDIA_TYPES: Mapping[str, str] = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""What is served. Whatever else lies here, such as this module, is not."""
+"""The kinds of files that are served. Other files of this folder, such as this module, are not."""
 
 BUILD = b"/console/build/"
-"""How the page names its files; the digest takes the place of the word."""
+"""The path with which the page refers to its files; `load` puts the digest in place of `build`."""
 
 
 class ConsoleFile(Struct, frozen=True):
-    """One file, as it is and squeezed."""
+    """One file, plain and compressed."""
 
     name: str
     media_type: str
@@ -38,12 +38,12 @@ class ConsoleFile(Struct, frozen=True):
 
 
 class Files(Struct, frozen=True):
-    """All of them."""
+    """All files of the console."""
 
     build: str
     page: ConsoleFile
     others: Mapping[str, ConsoleFile]
-    """By their names, with slashes."""
+    """By their paths inside the folder."""
 
 
 def load(here: Path = HERE) -> Files:

@@ -226,7 +226,7 @@ def test_a_pipe_has_plain_answers_and_every_command(run: Run) -> None:
 def test_trouble_is_one_sentence_with_the_way_out(spawn: Spawn) -> None:
     for arguments, sentence in (
         (("nobody.yaml",), "nobody.yaml"),
-        (("--server", "http://127.0.0.1:1"), "see that it runs there"),
+        (("--server", "http://127.0.0.1:1"), "check that it runs there"),
         (("--server", "nonsense"), "is not the address of a server"),
         (("--store", "nonsense"), "is not the URL of a store"),
     ):
