@@ -101,7 +101,7 @@ STARTS = frozenset(
 
 BRIEF: Mapping[str, str] = {
     "holdfast.agents.registry.Registry.refresh": "ends with the group that it is in",
-    "holdfast.cli.talk.interrupts.stopping.heard": "one request, of a command",
+    "holdfast.cli.talk.interrupts.stopping.on_interrupt": "one request, of a command",
     "holdfast.cli.tour.scenes.together": "two requests, of a command",
     "holdfast.loop.player._Playing._start": "one effect of a turn, which waits for it",
     "holdfast.server.http.exchange.Exchange.gone": "ends with its request",

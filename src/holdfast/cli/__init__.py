@@ -1,10 +1,10 @@
 """The command line: `holdfast COMMAND …`.
 
-Start-up time is a feature, so this table is all that is loaded at first: a command's module comes when the command is
-called, and with it the store, SQLite and rich. The table has a sentence for each, so that `--help` needs none of them.
+Start-up time is a feature, so only this table is loaded at first: a command's module is imported when the command is
+called, and with it the store, SQLite and rich. The table has a sentence for each command, for `--help`.
 
-Exit codes, for every command: 0 all is well, 1 the command found what it looks for (`db verify`, `agents check`,
-`doctor`, `demo`), 2 it was called wrongly or cannot do its work here, 70 a bug of ours, 130 stopped by Ctrl-C.
+Exit codes of every command: 0 success, 1 the command found problems (`db verify`, `agents check`, `doctor`, `demo`),
+2 wrong arguments, or the command cannot do its work here, 70 a bug in Holdfast, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMMANDS = {
     "agents": ("holdfast.cli.commands.agents", "Look at agent files: check, list, schema."),
     "doctor": (
         "holdfast.cli.commands.doctor",
-        "See whether all is well here, and what to do if not.",
+        "Check this machine, the store and the agents, and say how to fix problems.",
     ),
     "run": ("holdfast.cli.commands.run", "Run one turn, for scripts."),
     "serve": ("holdfast.cli.commands.serve", "Serve agents over the OpenAI API."),
@@ -41,21 +41,21 @@ COMMANDS = {
         "holdfast.cli.commands.sessions",
         "Look after conversations: list, search, show, move, fork, rewind, delete.",
     ),
-    "turns": ("holdfast.cli.commands.turns", "See what became of turns, and stop one."),
+    "turns": ("holdfast.cli.commands.turns", "See the outcome of turns; stop or continue one."),
     "completion": (
         "holdfast.cli.commands.completion",
-        "Print what lets a shell complete commands.",
+        "Print a script for shell completion.",
     ),
     "db": (
         "holdfast.cli.commands.db",
         "Look after a database: migrate, verify, back up, move, count, prune.",
     ),
 }
-"""Name → the module that has a command of that name, and what it is for."""
+"""Name → the module that has the command of that name, and its sentence in `--help`."""
 
 
 class CommandFailure(click.ClickException):
-    """What ends a command, in one sentence; with `--debug`, preceded by where it came from."""
+    """Ends a command with a message of one sentence; with `--debug`, after the traceback of its cause."""
 
     def __init__(self, message: str, *, debug: bool) -> None:
         super().__init__(message)
@@ -81,7 +81,7 @@ class Stopped(CommandFailure):
 
 
 class CommandTable(click.Group):
-    """Imports a command's module when the command is called, and says how it ended."""
+    """Imports a command's module when the command is called, and turns its errors into exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -98,7 +98,7 @@ class CommandTable(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
-        except click.UsageError as error:  # click knows of no commands but those that are loaded
+        except click.UsageError as error:  # click itself suggests loaded commands only
             near = get_close_matches(args[0], COMMANDS, n=1)
             if not near:
                 raise
@@ -109,7 +109,7 @@ class CommandTable(click.Group):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        # From the table: click's own would load every command to see whether it is hidden.
+        # From the table: click's own method would load every command to see whether it is hidden.
         found = [
             CompletionItem(name, help=COMMANDS[name][1])
             for name in self.list_commands(ctx)
@@ -143,15 +143,15 @@ class CommandTable(click.Group):
 
 
 def _harmless(error: click.ClickException) -> click.ClickException:
-    """The same error; click quotes what it was given as it is."""
-    if not isinstance(error, CommandFailure):  # which sees to it itself
+    """The same error with a printable message: click quotes arguments unchanged."""
+    if not isinstance(error, CommandFailure):  # whose show() prints safely
         vars(error)["message"] = printable(error.message)
     return error
 
 
 def _loaded(module: str) -> ModuleType:
-    """A module, imported while the garbage collector rests, and frozen: what modules are made of is no garbage, and
-    the collector would look through all of it as soon as it is back."""
+    """Import a module with the garbage collector switched off, and freeze its objects: they are no garbage, and the
+    collector would scan all of them at its next run."""
     if module in sys.modules:
         return sys.modules[module]
     collects = gc.isenabled()
@@ -172,9 +172,9 @@ def main(debug: bool) -> None:
 
 
 def own_server(sources: tuple[str, ...], store: str) -> AbstractContextManager[str]:
-    """The address of a server of this command's own; see `private`.
+    """Start a server for this command alone, and return its address; see `private_server`.
 
-    Loaded when it is wanted, since with it comes all of a server: who talks to one that runs does without.
+    Imported late, since it loads a whole server: a command that uses a running server does not need it.
     """
     from holdfast.cli.private_server import private_server
 

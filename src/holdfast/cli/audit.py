@@ -1,4 +1,4 @@
-"""What somebody does at a command line, for the same log as what is done over HTTP."""
+"""The audit log of the command line: the same lines as a server writes for HTTP requests."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from holdfast.observe.events import Field, audit, configure
 
 
 def audit_command(action: str, /, **fields: Field) -> None:
-    """Write a line of the audit log to stderr: what was done, and by whom on which machine.
+    """Write a line of the audit log to stderr: the action, the user and the machine.
 
-    In JSON if the servers here log that (`HOLDFAST_LOG_FORMAT`), so that one collector reads both.
+    It is JSON if servers here log JSON (`HOLDFAST_LOG_FORMAT`), so that one collector reads both.
     """
     is_json = os.environ.get(variable("log_format")) == "json"
     handler = configure("json" if is_json else "text", stream=sys.stderr)
@@ -26,7 +26,7 @@ def audit_command(action: str, /, **fields: Field) -> None:
 
 
 def _user() -> str:
-    """Who runs this, by name if the machine knows one."""
+    """The name of the user who runs this command, or the user's number."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container's user may have none

@@ -1,4 +1,4 @@
-"""What `holdfast doctor` thinks of what it finds. Plain functions from facts to findings, each with the way out."""
+"""The judgements of `holdfast doctor`: plain functions from facts to findings, each with the way out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ State: TypeAlias = Literal["ok", "warning", "problem", "skipped"]
 FREE_WANTED_BYTES = 1024**3
 FREE_NEEDED_BYTES = 100 * 1024**2
 LOG_WANTED_BYTES = 1024**3
-"""A log that stays larger than this is one that nobody can empty: some reader never ends."""
+"""A write-ahead log that stays larger than this cannot be emptied: some reader never ends."""
 
 FILES_WANTED = 4096
 """A connection and a stream to a model take one descriptor each; a few hundred are used besides."""
@@ -28,7 +28,7 @@ CLOCK_WANTED_MS = 1_000
 
 
 class CheckupFinding(Value, omit_defaults=False):
-    """What was looked at, how it is, and what to do about it if it is not well."""
+    """One check: its subject, its state, what was found, and what to do if it is not `ok`."""
 
     check: str
     state: State
@@ -79,7 +79,7 @@ def judge_sandbox(mode: Mode, backend: Backend) -> CheckupFinding:
     if mode == "off":
         return warning(
             check,
-            "switched off: a command can do whatever the server's user can",
+            "switched off: a command can do everything that the server's user can",
             f"leave {variable('sandbox')} out, or set it to auto or required",
         )
     if backend.kind != "none":
@@ -101,17 +101,19 @@ def judge_disk(folder: str, free_bytes: int) -> CheckupFinding:
 
 
 def judge_mode(path: str, mode: int) -> CheckupFinding:
-    """Who may read the file that holds every conversation."""
+    """Which users may read the file with all conversations."""
     if mode & 0o007:
-        return warning("permissions", f"everybody may open {path}", f"chmod o-rwx {path}")
-    return ok("permissions", f"{path} is closed to strangers")
+        return warning(
+            "permissions", f"every user of this machine may open {path}", f"chmod o-rwx {path}"
+        )
+    return ok("permissions", f"{path} is closed to other users")
 
 
 # ── the store ────────────────────────────────────────────────────────────────────────────────
 
 
 def judge_store(condition: Condition) -> Iterator[CheckupFinding]:
-    """Everything about a store that is there."""
+    """All findings about an existing store."""
     if condition.kind == "PostgreSQL":
         yield ok("version", f"PostgreSQL {condition.version}")
     yield _judge_step(condition)
@@ -211,11 +213,11 @@ def _judge_clocks(condition: Condition) -> CheckupFinding:
 
 
 def judge_replication(replication: Replication) -> CheckupFinding:
-    """Whether a failover can lose what was acknowledged."""
+    """Whether a failover can lose acknowledged turns."""
     check = "replication"
     if replication.is_standby:
         return problem(
-            check, "this is a standby, which nobody can write to", "name the primary in --store"
+            check, "this is a standby, which takes no writes", "name the primary in --store"
         )
     if replication.names and replication.commit in ("on", "remote_apply"):
         if not replication.synchronous:

@@ -41,13 +41,13 @@ def turn_lines(snapshot: Snapshot) -> Iterator[str]:
 
 
 def model_lines(snapshot: Snapshot) -> Iterator[str]:
-    """What the model sees of it."""
+    """The part of the conversation that the model sees."""
     for item in seen_by_model(snapshot):
         yield from _said(item)
 
 
 def flat_lines(items: api.Items) -> Iterator[str]:
-    """What a server tells of it."""
+    """The conversation as a server returns it: items without turns."""
     yield f"── version {items.version}"
     for item in items.items:
         if isinstance(item, UserMessage) and not item.path:
@@ -80,7 +80,7 @@ def _said(item: StoredItem) -> Iterator[str]:
 
 
 def fate_of(turn: api.TurnObject) -> str:
-    """What became of a turn, in one line."""
+    """The outcome of a turn, in one line."""
     why = f" ({turn.detail})" if turn.detail else ""
     match turn.state:
         case "committed":
@@ -95,7 +95,7 @@ def fate_of(turn: api.TurnObject) -> str:
 
 
 def journal_lines(records: Iterable[Record]) -> Iterator[str]:
-    """What happened in a turn, event by event; growing text is left out, since it comes whole."""
+    """The events of a turn. Pieces of an answer are left out: the whole answer follows them."""
     for record in records:
         if not ev.is_fine(record.event):
             at = datetime.fromtimestamp(record.at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]

@@ -1,6 +1,6 @@
-"""How commands show what they have: to people in tables and bars, to programs in lines and JSON.
+"""Tables, progress bars and text of commands: for people at a terminal, and as plain lines in a pipe.
 
-What was asked for goes to stdout, everything about the work itself to stderr.
+A command's result goes to stdout; progress and remarks go to stderr.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from holdfast.printable import printable, printable_lines
 
 
 class ProgressBar(Protocol):
-    """Moves a bar on: `done` of `of`, or of nobody knows how many."""
+    """Moves a bar on: `done` of `of`; None if the total is not known."""
 
     def __call__(self, what: str, done: int, of: int | None) -> None: ...
 
 
 @contextmanager
 def bar() -> Iterator[ProgressBar]:
-    """A progress bar on stderr, that is gone when the work is done; nothing at all if nobody is watching."""
+    """A progress bar on stderr, which is removed at the end; nothing if stderr is not a terminal."""
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -49,12 +49,12 @@ def bar() -> Iterator[ProgressBar]:
 
 
 def is_watched() -> bool:
-    """Whether a person reads stdout."""
+    """Whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on stdout; what does not fit is broken into lines, never cut."""
+    """A table on stdout; cells that do not fit are wrapped, never cut."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         shown.add_column(heading, overflow="fold")
@@ -64,7 +64,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def rows(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
-    """A table for people; in a pipe a line for each row, with tabs between what is in it, and no headings."""
+    """A table for people; in a pipe a line for each row, with tabs between the cells and no headings."""
     if is_watched():
         table(headings, lines)
         return
@@ -73,12 +73,12 @@ def rows(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
 
 
 def seen(text: str) -> str:
-    """An answer as it is in a pipe, and as a terminal only shows it."""
+    """A model's text: unchanged in a pipe, made printable for a terminal."""
     return printable_lines(text) if is_watched() else text
 
 
 def prose(lines: Iterable[str]) -> None:
-    """Lines on stdout; at a terminal broken between words, and headings told apart."""
+    """Lines on stdout; at a terminal wrapped between words, with bold headings."""
     width = shutil.get_terminal_size().columns
     for line in lines:
         if not is_watched():
@@ -105,13 +105,13 @@ def _wrapped(line: str, width: int) -> str:
 
 
 def dropped(session_id: str, permissions: Iterable[str]) -> str:
-    """What an import tells about permissions, and questions for approvals, that a file brought along."""
+    """An import's remark about permissions and pending approvals in the file: they are not taken over."""
     names = ", ".join(permissions)
     return f"{session_id}: {names} has no effect; permissions come from agent files and from answers given here"
 
 
 def counted(number: int, noun: str) -> str:
-    """How many of something: 1 session, 1,204 rows."""
+    """A number with its noun: 1 session, 1,204 rows."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

@@ -40,7 +40,7 @@ def tenant_option(command: F) -> F:
 
 
 class ConversationPlace(Value):
-    """Where a command finds conversations: on a server, or else in a store."""
+    """The server, or else the store, that a command finds conversations in."""
 
     server: str | None
     key: str | None
@@ -49,7 +49,7 @@ class ConversationPlace(Value):
 
 
 def where_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`--store`, `--server` and `--key`, together as `at`. What is said on the command line beats the environment."""
+    """`--store`, `--server` and `--key`, together as `at`. The command line beats the environment."""
 
     @wraps(command)
     def placed(
@@ -57,10 +57,10 @@ def where_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         tenant = rest.pop("tenant", None)
         assert tenant is None or isinstance(tenant, str)
-        said = _said("url"), _said("server")
-        if said == (True, True):
+        given = _is_given("url"), _is_given("server")
+        if given == (True, True):
             raise click.UsageError("--store and --server name two places; use one of them")
-        found = None if said[0] else server
+        found = None if given[0] else server
         command(
             *args, at=ConversationPlace(server=found, key=api_key, store=url, tenant=tenant), **rest
         )
@@ -70,7 +70,8 @@ def where_options(command: Callable[..., None]) -> Callable[..., None]:
     return store_option(placed)
 
 
-def _said(name: str) -> bool:
+def _is_given(name: str) -> bool:
+    """Whether an option is on the command line, rather than from the environment."""
     source = click.get_current_context().get_parameter_source(name)
     return source is ParameterSource.COMMANDLINE
 
@@ -80,7 +81,7 @@ _server_option = click.option(
     envvar=SERVER,
     show_envvar=True,
     metavar="URL",
-    help="A server that runs, in place of a store: http://HOST:PORT.",
+    help="A running server, in place of a store: http://HOST:PORT.",
 )
 key_option = click.option(
     "--key",
@@ -88,5 +89,5 @@ key_option = click.option(
     envvar=API_KEY,
     show_envvar=True,
     metavar="KEY",
-    help="The API key that the server wants, if it does.",
+    help="The API key for the server, if it needs one.",
 )

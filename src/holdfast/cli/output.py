@@ -1,6 +1,6 @@
-"""What a command prints: words for people, which can do nothing to a terminal, or data for programs, as it is.
+"""The output of commands: text for people, made safe for a terminal, or data for programs, unchanged.
 
-Everything that the command line prints goes through here, or through a table of `display.py`.
+Everything that the command line prints goes through this module, or through a table of `display.py`.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from holdfast.printable import printable, printable_lines
 
 
 def say(text: str = "", *, mark: str = "", err: bool = False) -> None:
-    """A line for people, whoever its words come from; after a mark of our own, which may be styled."""
+    """Print a line for people, made printable; `mark` is put before it unchanged, so it may be styled."""
     click.echo(f"{mark}{printable(text)}", err=err)
 
 
 def say_lines(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Several lines for people, or one with tabs in it."""
+    """Print several lines for people, or one with tabs."""
     click.echo(printable_lines(text), err=err, nl=nl)
 
 
 def say_row(cells: Iterable[str]) -> None:
-    """A line for scripts that cut: tabs between cells, and none in them."""
+    """Print a line for `cut` and the like: tabs between cells, and none in them."""
     say_lines("\t".join(printable(" ".join(each.split())) for each in cells))
 
 
 def give(data: str | bytes = "", *, nl: bool = True) -> None:
-    """Something for a program: JSON, a script, or what an agent has answered into a pipe."""
+    """Print data for a program unchanged: JSON, a script, or an agent's answer in a pipe."""
     click.echo(data, nl=nl)
 
 

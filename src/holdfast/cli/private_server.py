@@ -1,7 +1,7 @@
-"""A server of one's own: for a command that talks to agents, and has nobody to talk to.
+"""A private server for a command that talks to agents without `--server`.
 
-The same server as `holdfast serve`, in a thread of this process, on a socket in a folder that only this user may
-enter. So a command has one way to talk, and what it sees here is what it will see of a server elsewhere.
+It is the same server as `holdfast serve`, in a thread of this process, on a socket in a folder that only this user may
+enter. So a command always talks to agents over HTTP, and behaves the same with its own server and with another one.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ from holdfast.server.processes.server_process import files_of, serve
 from holdfast.tools.sandbox.sandbox import Sandbox
 
 ALONE = {"listen": "127.0.0.1:0", "auth": "off", "tls_cert": "", "tls_key": ""}
-"""Settings that are about who else may come in: nobody."""
+"""Settings about access: no other user reaches the socket, so no key is needed."""
 
 
 @contextmanager
 def private_server(sources: tuple[str, ...], store: str) -> Iterator[str]:
     """The address of a server over these sources and this store, for as long as the context lasts.
 
-    Turns that are running when it ends get the time that a server gives them; Ctrl-C takes it away.
-    Raises what keeps the server from starting.
+    Running turns get the usual time to finish when it ends; Ctrl-C stops them at once.
+    Raises the error that keeps the server from starting.
     """
     config = load_config({**ALONE, "store": store}, os.environ, sources)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-        corner = _Corner(Path(folder) / "socket")
-        thread = start_thread("holdfast-server", partial(corner.run, config))
+        own = _ThreadRole(Path(folder) / "socket")
+        thread = start_thread("holdfast-server", partial(own.run, config))
         try:
-            yield corner.address.result()
+            yield own.address.result()
         finally:
-            corner.stop()
+            own.stop()
             try:
                 thread.join()
             except KeyboardInterrupt:
-                corner.stop()  # the second time means at once
+                own.stop()  # the second call stops running turns at once
                 thread.join()
 
 
-class _Corner:
-    """A `Station` in a corner of this process."""
+class _ThreadRole:
+    """The `ProcessRole` of a server in a thread of this process."""
 
     def __init__(self, path: Path) -> None:
         self.numbers = OwnNumbers()
         self.quota_usage = ProcessQuotaUsage()
         self._path = path
         self.address: Future[str] = Future()
-        """Where the server listens, or why it does not."""
+        """The server's URL, or the error that kept it from starting."""
         self.stop: Callable[[], None] = lambda: None
-        """Tell the server to stop, from any thread."""
+        """Stop the server, from any thread."""
 
     def run(self, config: Config) -> None:
-        """Serve until told to stop."""
+        """Serve until `stop` is called."""
         try:
             asyncio.run(self._serve(config))
         except BaseException as error:
@@ -111,4 +111,4 @@ def _quietly(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
     try:
         loop.call_soon_threadsafe(stop)
     except RuntimeError:
-        pass  # it has ended by itself
+        pass  # the server has ended by itself

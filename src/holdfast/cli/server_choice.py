@@ -1,4 +1,4 @@
-"""Whom a command talks to: a server that runs, or one of its own over a store."""
+"""The server and the agent that a command talks to: a running server, or a private one over a store."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from holdfast.store.store_url import without_password
 
 
 class ChosenServer(Value):
-    """Somebody to talk to."""
-
     client: Client
     model: str
-    """Who answers, if nobody else is named."""
+    """The agent that a request asks for."""
     where: str
-    """Where conversations are kept, for people."""
+    """The server or store with the conversations, to be shown to people."""
 
 
 @contextmanager
 def reach(agent: str | None, at: ConversationPlace) -> Iterator[ChosenServer]:
-    """An agent to talk to: of a server that runs, by its name; or else of a source, as `serve` takes it."""
+    """Connect to an agent: by its name on a running server, or else from a source as `serve` takes it."""
     if at.server is not None:
         client = Client(at.server, key=at.key)
         yield ChosenServer(client=client, model=agent or _first(client), where=at.server)

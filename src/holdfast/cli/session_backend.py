@@ -1,8 +1,8 @@
-"""Sessions and turns, as commands handle them: in a store, or on a server.
+"""Sessions and turns for commands: on a server, or straight in a store.
 
-Both answer with the types of `/api`. A store is written by the same atomic steps that a server uses, so it may be in
-use meanwhile: a server sees what was changed when it next looks, as it does with another server on its store.
-Nothing here loads an agent, joins as a node, or plays or recovers a turn.
+Both backends return the types of `/api`. A command writes to a store with the same atomic operations as a server, so
+servers may use the store meanwhile: to them a command is like another server on the same store.
+This module loads no agent, joins as no node, and plays or recovers no turn.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class SessionBackend(Protocol):
-    """Where sessions and turns are handled. `Client` says what each method does."""
+    """Sessions and turns of a server or a store. `Client` documents each method."""
 
     def sessions(self, **which: Unpack[SessionSelection]) -> api.SessionPage: ...
 
@@ -86,13 +86,13 @@ class SessionBackend(Protocol):
     def cancel(self, turn_id: str) -> api.TurnObject: ...
 
     def journal(self, turn_id: str) -> tuple[Record, ...]:
-        """What happened in a turn, as far as it is still known."""
+        """The events of a turn, as far as they are still stored."""
         ...
 
 
 @contextmanager
-def desk(at: ConversationPlace) -> Iterator[ServerBackend | StoreBackend]:
-    """A server if one is named, and else a store that is there. Raises HoldfastError, with the way out."""
+def open_backend(at: ConversationPlace) -> Iterator[ServerBackend | StoreBackend]:
+    """The server if `--server` names one, else an existing store. Raises HoldfastError, with the way out."""
     if at.server is not None:
         if at.tenant is not None:
             raise InvalidValue(
@@ -112,7 +112,7 @@ class ServerBackend(Client):
     """A `SessionBackend` on a server."""
 
     def journal(self, turn_id: str) -> tuple[Record, ...]:
-        # Of a turn that is still played, the events have no end yet.
+        # The events of a running turn have no end yet.
         return () if self.turn(turn_id).ended_at is None else tuple(self.records(turn_id))
 
 
@@ -164,7 +164,7 @@ class StoreBackend:
         return self._shown(self._find(name))
 
     def snapshot(self, name: str) -> Snapshot:
-        """The whole conversation, with the marks of its turns, which a server does not tell."""
+        """The whole conversation with the marks of its turns, which a server does not return."""
         found = self._do(self._store.snapshot(self._tenant, self._find(name)))
         if found is None:
             raise SessionMissing("session", name)
@@ -240,7 +240,7 @@ class StoreBackend:
         return self._shown(row.id)
 
     def cancel(self, turn_id: str) -> api.TurnObject:
-        """Tell whoever plays a turn to stop, and wait for a while: nobody is overruled from here."""
+        """Signal the node that plays a turn to stop, and wait for a while. A command takes no turn from its node."""
         row = self._row(turn_id)
         if row.state == "queued":
             row = self._do(self._withdraw(row.turn_id))
@@ -250,7 +250,7 @@ class StoreBackend:
         return turn_shown(self._do(self._wait_for_end(row.turn_id)))
 
     async def _withdraw(self, turn_id: TurnId) -> TurnRow:
-        """End a turn that waits for its session, unless it has begun meanwhile."""
+        """End a queued turn, unless it has begun meanwhile."""
         stopped = Interrupted(by="cancelled")
         return await self._store.withdraw(
             self._tenant,
@@ -285,7 +285,7 @@ class StoreBackend:
 
     def _shown(self, session_id: SessionId) -> api.Session:
         info = self._do(self._store.info(self._tenant, session_id))
-        if info is None or info.session.state == "deleted":  # by somebody else, meanwhile
+        if info is None or info.session.state == "deleted":  # by another client, meanwhile
             raise SessionGone(session_id, why="deleted")
         return session_shown(info)
 
@@ -308,7 +308,7 @@ async def _next(going: AsyncIterator[T]) -> T | None:
 
 
 def _merged(attributes: Mapping[str, str | None]) -> Patch:
-    """The patch that sets these attributes, and takes away those that are None. Raises InvalidValue."""
+    """The patch that sets these attributes; an attribute of None is removed. Raises InvalidValue."""
     merged = SettingsMerged(attributes=tuple(sorted(attributes.items())))
     try:
         return patch_decoder.strict(encode(merged))

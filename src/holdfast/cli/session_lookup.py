@@ -1,4 +1,4 @@
-"""Whom a command means: a tenant, and a session by its id or key."""
+"""The tenant and the session that the arguments of a command name."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.store.store import Store
 
 LOCAL = Tenant("local")
-"""Whose sessions are on a server without API keys."""
+"""The tenant of all sessions on a server without API keys."""
 
 
 async def find_tenant(store: Store, named: str | None) -> Tenant:
-    """Whose sessions are meant: who is named, or else the only one there is."""
+    """The named tenant, or else the store's only one. Raises InvalidValue if there are several."""
     if named is not None:
         return Tenant(named)
     found = await store.tenants()
@@ -23,7 +23,7 @@ async def find_tenant(store: Store, named: str | None) -> Tenant:
 
 
 async def find_session(store: Store, tenant: Tenant, name: str) -> SessionId:
-    """A live session by its id, or by the key that means it. Raises SessionMissing and SessionGone."""
+    """A live session by its id or its key. Raises SessionMissing and SessionGone."""
     if name.startswith(SessionId.prefix):
         wanted = SessionId(name)
     else:

@@ -53,16 +53,16 @@ def agents() -> None:
 
 
 class Report(msgspec.Struct):
-    """What `check` has to say about one file."""
+    """The result of `check` for one file."""
 
     file: str
     agents: tuple[str, ...] = ()
     problems: tuple[FileProblem, ...] = ()
     warnings: tuple[FileProblem, ...] = ()
     unreadable: tuple[str, ...] = ()
-    """Why it could not even be read."""
+    """Why the file could not be read."""
     models: tuple[ModelConfig, ...] = ()
-    """Who is asked for its agents. Addresses in them may have secrets filled in: not to be shown."""
+    """The models of its agents. Their URLs may contain secrets: not to be shown."""
 
 
 @agents.command(short_help="Say what is wrong with agent files.")
@@ -91,7 +91,7 @@ def check(ctx: click.Context, sources: tuple[str, ...], as_json: bool) -> None:
 
 
 async def check_sources(references: tuple[str, ...]) -> list[Report]:
-    """What there is to say about these files. Raises InvalidSource for what is none."""
+    """Check agent files, one report for each. Raises InvalidSource for a reference that names none."""
     async with _supplies() as supplies:
         origins = [parse_source(each, supplies) for each in references]
         return [await _report(each) for origin in origins for each in _files(origin)]
@@ -114,7 +114,7 @@ async def _supplies() -> AsyncIterator[Supplies]:
 
 
 def _files(origin: Origin) -> Iterator[FileSource | UrlSource | Report]:
-    """The files that an origin stands for; or why there are none."""
+    """The agent files of an origin; or a report that says why there are none."""
     match origin:
         case FileSource() | UrlSource():
             yield origin
@@ -197,7 +197,7 @@ def _plain_problem(problem: FileProblem) -> dict[str, object]:
 
 
 def _short(place: str) -> str:
-    """A path as people would type it here."""
+    """A path relative to the working directory, if it is below it."""
     here = Path.cwd()
     path = Path(place)
     is_below = path.is_absolute() and path.is_relative_to(here)

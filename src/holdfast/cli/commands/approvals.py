@@ -1,4 +1,4 @@
-"""`holdfast approvals`: decide on calls that wait for a person, on a server that runs."""
+"""`holdfast approvals`: decide on calls that wait for a person, on a running server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from holdfast.wire.api.objects import Decision, GrantObject
 @key_option
 @click.pass_context
 def approvals(ctx: click.Context, server: str, api_key: str | None) -> None:
-    """Decide on calls that wait for a person, and see what is remembered.
+    """Decide on calls that wait for a person, and see remembered approvals.
 
     An answer with such calls names its turn (X-Turn-Id) and the calls; `holdfast chat` asks about them in place.
 
@@ -72,7 +72,7 @@ def list_command(client: Client, turn: str, as_json: bool) -> None:
 @click.option(
     "--any-arguments",
     is_flag=True,
-    help="With --remember agent: whatever the arguments. Think twice.",
+    help="With --remember agent: for all arguments. Think twice.",
 )
 @click.pass_obj
 def decide(
@@ -100,14 +100,14 @@ def decide(
     output.say(client.decide(turn, decisions).id)
 
 
-@approvals.command(short_help="What is remembered.")
+@approvals.command(short_help="List remembered approvals.")
 @click.option("--agent", help="Of this agent only.")
-@click.option("--all", "everything", is_flag=True, help="Also what was taken back.")
+@click.option("--all", "everything", is_flag=True, help="Revoked ones, too.")
 @json_option
 @click.pass_obj
 def remembered(client: Client, agent: str | None, everything: bool, as_json: bool) -> None:
-    """Which approvals are remembered, for an agent everywhere or in one session: the tool, the very arguments that
-    it is about, and since when.
+    """List the remembered approvals, of an agent everywhere or in one session: the tool, the exact arguments that it
+    holds for, and since when.
 
     \b
     Example:
@@ -138,7 +138,7 @@ def remembered(client: Client, agent: str | None, everything: bool, as_json: boo
 @click.argument("grant")
 @click.pass_obj
 def revoke(client: Client, grant: str) -> None:
-    """Take a remembered approval back: what it was about is asked about again.
+    """Take a remembered approval back: such calls wait for a person again.
 
     \b
     Example:

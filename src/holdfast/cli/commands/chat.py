@@ -66,13 +66,13 @@ def chat(agent: str | None, name: str | None, at: ConversationPlace) -> None:
 
 
 def new_name(kind: str) -> str:
-    """A name for a conversation that nobody has named."""
+    """A session key for a conversation without `--session`."""
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     return f"{kind}-{today}-{secrets.token_hex(3)}"
 
 
 def _talk(chat: TerminalChat, where: str) -> None:
-    """With somebody at a terminal."""
+    """Read and handle lines from a person at a terminal, until the person leaves."""
     chat.screen.note(f"Holdfast, on {where}. /help says what there is, Ctrl-D leaves.")
     chat.greet()
     leaving = False
@@ -92,7 +92,7 @@ def _talk(chat: TerminalChat, where: str) -> None:
 
 
 def _handle_patiently(chat: TerminalChat, typed: str) -> bool:
-    """Do what was typed, for somebody who can try again if the server has gone. False to leave."""
+    """Handle a line; if the server is gone, show that and go on, so that the person can try again. False to leave."""
     try:
         return _handle(chat, typed)
     except ServerUnreachable as error:
@@ -103,14 +103,14 @@ def _handle_patiently(chat: TerminalChat, typed: str) -> bool:
 
 
 def _take(chat: TerminalChat, lines: Iterator[str]) -> None:
-    """From a pipe: each line is a message, or a command."""
+    """Handle the lines of a pipe: each is a message or a command."""
     for line in lines:
         if not _handle(chat, line.removesuffix("\n")):
             return
 
 
 def _handle(chat: TerminalChat, typed: str) -> bool:
-    """Do what was typed. False if that was to leave."""
+    """Handle a line: a message or a command. False to leave."""
     try:
         match parse(typed):
             case MessageInput(text=text):
@@ -123,12 +123,12 @@ def _handle(chat: TerminalChat, typed: str) -> bool:
                 pass
     except ChatExit:
         return False
-    except ServerRefused as refused:  # one that a command met: the conversation goes on
+    except ServerRefused as refused:  # a command failed; the conversation goes on
         chat.screen.trouble(str(refused))
     return True
 
 
 def _history() -> Path:
-    """Where typed lines are kept, as the user's other programs do."""
+    """The file with the typed lines, in the user's XDG state folder."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "holdfast" / "history"

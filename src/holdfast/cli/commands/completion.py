@@ -1,4 +1,4 @@
-"""`holdfast completion`: what lets a shell complete commands and options."""
+"""`holdfast completion`: the script with which a shell completes commands and options."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from holdfast.environment import PREFIX
 
 PROGRAM = "holdfast"
 VARIABLE = f"_{PREFIX}COMPLETE"
-"""By which the shell asks, as click names it."""
+"""The variable with which the shell asks for completions, in click's form."""
 
 
-@click.command(short_help="Print what lets a shell complete commands.")
+@click.command(short_help="Print a script for shell completion.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

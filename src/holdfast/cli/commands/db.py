@@ -22,7 +22,7 @@ from holdfast.store.store_url import existing_file, migrate_store, open_existing
 from holdfast.store.verification.verification import Finding, Progress, verify
 
 FOUND = 1
-"""The exit code of a `verify` that found something."""
+"""The exit code of a `verify` with findings."""
 
 
 @click.group()
@@ -72,7 +72,7 @@ def migrate(url: str) -> None:
 @json_option
 @click.pass_context
 def verify_command(ctx: click.Context, url: str, as_json: bool, kept: Path | None) -> None:
-    """Check every promise that a store can show, and name what is broken.
+    """Check every promise that a store can show, and list what is broken.
 
     Reads only, in short steps. Ends with 0 if all is well, and with 1 if something is broken. A store that was
     only read because of damage takes writes again if nothing is found. With --heads, a store that was set back to an
@@ -90,7 +90,7 @@ def verify_command(ctx: click.Context, url: str, as_json: bool, kept: Path | Non
         with display.bar() as tell:
             asyncio.run(_verify(url, seen, tell, known))
     except StoreError:
-        # The store stopped on the way. What was found until then is worth the more.
+        # The store failed on the way: the findings so far may say why.
         if seen.findings:
             _show_verified(seen, as_json=as_json)
         raise
@@ -100,10 +100,10 @@ def verify_command(ctx: click.Context, url: str, as_json: bool, kept: Path | Non
 
 
 class VerifyCounts(msgspec.Struct):
-    """What `verify` has seen so far."""
+    """The progress and findings of `verify`."""
 
     lines: bool
-    """Findings are printed as they come."""
+    """Whether findings are printed as they come."""
     findings: list[Finding] = msgspec.field(default_factory=list)
     sessions: int = 0
     complete: bool = False
@@ -278,13 +278,13 @@ async def _stats(url: str) -> StoreStats:
 # ── prune ────────────────────────────────────────────────────────────────────────────────────
 
 
-@db.command(short_help="Remove what may go.")
+@db.command(short_help="Remove data whose time is over.")
 @click.option(
-    "--trust-clock", is_flag=True, help="The clock is right: what it makes old may go at once."
+    "--trust-clock", is_flag=True, help="The clock is right: remove at once what is old by it."
 )
 @store_option
 def prune(url: str, trust_clock: bool) -> None:
-    """Remove what may go: discarded turns after a week, bytes of deleted sessions, and the like.
+    """Remove data whose time is over: discarded turns after a week, bytes of deleted sessions, and the like.
 
     Small steps with pauses, so that turns go first. A server does this by itself. After a pause, or if the clock was
     set, nothing gets older by that until the store has been in use for a day; with --trust-clock it does at once.

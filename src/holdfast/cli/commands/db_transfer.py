@@ -1,4 +1,4 @@
-"""`holdfast db export`, `import` and `copy`: sessions out of a store, into one, and from one into another."""
+"""`holdfast db export`, `import` and `copy`: sessions from a store to a file, back, and from store to store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.store.transfer.imports import OnConflict, take_in
 from holdfast.store.verification.verification import Finding, Progress, verify
 
 FOUND = 1
-"""The exit code of a copy with something broken in it."""
+"""The exit code of an export or copy that left something out, or whose copy has findings."""
 
 # ── export ───────────────────────────────────────────────────────────────────────────────────
 
@@ -105,7 +105,7 @@ async def _only(
     type=click.Choice(["stop", "skip"]),
     default="stop",
     show_default=True,
-    help="What to do about a session that is another one here.",
+    help="What to do if a session of the file collides with another one here.",
 )
 @click.option("--damaged", is_flag=True, help="Take in sessions also if they are damaged.")
 @tenant_option
@@ -160,7 +160,7 @@ async def _import(
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; of one that is too long, enough to see that."""
+    """The lines of a file; of a line that is too long, just enough for the import to refuse it."""
     while line := file.readline(limits.import_line_bytes_max + 1):
         yield line
 
@@ -173,7 +173,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 @click.argument("target", metavar="TO")
 @click.pass_context
 def copy(ctx: click.Context, source: str, target: str) -> None:
-    """Copy everything from the store FROM into the store TO, whatever their kinds, and check the copy.
+    """Copy everything from the store FROM into the store TO, also to another kind of store, and check the copy.
 
     TO has to be there: `holdfast db migrate` makes it. A copy that broke off is made again, and goes on
     where it stopped. No server should use FROM meanwhile. What is damaged in FROM is left out and named; it ends

@@ -21,7 +21,7 @@ def demo(no_wait: bool) -> None:
     """A guided tour: six things that go wrong elsewhere, tried on a real server.
 
     It starts a server of its own, in a directory that is removed afterwards, and needs no key and no network.
-    Whatever it claims it reads back through the public API; if one claim does not hold, the exit code is 1.
+    Each claim is read back through the public API; if one does not hold, the exit code is 1.
 
     \b
     Examples:
@@ -40,7 +40,7 @@ def demo(no_wait: bool) -> None:
 
 
 def give_tour(host: ServerHost, teller: TourNarration, *, pause: Callable[[], None]) -> bool:
-    """Play every scene; whether all that was claimed holds."""
+    """Play every scene. True if all claims hold."""
     began = time.monotonic()
     held = broken = 0
     for number, scene in enumerate(SCENES, start=1):

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: looks at everything that a server here would need, and says what to do about what is not well."""
+"""`holdfast doctor`: checks everything that a server needs on this machine, and says how to fix problems."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ from holdfast.store.store_url import InFile, InMemory, InPostgres, examine_store
 from holdfast.tools.sandbox.backend import find_backend
 
 FOUND = 1
-"""The exit code if something is a problem."""
+"""The exit code if there is a problem."""
 
 REACH_S = 5.0
 MARKS = {"ok": "✓", "warning": "!", "problem": "✗", "skipped": "-"}
 STYLES = {"ok": "green", "warning": "yellow", "problem": "red", "skipped": "bright_black"}
 
 
-@click.command(short_help="See whether all is well here, and what to do if not.")
+@click.command(
+    short_help="Check this machine, the store and the agents, and say how to fix problems."
+)
 @click.argument("sources", metavar="[SOURCE]…", nargs=-1)
 @click.option("--offline", is_flag=True, help="Ask no provider whether it can be reached.")
 @json_option
@@ -72,7 +74,7 @@ def doctor(
 async def _examine(
     sources: tuple[str, ...], url: str, *, offline: bool, shown: bool
 ) -> list[CheckupFinding]:
-    """Everything, told as it is found."""
+    """All findings; each is printed as soon as it is found, if `shown`."""
     findings: list[CheckupFinding] = []
     async for finding in _all(sources, url, offline=offline):
         findings.append(finding)
@@ -154,7 +156,7 @@ def _place(path: Path) -> list[CheckupFinding]:
     return [ok("store", f"{path} opens"), checkup.judge_mode(str(path), path.stat().st_mode), disk]
 
 
-# ── agents, and who they ask ─────────────────────────────────────────────────────────────────
+# ── agents, and their model providers ────────────────────────────────────────────────────────
 
 
 def _judge_file(report: Report) -> CheckupFinding:
@@ -172,16 +174,16 @@ def _judge_file(report: Report) -> CheckupFinding:
 
 
 class Provider(Value):
-    """Somebody whose models are asked."""
+    """The server of a model."""
 
     name: str
     base_url: str
     key: str
-    """The variable with the key; empty if none is needed."""
+    """The variable with the API key; empty if none is needed."""
 
 
 def used_providers(reports: Sequence[Report], environ: Mapping[str, str]) -> list[Provider]:
-    """Those that the agents use; if there are none to look at, those whose keys are set."""
+    """The providers of the checked agents; without agents, all providers whose keys are set."""
     found: dict[tuple[str, str], Provider] = {}
     for report in reports:
         for model in report.models:
@@ -202,7 +204,7 @@ def used_providers(reports: Sequence[Report], environ: Mapping[str, str]) -> lis
 async def _providers(reports: Sequence[Report], *, offline: bool) -> list[CheckupFinding]:
     providers = used_providers(reports, os.environ)
     if not providers:
-        return [skipped("providers", "nobody is used; agent files as arguments say who is")]
+        return [skipped("providers", "none to check; name agent files to check their providers")]
     timeout = aiohttp.ClientTimeout(total=REACH_S)
     async with aiohttp.ClientSession(timeout=timeout) as http:
         return await asyncio.gather(
@@ -211,7 +213,7 @@ async def _providers(reports: Sequence[Report], *, offline: bool) -> list[Checku
 
 
 async def _provider(provider: Provider, http: aiohttp.ClientSession | None) -> CheckupFinding:
-    # The host alone: the rest of an address may have secrets filled in.
+    # The host alone: the rest of a URL may contain secrets.
     check, place = "providers", f"{provider.name} at {urlsplit(provider.base_url).hostname}"
     if provider.key and not os.environ.get(provider.key, "").strip():
         return problem(check, f"{place}: {provider.key} is not set", f"export {provider.key}=…")
@@ -219,7 +221,7 @@ async def _provider(provider: Provider, http: aiohttp.ClientSession | None) -> C
     if http is None:
         return skipped(check, f"{place}{has_key}; not asked")
     try:
-        # Any answer will do. No key goes along: whether it is good, the first turn says.
+        # Any answer will do. No key is sent: the first turn shows whether it is valid.
         async with http.get(provider.base_url, allow_redirects=False) as response:
             return ok(check, f"{place} answers ({response.status}){has_key}")
     except aiohttp.InvalidURL:

@@ -1,4 +1,4 @@
-"""`holdfast keys`: who may use a server. Changes count within a second, on every replica of it."""
+"""`holdfast keys`: the API keys of a server. Changes take effect within a second, on every replica."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def create(name: str, tenant: str, scopes: str, expires_in: str | None, url: str
 @store_option
 @json_option
 def list_command(tenant: str | None, url: str, as_json: bool) -> None:
-    """Show which keys there are, revoked ones included. Nobody can show the keys themselves.
+    """Show which keys there are, revoked ones included. The keys themselves cannot be shown: only hashes are stored.
 
     \b
     Example:
@@ -113,9 +113,9 @@ def list_command(tenant: str | None, url: str, as_json: bool) -> None:
             output.say_row(line)
 
 
-@keys.command(short_help="Make a new key that seals what clients keep for us.")
+@keys.command(short_help="Make a new key that seals encrypted_content.")
 @click.option(
-    "--forget", is_flag=True, help="Forget the older ones: nothing that they have sealed is opened."
+    "--forget", is_flag=True, help="Forget the older keys: what they have sealed stays closed."
 )
 @store_option
 def rotate(forget: bool, url: str) -> None:
@@ -124,7 +124,7 @@ def rotate(forget: bool, url: str) -> None:
     Servers seal with it within a second. What older keys have sealed is still opened, unless they are forgotten.
 
     \b
-    Example, after somebody else has had a copy of the store:
+    Example, after a copy of the store got into wrong hands:
       holdfast keys rotate --forget
     """
     mint = Minter(now_ms=lambda: time.time_ns() // 1_000_000, random_bits=secrets.randbits)
@@ -135,7 +135,7 @@ def rotate(forget: bool, url: str) -> None:
 
 
 async def _rotate(store: Store, row: SealKeyRow, *, forget: bool) -> int:
-    """How many keys were forgotten."""
+    """Store a new key, and with `forget` remove the older ones. Returns how many were removed."""
     older = await store.seal_keys() if forget else ()
     await store.put_seal_key(row)
     for each in older:
@@ -189,7 +189,7 @@ def _key_id(text: str) -> KeyId:
     match parse_key(text):
         case ShownKey(key_id=key_id):
             return key_id
-        case None if text.startswith("hf_"):  # and never say it again, not even in an error
+        case None if text.startswith("hf_"):  # a secret: an error must not repeat it
             raise InvalidValue("this begins like a key, and is none; name it by its id, key_…")
         case None:
             return KeyId(text)

@@ -1,4 +1,4 @@
-"""`holdfast run`: one turn, for scripts. Its exit code is the truth about the turn, and 0 says one thing only."""
+"""`holdfast run`: one turn, for scripts. The exit code tells the turn's outcome; 0 means committed and complete."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MEANINGS = {
     UNREACHABLE: "no server answers, or its answer broke off: what became of the turn is not known here",
     STOPPED: "stopped by Ctrl-C; the turn is cancelled or, if nothing was answered yet, ends as one whose client went away",
 }
-"""How a run may end, besides what is the same for every command."""
+"""The exit codes of `run`, besides those of every command."""
 
 
 BROKEN_OFF = frozenset(
@@ -46,7 +46,7 @@ BROKEN_OFF = frozenset(
     server_shutting_down conversation_gone answer_restarted
     """.split()
 )
-"""What a server says of turns that somebody or something ended before they had an answer or a failure."""
+"""Error codes of turns that ended before they had an answer or a failure."""
 
 
 class RunFailed(Event, tag="failed"):
@@ -88,7 +88,8 @@ def run(
     \b
     Ends with 0 only if the turn is committed and complete:
       3 it failed           4 it was interrupted, or cut short
-      5 it waits for leave  6 it was refused, and never began
+      5 it waits for approval
+      6 it was refused, and never began
       7 no server answers, or the answer broke off
 
     \b
@@ -113,7 +114,7 @@ def run(
 
 
 def _run(reached: ChosenServer, answer: AnswerStream, writer: RunOutput, session: str) -> int:
-    """Run the turn to its end, and say how it was."""
+    """Run the turn to its end, and return the exit code."""
     error: ServerRefused | ServerUnreachable
     with answer, stopping(answer, reached.client.cancel) as stop:
         try:
@@ -125,7 +126,7 @@ def _run(reached: ChosenServer, answer: AnswerStream, writer: RunOutput, session
     message = str(error)
     if (
         stop.pressed and answer.turn_id is None
-    ):  # there was no turn yet that could be named, and so cancelled
+    ):  # the server had not named the turn yet, so it could not be cancelled
         reason = "turn_disconnected"
         message = "stopped before there was an answer; the turn ends as one whose client went away"
     writer.failed(RunFailed(code=reason, message=message, turn_id=answer.turn_id, exit_code=code))
@@ -135,7 +136,9 @@ def _run(reached: ChosenServer, answer: AnswerStream, writer: RunOutput, session
 def _ending(finished: AnswerFinished, writer: RunOutput, session: str) -> int:
     if finished.approvals:
         calls = ", ".join(each.name for each in finished.approvals)
-        writer.note(f"{calls}: waiting for a person, whom `holdfast chat --session {session}` asks")
+        writer.note(
+            f"{calls}: waiting for approval; `holdfast chat --session {session}` asks for it"
+        )
         return WAITING
     if finished.reason != "stop":
         writer.note(f"the answer is not whole: {finished.reason}")
@@ -144,7 +147,7 @@ def _ending(finished: AnswerFinished, writer: RunOutput, session: str) -> int:
 
 
 def code_of(error: HoldfastError) -> int:
-    """How a run ends that met this."""
+    """The exit code of a run that ended with this error."""
     match error:
         case ServerUnreachable():
             return UNREACHABLE
@@ -157,17 +160,17 @@ def code_of(error: HoldfastError) -> int:
 
 
 def _name(idempotency_key: str | None) -> str:
-    """A conversation for a run that names none. A request that is said again has to name the same one."""
+    """A session key for a run without `--session`. A repeated request must have the same one, so it is derived."""
     if idempotency_key is None:
         return new_name("run")
     return f"run-{sha256(idempotency_key.encode()).hexdigest()[:20]}"
 
 
 class RunOutput(Protocol):
-    """Where a run is told."""
+    """Prints the events and the end of a run."""
 
     def write(self, events: Iterable[AnswerEvent]) -> AnswerFinished:
-        """Tell events as they come, and give back the last one."""
+        """Print events as they come, and return the last one."""
         ...
 
     def note(self, text: str) -> None: ...
@@ -204,7 +207,7 @@ class PlainRunOutput:
 
 
 class JsonRunOutput:
-    """Every event on stdout, a line each."""
+    """Every event on stdout, as a line of JSON."""
 
     def write(self, events: Iterable[AnswerEvent]) -> AnswerFinished:
         finished: AnswerFinished | None = None
@@ -216,7 +219,7 @@ class JsonRunOutput:
         return finished
 
     def note(self, text: str) -> None:
-        pass  # the last event says it
+        pass  # the last event has it
 
     def failed(self, failed: RunFailed) -> None:
         self._line(failed)

@@ -26,7 +26,8 @@ from holdfast.store.store_url import without_password
 from holdfast.tools.sandbox.sandbox import Sandbox
 
 GARBAGE = (10_000, 10, 10)
-"""How many new objects it takes until the youngest are looked through; and how many such looks, for older ones."""
+"""The garbage collector's thresholds: new objects before it scans the youngest generation, and scans of a generation
+before it scans the next older one."""
 
 
 def setting_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -70,20 +71,20 @@ def serve(sources: tuple[str, ...], print_config: bool, **flags: str | None) -> 
     for unknown in config.unknown:
         warn("config.unknown", variable=unknown.variable, nearest=unknown.nearest or None)
     raise_files_limit()  # before there are workers: they inherit it
-    station = _station(config)
-    if isinstance(station, int):
-        raise click.exceptions.Exit(station)
-    # What the program is made of stays until its end, and what a turn is made of has few cycles: to look through all of
-    # it for garbage every few hundred objects would cost each turn a part of its time.
+    role = _process_role(config)
+    if isinstance(role, int):
+        raise click.exceptions.Exit(role)
+    # The objects of the program stay until its end, and a turn's objects have few cycles: scanning all of them every
+    # few hundred allocations would slow each turn down.
     gc.freeze()
     gc.set_threshold(*GARBAGE)
     with tracing(os.environ):
-        uvloop.run(_serve(config, station))
+        uvloop.run(_serve(config, role))
 
 
-def _station(config: Config) -> ProcessRole | int:
-    """Where this process serves from. One that looks after workers comes back with an exit code instead, after
-    them; those come back from here as well, each with a place of its own."""
+def _process_role(config: Config) -> ProcessRole | int:
+    """The role of this process. With several workers this forks: each worker returns its own role, and the parent
+    returns an exit code after all workers have ended."""
 
     def on_ready(ready: ReadyServer) -> None:
         _say_ready(ready, config)
@@ -95,7 +96,7 @@ def _station(config: Config) -> ProcessRole | int:
     return WorkerSupervisor(config.workers, port, bounded=bounded, on_ready=on_ready).run()
 
 
-async def _serve(config: Config, station: ProcessRole) -> None:
+async def _serve(config: Config, role: ProcessRole) -> None:
     cache = _cache_folder(os.environ)
     sandbox = Sandbox(config.sandbox)
     supervisor = TaskSupervisor()
@@ -110,7 +111,7 @@ async def _serve(config: Config, station: ProcessRole) -> None:
         supervisor=supervisor,
     )
     try:
-        await serve_until_stopped(config, directory, station, supervisor, sandbox=sandbox)
+        await serve_until_stopped(config, directory, role, supervisor, sandbox=sandbox)
     finally:
         await directory.close()
 
@@ -124,7 +125,7 @@ def _say_ready(ready: ReadyServer, config: Config) -> None:
 
 
 def _cache_folder(environ: Mapping[str, str]) -> Path:
-    """Where copies of remote agent files are kept, as the user's other programs do."""
+    """The folder with copies of remote agent files, in the user's XDG cache folder."""
     base = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "holdfast" / "sources"
 

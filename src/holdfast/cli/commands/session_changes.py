@@ -14,7 +14,7 @@ import click
 from holdfast.cli import display
 from holdfast.cli.options import ConversationPlace, json_option, tenant_option, where_options
 from holdfast.cli.output import confirm, give, say
-from holdfast.cli.session_backend import SessionBackend, desk
+from holdfast.cli.session_backend import SessionBackend, open_backend
 from holdfast.core.codec import encode
 from holdfast.errors import InvalidValue
 from holdfast.peers.conversion import READERS, convert
@@ -22,7 +22,7 @@ from holdfast.wire.api import objects as api
 
 
 def _tell(session: api.Session, words: str, *, as_json: bool) -> None:
-    """The id alone on stdout, for scripts; what was done on stderr."""
+    """Print the id to stdout, for scripts, and the sentence for people to stderr; or all as JSON."""
     if as_json:
         give(encode(session))
     else:
@@ -42,7 +42,7 @@ def _tell(session: api.Session, words: str, *, as_json: bool) -> None:
 @tenant_option
 @where_options
 def export(name: str, output: Path | None, at: ConversationPlace) -> None:
-    """Write a conversation, and those that it goes on from, for `import`.
+    """Write a conversation, with the conversations that it was forked from, for `import`.
 
     All conversations of a store are `holdfast db export`.
 
@@ -51,7 +51,7 @@ def export(name: str, output: Path | None, at: ConversationPlace) -> None:
       holdfast sessions export trip-to-oslo -o trip.jsonl
     """
     size = 0
-    with desk(at) as here, display.bar() as tell, _written(output) as file:
+    with open_backend(at) as here, display.bar() as tell, _written(output) as file:
         for piece in here.export(name):
             file.write(piece)
             size += len(piece)
@@ -61,7 +61,7 @@ def export(name: str, output: Path | None, at: ConversationPlace) -> None:
 
 @contextmanager
 def _written(path: Path | None) -> Iterator[IO[bytes]]:
-    """Stdout; or a file that is there, for its owner alone, once all of it is."""
+    """Stdout; or a file that appears when it is complete, readable by its owner alone."""
     if path is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -91,7 +91,7 @@ def _written(path: Path | None) -> Iterator[IO[bytes]]:
     type=click.Choice(["stop", "skip"]),
     default="stop",
     show_default=True,
-    help="What to do about a conversation that is another one here.",
+    help="What to do if a conversation of the file collides with another one here.",
 )
 @tenant_option
 @json_option
@@ -106,8 +106,8 @@ def import_command(
     """Take in the conversations of FILE, which `export` wrote; - is stdin.
 
     Each is taken in whole or not at all, and one that is there already stays as it is.
-    Conversations of another program keep their names as keys; a turn that it left without an end is closed as after
-    a crash, and told.
+    Conversations of another program keep their names as keys; a turn without an end is closed as after a crash, and
+    reported.
 
     \b
     Examples:
@@ -116,7 +116,7 @@ def import_command(
       holdfast sessions import --from goose ~/.local/share/goose/sessions/sessions.db
       holdfast sessions import --from openai-agents conversations.db
     """
-    with desk(at) as here:
+    with open_backend(at) as here:
         if peer is None:
             taken = here.take_in(file.read(), on_conflict=on_conflict)
         elif file.name == "<stdin>":
@@ -141,7 +141,7 @@ def import_command(
 def _taken_from(
     peer: str, path: Path, here: SessionBackend, on_conflict: Literal["stop", "skip"]
 ) -> api.Imported:
-    """Take in what another program has kept, and say what had to be done to it."""
+    """Import the conversations of another program's file, and print the repairs that each needed."""
     all_taken: list[api.Imported] = []
     with display.bar() as tell:
         for done, each in enumerate(convert(peer, path), start=1):
@@ -173,7 +173,7 @@ def fork(name: str, version: int | None, as_json: bool, at: ConversationPlace) -
     Example:
       holdfast chat --session $(holdfast sessions fork trip-to-oslo --version 3)
     """
-    with desk(at) as here:
+    with open_backend(at) as here:
         made = here.fork(name, version=version)
     _tell(made, f"{made.id} begins as {name} at version {made.version}", as_json=as_json)
 
@@ -191,7 +191,7 @@ def rewind(key: str, version: int, as_json: bool, at: ConversationPlace) -> None
     Example:
       holdfast sessions rewind trip-to-oslo 3
     """
-    with desk(at) as here:
+    with open_backend(at) as here:
         before = here.session(key)
         made = here.rewind(key, version=version)
     words = f"{key} is at version {made.version} again; what came after stays as {before.id}"
@@ -229,7 +229,7 @@ def annotate(
             raise click.UsageError(f"--set takes NAME=VALUE, not {each!r}")
         attributes[key] = value
     attributes.update(dict.fromkeys(unset))
-    with desk(at) as here:
+    with open_backend(at) as here:
         changed = here.change(name, title=title, attributes=attributes or None)
     _tell(changed, f"{name} is annotated", as_json=as_json)
 
@@ -246,11 +246,11 @@ def delete(name: str, yes: bool, at: ConversationPlace) -> None:
     Example:
       holdfast sessions delete trip-to-oslo --yes
     """
-    with desk(at) as here:
+    with open_backend(at) as here:
         session = here.session(name)
         if not yes:
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
-                raise InvalidValue("nobody is there to be asked; say --yes to delete it")
+                raise InvalidValue("there is no terminal to ask at; add --yes to delete it")
             asked = f"Delete {name} ({session.title}, version {session.version}) for good?"
             confirm(asked)
         here.delete(session.id)

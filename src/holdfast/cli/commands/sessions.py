@@ -18,7 +18,7 @@ from holdfast.cli.commands.session_changes import (
 )
 from holdfast.cli.conversation_text import flat_lines, model_lines, turn_lines, when
 from holdfast.cli.options import ConversationPlace, json_option, tenant_option, where_options
-from holdfast.cli.session_backend import StoreBackend, desk
+from holdfast.cli.session_backend import StoreBackend, open_backend
 from holdfast.core.codec import encode
 from holdfast.wire.api import objects as api
 
@@ -52,9 +52,9 @@ for command in (export, import_command, fork, rewind, annotate, delete):
 
 
 @sessions.command("list", short_help="List conversations, the last active first.")
-@click.option("--agent", metavar="NAME", help="Only those that this agent speaks in.")
-@click.option("--key-prefix", metavar="TEXT", help="Only those with a key that begins so.")
-@click.option("--anonymous", is_flag=True, help="Those that nobody named, in place of the others.")
+@click.option("--agent", metavar="NAME", help="Only conversations with this agent.")
+@click.option("--key-prefix", metavar="TEXT", help="Only conversations whose key begins so.")
+@click.option("--anonymous", is_flag=True, help="Only conversations without a key.")
 @limit_option
 @tenant_option
 @json_option
@@ -73,7 +73,7 @@ def list_command(
     Example:
       holdfast sessions list --key-prefix kitchen/ --limit 50
     """
-    with desk(at) as here:
+    with open_backend(at) as here:
         found = here.sessions(
             agent=agent, key_prefix=key_prefix, anonymous=anonymous, limit=limit
         ).sessions
@@ -92,7 +92,7 @@ def list_command(
 def search(words: tuple[str, ...], limit: int, as_json: bool, at: ConversationPlace) -> None:
     """Find conversations in which one message, or the title, has all these WORDS.
 
-    Quotes keep words together, and a star ends a word that only begins so.
+    Quotes keep words together, and a star at the end of a word matches every word that begins so.
 
     \b
     Example:
@@ -100,7 +100,7 @@ def search(words: tuple[str, ...], limit: int, as_json: bool, at: ConversationPl
     """
     found: list[api.Session] = []
     cursor: str | None = None
-    with desk(at) as here:
+    with open_backend(at) as here:
         while len(found) < limit:
             page = here.sessions(q=" ".join(words), cursor=cursor, limit=limit - len(found))
             found += page.sessions
@@ -148,15 +148,15 @@ def _excerpt(session: api.Session) -> str:
 def show(name: str, view: Literal["people", "model"], as_json: bool, at: ConversationPlace) -> None:
     """Show a conversation, turn by turn, and from where on its model sees it in full.
 
-    What stands above that line the model knows by a summary only; people see everything.
-    A server tells what was said, and not where turns begin; `holdfast turns list` has those.
+    The model knows everything above that line by a summary only; people see everything.
+    With --server the turns are not marked; `holdfast turns list` shows them.
 
     \b
     Examples:
       holdfast sessions show trip-to-oslo
       holdfast sessions show trip-to-oslo --view model --json
     """
-    with desk(at) as here:
+    with open_backend(at) as here:
         if as_json:
             output.give(encode(here.items(name, view=view)))
             return

@@ -1,4 +1,4 @@
-"""`holdfast turns`: what became of turns, discarded ones too, and how to stop one or go on with it."""
+"""`holdfast turns`: the outcome of turns, discarded ones too; and how to stop or continue a turn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 from holdfast.cli import display, output
 from holdfast.cli.conversation_text import fate_of, journal_lines, when
 from holdfast.cli.options import ConversationPlace, json_option, tenant_option, where_options
-from holdfast.cli.session_backend import desk
+from holdfast.cli.session_backend import open_backend
 from holdfast.client.events import AnswerRefusal, AnswerText
 from holdfast.client.sync import Client
 from holdfast.core.codec import encode
@@ -15,15 +15,15 @@ from holdfast.errors import InvalidValue
 from holdfast.wire.api import objects as api
 
 STILL_OPEN = 1
-"""The exit code of a `cancel` whose turn has not let go yet."""
+"""The exit code of a `cancel` whose turn has not ended yet."""
 
 BROKE_OFF = 1
-"""The exit code of a `continue` that came to no end either."""
+"""The exit code of a `continue` whose turn broke off, too."""
 
 
 @click.group()
 def turns() -> None:
-    """See what became of turns, stop one, and go on with one that broke off.
+    """See the outcome of turns, stop one, and continue one that broke off.
 
     \b
     Examples:
@@ -42,13 +42,13 @@ def turns() -> None:
 def list_command(session: str, as_json: bool, at: ConversationPlace) -> None:
     """List the last turns of a conversation, the newest first: committed, discarded and open.
 
-    A discarded turn is kept to be looked at for a week.
+    A discarded turn stays readable for a week.
 
     \b
     Example:
       holdfast turns list trip-to-oslo
     """
-    with desk(at) as here:
+    with open_backend(at) as here:
         found = here.turns(session)
     if as_json:
         output.give(encode(found))
@@ -66,7 +66,7 @@ def list_command(session: str, as_json: bool, at: ConversationPlace) -> None:
 @json_option
 @where_options
 def show(turn: str, as_json: bool, at: ConversationPlace) -> None:
-    """Show what became of TURN and why, and its journal, if that is kept.
+    """Show the outcome of TURN with its reason, and its journal, if that is kept.
 
     The journal of a turn is kept while it is open, of a discarded one for a week, and of a committed one if
     its request had an idempotency key, ran in the background or broke off.
@@ -75,7 +75,7 @@ def show(turn: str, as_json: bool, at: ConversationPlace) -> None:
     Example:
       holdfast turns show turn_01m7fex2vh0000000000000004
     """
-    with desk(at) as here:
+    with open_backend(at) as here:
         found = here.turn(turn)
         journal = here.journal(turn)
     if as_json:
@@ -87,7 +87,7 @@ def show(turn: str, as_json: bool, at: ConversationPlace) -> None:
         f"  {fate_of(found)}",
         f"  began {when(found.began_at)}, from version {found.base}"
         + (f", ended {when(found.ended_at)}" if found.ended_at else ""),
-        f"  by {found.agent or 'nobody yet'}, attempt {found.attempt}, {_tokens(found.usage)} tokens",
+        f"  by {found.agent or 'no agent yet'}, attempt {found.attempt}, {_tokens(found.usage)} tokens",
         "",
         *journal_lines(journal),
     ]
@@ -101,15 +101,15 @@ def show(turn: str, as_json: bool, at: ConversationPlace) -> None:
 @where_options
 @click.pass_context
 def cancel(ctx: click.Context, turn: str, as_json: bool, at: ConversationPlace) -> None:
-    """Stop TURN, wherever it is played, and say what became of it: also if it had ended before.
+    """Stop TURN, on whichever server it is played, and show its outcome. A turn that has ended before stays as it is.
 
-    Ends with 1 if it has not let go after ten seconds.
+    Ends with 1 if it has not ended after ten seconds.
 
     \b
     Example:
       holdfast turns cancel $(holdfast sessions list --json | jq -r '.[0].open_turn')
     """
-    with desk(at) as here:
+    with open_backend(at) as here:
         found = here.cancel(turn)
     if as_json:
         output.give(encode(found))
@@ -129,7 +129,7 @@ def cancel(ctx: click.Context, turn: str, as_json: bool, at: ConversationPlace) 
 @where_options
 @click.pass_context
 def continue_command(ctx: click.Context, turn: str, as_json: bool, at: ConversationPlace) -> None:
-    """Go on with TURN, which broke off and was kept, and say what became of that, and what was answered.
+    """Continue TURN, which broke off and was kept, and show the outcome and the answer.
 
     No message and no tool call of it is repeated. Only the last turn of a conversation can be continued, and only by a
     server that has its agent: name one with --server. Ends with 1 if this broke off, too.

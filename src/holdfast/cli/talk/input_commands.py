@@ -1,4 +1,4 @@
-"""What a person types in a chat: something to say, or a command. Plain functions over text."""
+"""The input of a chat: a message, or a command. Plain functions over text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HELP = (
         "/retry",
         "ask again what failed, or go on with what broke off; else take back the last turn, and ask the same again",
     ),
-    ("/model [NAME]", "who there is to talk to; talk to this one"),
+    ("/model [NAME]", "list the agents; talk to this one"),
     ("/quit", "leave; so does Ctrl-D"),
 )
 """Every command, and what it does."""
@@ -30,7 +30,7 @@ KEYS = (
     ("\\ at the end of a line", "goes on in the next one"),
     ('""" alone on a line', "begins and ends a text of several lines"),
 )
-"""What else one can do."""
+"""Keys and marks, and what they do."""
 
 
 class EmptyInput(Value):
@@ -42,14 +42,14 @@ class MessageInput(Value):
 
 
 class ChatCommand(Value):
-    """`name` is one of those in HELP, without its slash."""
+    """`name` is a command of HELP, without its slash."""
 
     name: str
     rest: str = ""
 
 
 class InvalidInput(Value):
-    """A command that there is not, or that cannot be meant so."""
+    """An unknown command, or one with wrong arguments."""
 
     why: str
 
@@ -62,7 +62,7 @@ _NAMED = frozenset({"open"})
 
 
 def parse(text: str) -> Typed:
-    """What was typed. A line that begins with two slashes is said with one."""
+    """Parse a typed line. A line that begins with two slashes is a message that begins with one."""
     said = text.strip()
     if not said:
         return EmptyInput()
@@ -86,19 +86,19 @@ def parse(text: str) -> Typed:
 
 
 def is_unfinished(lines: list[str]) -> bool:
-    """Whether what was typed so far goes on in the next line."""
+    """Whether the text goes on in the next line."""
     if lines[0].strip() == '"""':
         return len(lines) == 1 or lines[-1].strip() != '"""'
     return lines[-1].endswith("\\")
 
 
 def joined(lines: list[str]) -> str:
-    """What was typed in these lines, without the marks that held them together."""
+    """The text of these lines, without the marks for continuation."""
     if lines[0].strip() == '"""':
         return "\n".join(lines[1:-1] if lines[-1].strip() == '"""' else lines[1:])
     return "\n".join(each.removesuffix("\\") for each in lines)
 
 
 def completions(text: str) -> Iterator[str]:
-    """The commands that begin so."""
+    """The commands that begin with this text."""
     return (f"/{each}" for each in _NAMES if f"/{each}".startswith(text))

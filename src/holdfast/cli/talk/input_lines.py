@@ -1,4 +1,4 @@
-"""Lines from somebody at a terminal: edited, remembered, and put together where they go on."""
+"""Input lines of a person at a terminal: edited, with a history, joined where they go on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.cli.talk.input_commands import completions, is_unfinished, joined
 
 try:
     import readline as _found
-except ImportError:  # Python can be built without it: then a line is what the terminal makes of it
+except ImportError:  # Python can be built without it: then there is only the terminal's own editing
     readline: ModuleType | None = None
 else:
     readline = _found
@@ -22,8 +22,7 @@ FIRST, MORE = "› ", "… "
 
 
 class Lines:
-    """Reads what is typed. Its history is a file that only this user may read; where there cannot be one, there is
-    none."""
+    """Reads input lines. Their history is a file that only this user may read; without a writable home none is kept."""
 
     def __init__(self, history: Path) -> None:
         self._history = history
@@ -50,10 +49,10 @@ class Lines:
             try:
                 readline.write_history_file(self._history)
             except OSError:
-                return  # the disk is full, or gone: what was said is in the conversation anyway
+                return  # the disk is full, or gone: the messages are in the conversation anyway
 
     def _recall(self, reader: ModuleType) -> bool:
-        """Whether there is a history to go on with: not in a home that is nobody's, or read-only."""
+        """Load the history. False if there is no home, or it is read-only."""
         try:
             self._history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.close(os.open(self._history, os.O_CREAT | os.O_RDWR, 0o600))
@@ -63,7 +62,7 @@ class Lines:
         return True
 
     def read(self) -> str | None:
-        """What was typed next; None at the end. Ctrl-C throws it away, and raises KeyboardInterrupt."""
+        """The next input; None at the end. Ctrl-C drops what was typed, and raises KeyboardInterrupt."""
         lines: list[str] = []
         try:
             lines.append(input(FIRST))

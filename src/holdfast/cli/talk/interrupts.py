@@ -1,7 +1,7 @@
 """Ctrl-C while an answer comes: once stops the turn, twice leaves.
 
-Nothing is raised the first time: the turn is told to stop, on a connection of its own, and the answer then ends by
-itself, as one that was stopped. So whoever reads it reads on, and learns what was kept.
+The first Ctrl-C raises nothing: it cancels the turn over a second connection, and the answer then ends by itself as
+cancelled. So the code that reads the answer reads on to its end, and learns what was kept.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class StoppableAnswer(Protocol):
     """An answer that is being read."""
 
     turn_id: str | None
-    """None as long as the server has not said so."""
+    """None until the server has named the turn."""
 
     def hang_up(self) -> None:
-        """Stop listening, now."""
+        """Close the connection now."""
         ...
 
 
@@ -38,7 +38,7 @@ def stopping(answer: StoppableAnswer, cancel: Callable[[str], object]) -> Iterat
     """While this lasts, Ctrl-C cancels the turn of an answer; the second one raises KeyboardInterrupt."""
     stop = InterruptState()
 
-    def heard(number: int, frame: FrameType | None) -> None:
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
         if stop.pressed:
             raise KeyboardInterrupt
         stop.pressed = True
@@ -46,15 +46,15 @@ def stopping(answer: StoppableAnswer, cancel: Callable[[str], object]) -> Iterat
         if turn_id is None:
             answer.hang_up()  # there is nothing to keep yet
         else:
-            threading.Thread(target=_tell, args=(turn_id,), daemon=True).start()
+            threading.Thread(target=_cancel, args=(turn_id,), daemon=True).start()
 
-    def _tell(turn_id: str) -> None:
+    def _cancel(turn_id: str) -> None:
         try:
             cancel(turn_id)
         except HoldfastError:
-            answer.hang_up()  # nobody can be told, so nobody will tell us
+            answer.hang_up()  # the cancel did not arrive, so the answer would not end by it
 
-    before = signal.signal(signal.SIGINT, heard)
+    before = signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield stop
     finally:

@@ -1,4 +1,4 @@
-"""Markdown as it comes: what of a growing text is done, and can be shown for good."""
+"""Markdown that is still growing: which of its blocks are complete, and can be shown for good."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
 def split_done(text: str) -> tuple[str, str]:
-    """The blocks that nothing will change any more, and the rest.
+    """The complete blocks, which later text cannot change, and the rest. Both together are the text.
 
-    A block ends with a blank line outside of a fence, if what follows it begins at the margin: an indented line
-    may still belong to a list. Both parts put together are the text.
+    A block ends with a blank line outside of a fence, if the next line begins at the margin: an indented line may
+    still belong to a list.
     """
     fence, done, at, blank = "", 0, 0, False
     for line in text.splitlines(keepends=True):

@@ -1,4 +1,4 @@
-"""Where a chat is seen: a terminal with somebody in front of it, or a pipe."""
+"""The output of a chat: on a terminal with a person in front of it, or into a pipe."""
 
 from __future__ import annotations
 
@@ -25,45 +25,45 @@ from holdfast.printable import printable_lines
 from holdfast.wire.api import objects as api
 
 ARGUMENTS_CHARS_MAX = 300
-"""What is shown of what a tool is called with; of more, both ends."""
+"""The shown part of a tool call's arguments; of longer ones both ends are shown."""
 
 
 class Screen(Protocol):
-    """What a chat shows. Answers come in pieces, everything else at once."""
+    """The output of a chat. Answers come in pieces, everything else at once."""
 
     def wait(self) -> None:
-        """An answer is being waited for."""
+        """Show that the chat waits for an answer."""
         ...
 
     def say(self, text: str) -> None:
-        """More of an answer."""
+        """Show more of an answer."""
         ...
 
     def settle(self) -> None:
-        """Nothing more is said for now: show for good what there is."""
+        """The answer pauses or ends: show its text for good."""
         ...
 
     def tool(self, call: ToolUse, outcome: str | None = None) -> None:
-        """A tool has started; with an outcome, it has ended."""
+        """Show that a tool has started; with an outcome, that it has ended."""
         ...
 
     def note(self, text: str) -> None:
-        """Something about the conversation, rather than in it."""
+        """Show a remark about the conversation."""
         ...
 
     def trouble(self, text: str) -> None:
-        """Something that went wrong, and the way out."""
+        """Show an error, and the way out."""
         ...
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None: ...
 
     def decide(self, calls: Sequence[ToolUse]) -> dict[str, api.Decision] | None:
-        """A person's decisions about calls that wait; None if nobody decides now."""
+        """Ask the person about waiting calls; None if the person does not decide now."""
         ...
 
 
 class PlainScreen:
-    """For pipes: answers on stdout, everything else on stderr, and nobody to ask."""
+    """For pipes: answers on stdout, everything else on stderr. It cannot ask a person."""
 
     def __init__(self) -> None:
         self._said = False
@@ -123,7 +123,7 @@ class TerminalScreen:
 
     def settle(self) -> None:
         if self._live is not None:
-            self._live.stop()  # and what it had shown is gone
+            self._live.stop()  # it removes what it has shown
             self._live = None
             self._hush.end()
         if self._text.strip():
@@ -169,7 +169,7 @@ class TerminalScreen:
                 f"{call.agent or 'The agent'} wants to use ",
                 (printable_lines(call.name), "bold"),
             )
-            # All of them: nobody can allow what is hidden in the middle.
+            # All arguments: a person must not approve hidden ones.
             self._console.print(asked, Text(printable_lines(call.arguments), style="dim"))
             decision = self._decide()
             if decision is None:
@@ -204,7 +204,7 @@ class TerminalScreen:
 
 
 class _Hush:
-    """Keys are not shown while an answer is: they would stand in it, and break the lines that are drawn anew."""
+    """Switches off the echo of typed keys while an answer is drawn: they would break its lines."""
 
     def __init__(self) -> None:
         self._before: list[Any] | None = None
@@ -224,7 +224,7 @@ class _Hush:
 
 
 class _Shown:
-    """Markdown, without blank lines around it; of one that is still growing, as much as the window has room for."""
+    """Markdown without blank lines around it; of growing Markdown, the last lines that fit into the window."""
 
     def __init__(self, text: str, *, growing: bool = False) -> None:
         self._text = text
@@ -247,12 +247,12 @@ def _is_blank(line: list[Segment]) -> bool:
 
 
 def is_terminal() -> bool:
-    """Whether there is somebody to talk to."""
+    """Whether stdin and stdout are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _short(arguments: str) -> str:
-    """What a tool is called with, in one line."""
+    """The arguments of a tool call, in one line."""
     try:
         given = json.loads(arguments)
         text = ", ".join(

@@ -1,4 +1,4 @@
-"""A chat: which conversation it is in, whom it talks to, and what its commands do."""
+"""A chat: its conversation, its agent, and its commands."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ RECENT = 10
 
 
 class ChatExit(Exception):
-    """The person wants to go."""
+    """The person wants to leave the chat."""
 
 
 class TerminalChat:
-    """One person's place in a conversation. Everything that lasts is on the server."""
+    """A chat of one person, in one conversation at a time. Everything that lasts is on the server."""
 
     def __init__(
         self, client: Client, screen: Screen, *, model: str, name: str, new_name: Callable[[], str]
@@ -35,15 +35,15 @@ class TerminalChat:
         self.name = name
         """The key or id of the conversation."""
         self.has_spoken = False
-        """Whether anything was said in this chat."""
+        """Whether the person has sent a message in this chat."""
         self._new_name = new_name
         self._asked: tuple[str, str | None] | None = None
-        """What was said last, and its turn; None if the server named none."""
+        """The last message, and its turn; the turn is None if the server named none."""
 
-    # ── saying something ──
+    # ── messages ──
 
     def say(self, text: str) -> None:
-        """Ask, show what is answered, and let the person decide on what waits for that."""
+        """Send a message, show the answer, and let the person decide on waiting calls."""
         self.has_spoken = True
         self._asked = text, None
         answer = self.client.ask(self.model, text, session=self.name, policy=KEEPING)
@@ -58,7 +58,7 @@ class TerminalChat:
             self._asked = text, answer.turn_id
 
     def see_to(self, played: TurnOutcome) -> None:
-        """Let the person decide on calls that wait, and show what comes of it, until nothing waits."""
+        """Let the person decide on waiting calls, and show the turns that follow, until no call waits."""
         while played.waiting and played.turn_id is not None:
             decided = self.screen.decide(played.waiting)
             if decided is None:
@@ -67,7 +67,7 @@ class TerminalChat:
                 return
             try:
                 begun = self.client.decide(played.turn_id, decided)
-            except ServerRefused as refused:  # it has expired, or somebody else was quicker
+            except ServerRefused as refused:  # it has expired, or another client has decided
                 self.screen.trouble(str(refused))
                 return
             played = play_decided(self.client, self.screen, begun.id)
@@ -75,7 +75,7 @@ class TerminalChat:
     # ── commands ──
 
     def do(self, command: ChatCommand) -> None:
-        """Carry out a command. Raises Leave for the one that ends the chat."""
+        """Carry out a command. Raises ChatExit for `/quit`."""
         match command.name:
             case "help":
                 self.screen.table(("", ""), (*HELP, *KEYS))
@@ -122,20 +122,20 @@ class TerminalChat:
         self.greet()
 
     def _served_as(self, agent: str) -> str:
-        """How to ask for the agent of a conversation: by its own name, if there is one such."""
+        """The model name for the agent of a conversation: its own name, if the server lists it."""
         named = [each.id for each in self.client.models().data]
         return agent if agent in named else self.model
 
     def greet(self) -> None:
-        """Say where we are, and how the conversation ended that we go on with."""
+        """Show the agent and the conversation, with its last items; ask about calls that wait in it."""
         try:
             session = self.client.session(self.name)
         except ServerRefused as refused:
-            if refused.status == 403:  # a key that may talk, and not look
+            if refused.status == 403:  # a key that may chat, but not read
                 self.screen.note(f"{self.model}, in {self.name}")
                 return
             if refused.status != 404 or self.name.startswith(SessionId.prefix):
-                raise  # an id has to be there, and one that is gone is not begun anew
+                raise  # an id must exist, and a conversation that is gone is not begun anew
             self.screen.note(f"{self.model}, in a new conversation: {self.name}")
             self._welcome()
             return
@@ -171,10 +171,10 @@ class TerminalChat:
         self.name = fork.id
 
     def _rewind(self, version: int | None) -> int:
-        """Go back; to where the conversation is then, under the same key if it has one."""
+        """Go back to a version, or by one turn, and return that version. A chat by id goes on in a fork instead."""
         session = self.client.session(self.name)
         to = max(0, session.version - 1) if version is None else version
-        if self.name.startswith(SessionId.prefix):  # an id never comes to mean something else
+        if self.name.startswith(SessionId.prefix):  # an id is never bound to another session
             self._fork(to)
             return to
         self.client.rewind(self.name, version=to)
@@ -182,8 +182,8 @@ class TerminalChat:
         return to
 
     def _retry(self) -> None:
-        """Try again what went wrong last: a message of which nothing was kept is asked again, a last turn that broke
-        off is continued. What the person has stopped, and what is complete, is taken back and asked again."""
+        """Try the last message again. If nothing of its turn was kept, it is sent again; if the last turn broke off, it
+        is continued; if the turn is complete, or the person stopped it, it is taken back and the message sent again."""
         if self._asked is None:
             if not self._go_on():
                 self.screen.note("Nothing was asked here yet; /rewind takes back the last turn.")
@@ -207,7 +207,7 @@ class TerminalChat:
         return True
 
     def _was_said_last(self, text: str) -> bool:
-        """Whether the conversation has kept a message whose turn the server could not name any more."""
+        """Whether this is the conversation's last user message: for a message whose turn the server did not name."""
         try:
             items = self.client.items(self.name).items
         except ServerRefused:
@@ -216,8 +216,8 @@ class TerminalChat:
         return said[-1:] == [text]
 
     def _broken_off(self) -> api.TurnObject | None:
-        """The last turn, if it was kept although it broke off, and the person has not stopped it. Of a continuation
-        that was stopped the person has stopped that attempt only: what it goes on with is still to be finished."""
+        """The last turn, if it broke off and was kept. A turn that the person stopped does not count, unless it is a
+        continuation: then the person stopped only that attempt, and the original turn is still unfinished."""
         try:
             version = self.client.session(self.name).version
         except ServerRefused:

@@ -1,4 +1,4 @@
-"""One turn, as a chat shows it: asked for, seen, perhaps stopped, and asked about until nothing waits."""
+"""One turn on the screen of a chat: its events, Ctrl-C, and the calls in it that wait for approval."""
 
 from __future__ import annotations
 
@@ -23,21 +23,19 @@ from holdfast.errors import ServerRefused, ServerUnreachable
 from holdfast.wire.api import objects as api
 
 KEEPING = "cancel=keep, disconnect=keep"
-"""Who stops an answer in a chat has read it; the agent should know what it said."""
+"""The turn policy of a chat: a person who stops an answer has read its beginning, so the agent should know it, too."""
 
 
 class TurnOutcome(Value):
-    """What became of a turn."""
-
     turn_id: str | None
     version: int | None = None
-    """The one that it made; None if nothing was kept."""
+    """The version that the turn made; None if nothing was kept."""
     waiting: tuple[ToolUse, ...] = ()
     """Calls that wait for a person."""
 
 
 def play(client: Client, screen: Screen, answer: AnswerStream) -> TurnOutcome:
-    """Show a turn to its end. Raises ServerRefused and ServerUnreachable, but not for one that was stopped."""
+    """Show a turn to its end. Raises ServerRefused and ServerUnreachable, but not after Ctrl-C."""
     screen.wait()
     with answer, stopping(answer, client.cancel) as stop:
         try:
@@ -55,7 +53,7 @@ def play(client: Client, screen: Screen, answer: AnswerStream) -> TurnOutcome:
 
 
 def play_decided(client: Client, screen: Screen, turn_id: str) -> TurnOutcome:
-    """Show the turn that began with a decision."""
+    """Show a turn that began with a decision or continues another one."""
     screen.wait()
     watched = _Following(client.events(turn_id), turn_id)
     with stopping(watched, client.cancel) as stop:
@@ -72,7 +70,7 @@ def play_decided(client: Client, screen: Screen, turn_id: str) -> TurnOutcome:
 
 
 def waiting_in(client: Client, turn: api.TurnObject) -> TurnOutcome:
-    """A turn that has ended, with the calls of it that still wait for a person."""
+    """The outcome of an ended turn, with its calls that still wait for a person."""
     calls = tuple(
         ToolUse(id=each.id, name=each.name, arguments=each.arguments, agent=each.agent)
         for each in client.approvals(turn.id).approvals
@@ -81,18 +79,18 @@ def waiting_in(client: Client, turn: api.TurnObject) -> TurnOutcome:
 
 
 class _Following:
-    """A turn that is watched, to be stopped like one that was asked for."""
+    """A watched turn as a `StoppableAnswer`."""
 
     def __init__(self, watched: WatchedTurn, turn_id: str) -> None:
         self.watched = watched
         self.turn_id: str | None = turn_id
 
     def hang_up(self) -> None:
-        pass  # its turn is known, so it is told
+        pass  # its turn is known, so Ctrl-C cancels it
 
 
 def show(screen: Screen, events: Iterable[AnswerEvent]) -> AnswerFinished | None:
-    """Show events as they come; the last of them, if it says that the turn is committed."""
+    """Show events as they come. Returns the last one if the turn is committed."""
     finished: AnswerFinished | None = None
     try:
         for event in events:
@@ -122,7 +120,7 @@ def _stopped(
         return TurnOutcome(turn_id=None)
     if isinstance(error, ServerRefused) and error.reason != "turn_cancelled":
         try:
-            raise error  # it came to another end before it could be stopped
+            raise error  # the turn ended in another way before it could be cancelled
         finally:
             del error
     turn = client.turn(turn_id)

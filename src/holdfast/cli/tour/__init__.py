@@ -1,7 +1,7 @@
-"""The guided tour behind `holdfast demo`: six scenes, each of which proves one promise to whoever watches.
+"""The guided tour behind `holdfast demo`: six scenes, each of which proves one promise to the person who watches.
 
-`launch` starts a real server and kills it, `visitor` talks to it over HTTP as any client would, `scenes` says what
-is done and what must be true afterwards, and `telling` puts it on the screen.
+`demo_server` starts a real server and kills it, `http_client` talks to it over HTTP as any client would, `scenes` has
+the steps of each scene and what must be true afterwards, and `narration` prints them.
 
-Nothing here looks inside: whatever a scene claims was read back through the public API, from a process of its own.
+The server is a process of its own, and every claim is read back through its public API.
 """

@@ -1,4 +1,4 @@
-"""A server to show things on: a real process, on a port and a file of its own, that can be killed and started again."""
+"""The server of the tour: a real process, on a port and a file of its own, that can be killed and started again."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ permissions:
 
 
 class NotStarted(HoldfastError):
-    """The tour's server did not come up; the message has what it said."""
+    """The tour's server did not start; the message has its output."""
 
 
 class ServerHost(Protocol):
-    """Whoever runs the server that is shown."""
+    """Runs the server of the tour."""
 
     here: Path
 
@@ -56,7 +56,7 @@ class ServerHost(Protocol):
     def url(self) -> str: ...
 
     def kill(self) -> None:
-        """End the process as a power cut would: it is told nothing."""
+        """Kill the process without a signal that it could handle, like a power cut."""
 
     def start(self) -> None: ...
 
@@ -74,7 +74,7 @@ class DemoServer:
         self.url = ""
         self._process: subprocess.Popen[bytes] | None = None
         (here / "guide.yaml").write_text(AGENT, encoding="utf-8")
-        (here / "post").mkdir(exist_ok=True)  # tools make no files beside what the server reads
+        (here / "post").mkdir(exist_ok=True)  # tools may not write beside the server's own files
 
     def start(self) -> None:
         command = [sys.executable, "-m", "holdfast", "serve", "guide.yaml", "--log-format", "json"]
@@ -85,9 +85,9 @@ class DemoServer:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        self.url = self._hear_ready(self._process)
+        self.url = self._wait_ready(self._process)
 
-    def _hear_ready(self, process: subprocess.Popen[bytes]) -> str:
+    def _wait_ready(self, process: subprocess.Popen[bytes]) -> str:
         assert process.stdout is not None
         said = []
         for line in process.stdout:
@@ -95,7 +95,7 @@ class DemoServer:
             try:
                 told = msgspec.json.decode(line, type=_Ready)
             except msgspec.DecodeError:
-                continue  # a warning of Python's, say; it is told if nothing better comes
+                continue  # perhaps a warning of Python's; it is shown if the server does not start
             if told.event == "server.ready":
                 return told.url
         raise NotStarted(f"the server of the tour ended before it was ready: {''.join(said)}")
@@ -110,13 +110,13 @@ class DemoServer:
 
 
 def _without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The tour is about what a server does that nobody has told anything."""
+    """The environment without settings: the tour shows a server with its defaults."""
     return {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
 
 
 @contextmanager
 def launched() -> Iterator[ServerHost]:
-    """A server that was just started, in a directory that is gone afterwards, also if the terminal is closed."""
+    """A freshly started server, in a directory that is removed at the end, also if the terminal is closed."""
     for number in (signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, _leave)
     with tempfile.TemporaryDirectory(prefix="holdfast-tour-") as folder:

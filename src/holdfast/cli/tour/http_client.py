@@ -1,4 +1,4 @@
-"""Somebody with nothing but HTTP, from the standard library: what the tour claims, anybody can check like this."""
+"""The tour's client: plain HTTP from the standard library, so that every user can check the claims in the same way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class HttpReply(Value):
 
     @property
     def text(self) -> str:
-        """What the agent said; of a refusal, why."""
+        """The agent's answer, or the message of an error."""
         if self.status != 200:
             return msgspec.json.decode(self.body, type=_Refusal).error.message
         return msgspec.json.decode(self.body, type=_Completion).choices[0].message.content
@@ -41,7 +41,7 @@ class HttpReply(Value):
 
 
 class TurnReport(Value):
-    """A turn, as `/api` tells it."""
+    """A turn, as `/api` returns it."""
 
     id: str
     state: str
@@ -51,7 +51,7 @@ class TurnReport(Value):
 
 
 class HistoryLine(Value):
-    """One item of a history: who, and what."""
+    """One item of a history, as a line of text."""
 
     id: str
     type: str
@@ -65,18 +65,18 @@ class HistoryLine(Value):
 
 
 class HttpClient:
-    """Asks a server things, one connection for each."""
+    """Sends requests to a server, each on its own connection."""
 
     def __init__(self, url: str) -> None:
         self._address = urlsplit(url).netloc
 
     def say(self, name: str, text: str, *, key: str | None = None) -> HttpReply:
-        """Say something in the conversation of this name, and wait for the answer."""
+        """Send a message to the conversation with this key, and wait for the answer."""
         return self._ask("POST", "/v1/chat/completions", _chat(text), _named(name, key))
 
     @contextmanager
     def listening(self, name: str, text: str, *, key: str | None = None) -> Iterator[HttpStream]:
-        """Say something, and hear the answer as it comes. Whoever leaves early has hung up."""
+        """Send a message, and read the answer as a stream. Leaving the context early closes the connection."""
         connection = http.client.HTTPConnection(self._address, timeout=PATIENCE_S)
         try:
             body = _chat(text, stream=True)
@@ -89,14 +89,14 @@ class HttpClient:
         return self._ask("POST", f"/api/turns/{turn}/cancel", b"{}", {})
 
     def history(self, name: str) -> tuple[HistoryLine, ...]:
-        """What the conversation holds; nothing, if there is none."""
+        """The items of a conversation; empty if it does not exist."""
         reply = self._ask("GET", f"/api/sessions/{quote(name, safe='')}/items", None, {})
         if reply.status == 404:
             return ()
         return tuple(map(_line, msgspec.json.decode(reply.body, type=_Items).items))
 
     def turns(self, name: str) -> tuple[TurnReport, ...]:
-        """Its turns, the discarded ones too, in the order in which they were tried."""
+        """The turns of a conversation, discarded ones too, in the order in which they began."""
         reply = self._ask("GET", f"/api/sessions/{quote(name, safe='')}/turns", None, {})
         return msgspec.json.decode(reply.body, type=_Turns).turns[::-1]
 
@@ -121,7 +121,7 @@ class HttpStream:
         self.turn = answer.headers.get(TURN_ID.name, "")
 
     def pieces(self) -> Iterator[str]:
-        """What is said, piece by piece; ends with the stream, however that ends."""
+        """The pieces of the answer; ends with the stream, also if that breaks off."""
         for line in self._answer:
             if line.startswith(b"data: {"):
                 said = msgspec.json.decode(line[6:], type=_Completion)
@@ -130,7 +130,7 @@ class HttpStream:
                         yield choice.delta.content
 
     def hear(self, count: int) -> str:
-        """The first so many pieces, or fewer if there are no more."""
+        """The text of the first `count` pieces, or of fewer if the stream ends."""
         return "".join(islice(self.pieces(), count))
 
 
@@ -144,7 +144,7 @@ def _named(name: str, key: str | None) -> dict[str, str]:
     return headers | ({IDEMPOTENCY_KEY.title: key} if key else {})
 
 
-# ── what is read of the wire ─────────────────────────────────────────────────────────────────
+# ── the fields that are read from answers ────────────────────────────────────────────────────
 
 
 class _Message(msgspec.Struct):
@@ -157,7 +157,7 @@ class _Choice(msgspec.Struct):
 
 
 class _Completion(msgspec.Struct):
-    """A whole answer or a piece of one; the last piece of one that failed has an error in place of choices."""
+    """A whole answer or a piece of it; the last piece of a failed answer has an error in place of choices."""
 
     choices: list[_Choice] = []
 

@@ -1,4 +1,4 @@
-"""How the tour looks: what is done, the conversation before and after side by side, and the claims with a mark each."""
+"""The output of the tour: the steps, the conversation before and after side by side, and each claim with a mark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOLDS, BROKEN = "✔", "✘"
 
 
 class TourNarration:
-    """Puts scenes on the screen; in a pipe the same words, without colours."""
+    """Prints scenes on a terminal; in a pipe the same text without colours."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -1,8 +1,7 @@
-"""The scenes: what is done to a server, and what must be true afterwards.
+"""The scenes: the steps of each on a real server, and what must be true afterwards.
 
-Each scene reads a conversation before and after, so that people can compare for themselves, and states claims that
-are computed from those two readings and from what came over the wire. A claim that does not hold ends the tour with
-a failure: nothing here is for show.
+Each scene reads a conversation before and after, so that people can compare for themselves, and computes its claims
+from these two readings and from the server's answers. A claim that does not hold makes the tour fail.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from holdfast.core.codec import Value
 
 
 class SceneClaim(Value):
-    """A sentence, and whether it is true."""
+    """A sentence, and whether it holds."""
 
     says: str
     holds: bool
 
 
 class ConversationState(Value):
-    """What a conversation held at one moment."""
+    """The items of a conversation at one moment, as lines."""
 
     title: str
     lines: tuple[str, ...]
 
 
 class SceneResult(Value):
-    """What came of a scene."""
+    """The conversation before and after a scene, and the scene's claims."""
 
     before: ConversationState
     after: ConversationState
@@ -40,7 +39,7 @@ class SceneResult(Value):
 
 
 Tell: TypeAlias = Callable[[str], None]
-"""Says what is being done, while it is done."""
+"""Prints the step that a scene is about to do."""
 
 Play: TypeAlias = Callable[[ServerHost, Tell], SceneResult]
 
@@ -48,7 +47,7 @@ Play: TypeAlias = Callable[[ServerHost, Tell], SceneResult]
 class Scene(Value):
     title: str
     elsewhere: str
-    """What people are used to."""
+    """What happens in such a case with other servers."""
     play: Play
 
 
@@ -56,14 +55,14 @@ class Scene(Value):
 
 
 def failure(host: ServerHost, tell: Tell) -> SceneResult:
-    visitor, name = HttpClient(host.url), "a-failed-turn"
+    client, name = HttpClient(host.url), "a-failed-turn"
     tell("“My name is Ada.”")
-    visitor.say(name, "My name is Ada.")
-    before = visitor.history(name)
+    client.say(name, "My name is Ada.")
+    before = client.history(name)
     tell("“please fail”, and the model does")
-    failed = visitor.say(name, "please fail")
-    after = visitor.history(name)
-    last = visitor.turns(name)[-1]
+    failed = client.say(name, "please fail")
+    after = client.history(name)
+    last = client.turns(name)[-1]
     return SceneResult(
         before=_reading("before the failure", before),
         after=_reading("after it", after),
@@ -79,17 +78,17 @@ def failure(host: ServerHost, tell: Tell) -> SceneResult:
 
 
 def retry(host: ServerHost, tell: Tell) -> SceneResult:
-    visitor, name = HttpClient(host.url), "a-retry"
-    visitor.say(name, "My name is Ada.")
+    client, name = HttpClient(host.url), "a-retry"
+    client.say(name, "My name is Ada.")
     tell(
         "“What is my name? But break off first.” fails half-way, after the client has seen some of it"
     )
-    with visitor.listening(name, "What is my name? But break off first.") as stream:
+    with client.listening(name, "What is my name? But break off first.") as stream:
         seen = "".join(stream.pieces())
-    before = visitor.history(name)
+    before = client.history(name)
     tell("“What is my name?”, asked again")
-    answer = visitor.say(name, "What is my name?")
-    after = visitor.history(name)
+    answer = client.say(name, "What is my name?")
+    after = client.history(name)
     said = [line.text for line in after if line.type == "user"]
     return SceneResult(
         before=_reading("after the failure", before),
@@ -113,12 +112,12 @@ def retry(host: ServerHost, tell: Tell) -> SceneResult:
 
 
 def together(host: ServerHost, tell: Tell) -> SceneResult:
-    visitor, name = HttpClient(host.url), "two-first-requests"
-    before = visitor.history(name)
+    client, name = HttpClient(host.url), "two-first-requests"
+    before = client.history(name)
     tell("“My name is Ada.” and “My name is Bo.”, at the same moment, to a new conversation")
     with ThreadPoolExecutor(2) as both:
-        replies = list(both.map(lambda who: visitor.say(name, f"My name is {who}."), ("Ada", "Bo")))
-    after = visitor.history(name)
+        replies = list(both.map(lambda who: client.say(name, f"My name is {who}."), ("Ada", "Bo")))
+    after = client.history(name)
     said = {line.text for line in after if line.type == "user"}
     return SceneResult(
         before=_reading("before", before),
@@ -141,17 +140,17 @@ def together(host: ServerHost, tell: Tell) -> SceneResult:
 
 
 def stop(host: ServerHost, tell: Tell) -> SceneResult:
-    visitor, name = HttpClient(host.url), "a-stop"
+    client, name = HttpClient(host.url), "a-stop"
     tell("“Tell me a long story.”, and stop after a dozen words")
-    with visitor.listening(name, "Tell me a long story.") as stream:
+    with client.listening(name, "Tell me a long story.") as stream:
         heard = stream.hear(12)
-        visitor.cancel(stream.turn)
-    before = visitor.history(name)
+        client.cancel(stream.turn)
+    before = client.history(name)
     tell("“call send_by_ship …”, a tool that takes half a minute, and stop while it runs")
-    with visitor.listening(name, 'call send_by_ship with {"to": "Oslo"}') as stream:
+    with client.listening(name, 'call send_by_ship with {"to": "Oslo"}') as stream:
         _wait_until(lambda: "Oslo" in _letters(host))
-        visitor.cancel(stream.turn)
-    after = visitor.history(name)
+        client.cancel(stream.turn)
+    after = client.history(name)
     kept = next((line.text for line in before if line.type == "assistant"), "")
     calls = {line.id for line in after if line.type == "call"}
     answered = {line.call for line in after if line.type == "result"}
@@ -168,7 +167,7 @@ def stop(host: ServerHost, tell: Tell) -> SceneResult:
             ),
             SceneClaim(
                 says="and the conversation goes on",
-                holds=visitor.say(name, "Where were we?").status == 200,
+                holds=client.say(name, "Where were we?").status == 200,
             ),
         ),
     )
@@ -178,20 +177,20 @@ def stop(host: ServerHost, tell: Tell) -> SceneResult:
 
 
 def killed(host: ServerHost, tell: Tell) -> SceneResult:
-    visitor, name = HttpClient(host.url), "a-killed-server"
+    client, name = HttpClient(host.url), "a-killed-server"
     ask = 'call send_by_ship with {"to": "Narvik"}'
-    visitor.say(name, "My name is Ada.")
-    before = visitor.history(name)
+    client.say(name, "My name is Ada.")
+    before = client.history(name)
     tell(f"“{ask}”, with an Idempotency-Key, and kill -9 while the tool runs")
-    with visitor.listening(name, ask, key="tour-killed"):
+    with client.listening(name, ask, key="tour-killed"):
         _wait_until(lambda: "Narvik" in _letters(host))
         host.kill()
     tell("the server is started again, and the client asks again with the same key")
     host.start()
-    visitor = HttpClient(host.url)
-    with visitor.listening(name, ask, key="tour-killed") as stream:
+    client = HttpClient(host.url)
+    with client.listening(name, ask, key="tour-killed") as stream:
         answer = "".join(stream.pieces()).strip()
-    after = visitor.history(name)
+    after = client.history(name)
     return SceneResult(
         before=_reading("before the kill", before),
         after=_reading("after the restart", after),
@@ -210,7 +209,7 @@ def killed(host: ServerHost, tell: Tell) -> SceneResult:
                 holds=bool(answer) and after[-1].text == answer,
             ),
             SceneClaim(
-                says=f"letters sent to Narvik: {_letters(host).count('Narvik')}; nobody sent one again in silence",
+                says=f"letters sent to Narvik: {_letters(host).count('Narvik')}; none was sent again in silence",
                 holds=_letters(host).count("Narvik") == 1,
             ),
         ),
@@ -221,17 +220,17 @@ def killed(host: ServerHost, tell: Tell) -> SceneResult:
 
 
 def lost(host: ServerHost, tell: Tell) -> SceneResult:
-    visitor, name = HttpClient(host.url), "a-lost-answer"
+    client, name = HttpClient(host.url), "a-lost-answer"
     ask = 'call send_letter with {"to": "Bergen"}'
     tell(f"“{ask}”, with an Idempotency-Key; the answer is lost on the way")
-    with visitor.listening(name, ask, key="tour-lost") as stream:
-        first = stream.turn  # and we hang up without reading on
-    _wait_until(lambda: visitor.turns(name)[-1].state == "committed")
-    before = visitor.history(name)
+    with client.listening(name, ask, key="tour-lost") as stream:
+        first = stream.turn  # the client closes the connection without reading on
+    _wait_until(lambda: client.turns(name)[-1].state == "committed")
+    before = client.history(name)
     tell("the client does not know, and sends the same again")
-    with visitor.listening(name, ask, key="tour-lost") as stream:
+    with client.listening(name, ask, key="tour-lost") as stream:
         second, answer = stream.turn, "".join(stream.pieces())
-    after = visitor.history(name)
+    after = client.history(name)
     letters = _letters(host)
     return SceneResult(
         before=_reading("before the retry", before),
@@ -290,7 +289,7 @@ def _reading(title: str, lines: Iterable[HistoryLine]) -> ConversationState:
 
 
 def _letters(host: ServerHost) -> list[str]:
-    """To whom letters were sent, in fact."""
+    """The places that letters were really sent to."""
     log = host.here / "post" / "letters.txt"
     return log.read_text(encoding="utf-8").split() if log.exists() else []
 
@@ -301,7 +300,7 @@ def _short(text: str, most: int = 60) -> str:
 
 
 def _wait_until(happened: Callable[[], bool]) -> None:
-    """Look again and again, but not for ever: what does not happen shows in the claims."""
+    """Poll until it has happened, or until `PATIENCE_S` has passed: then the claims fail."""
     until = time.monotonic() + PATIENCE_S
     while not happened() and time.monotonic() < until:
         time.sleep(0.05)
