@@ -1,1 +1,1 @@
-"""Who they are: agent files, sources, stable identity, teams."""
+"""Agents: agent files, their sources, stable identity, teams."""

@@ -1,4 +1,4 @@
-"""An agent, a team of them, and where teams come from. Loaded values; nothing here does anything yet."""
+"""An agent, a team of agents, and the protocol of a team's source. Loaded values: nothing here runs anything."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ class ModelConfig(Value):
     """A model as an agent file describes it."""
 
     provider: str
-    """Who serves it. A name that nobody knows, with a `base_url`, is an OpenAI-compatible server."""
+    """The model's provider. An unknown name with a `base_url` is an OpenAI-compatible server."""
     model: str
     base_url: str = ""
-    """Variables are filled in already: not to be shown."""
+    """With its variables filled in, which may be secrets: not to be shown."""
     token_key: str = ""
     """The name of the environment variable that holds the API key; empty leaves it to the provider."""
     headers: Headers = Headers()
-    """Sent along with every request."""
+    """Sent with every request."""
     api: Api | None = None
-    """The API that its server speaks. None: the provider's own, and chat completions elsewhere."""
+    """The API of its server. None: the provider's usual one, and chat completions for other servers."""
     thinking_tokens: int | None = None
-    """A budget for thinking, where it is counted in tokens: 0 for none, -1 for as many as the model likes."""
+    """A budget for thinking, for providers that count it in tokens: 0 for none, -1 for as many as the model likes."""
     context_window: int | None = None
-    """How many tokens it takes, if the file says so."""
+    """The size of its window in tokens, if the file has it."""
     counts_tokens: bool = False
-    """Its server counts prompts as OpenAI does, though nobody would know by its name."""
+    """Whether its server counts prompts as OpenAI does, which its name does not tell."""
     price: Price | None = None
-    """None: what it costs is not known, and counts as nothing."""
+    """None: the price is not known, and counts as zero."""
     parameters: Parameters = Parameters()
-    """The agent has them too, and the loop sends those. A stand-in's own are in its own config."""
+    """For this model as a fallback. For an agent's own model the loop sends the agent's parameters."""
     fallbacks: tuple[ModelConfig, ...] = ()
-    """Who is asked, in this order, when it fails."""
+    """The models that are asked, in this order, when this one fails."""
     retries: int | None = None
-    """How often the same one is asked again. None: the server's own number."""
+    """How often each model is asked again. None: the server's own number."""
     cooldown_s: float = 60.0
-    """How long a stand-in that could answer is kept."""
+    """How long a model that failed is asked last."""
 
     @property
     def name(self) -> str:
-        """As people know it: `openai/gpt-5`."""
+        """For people: `openai/gpt-5`."""
         return f"{self.provider}/{self.model}"
 
 
 class PromptCommand(Value):
-    """A prompt with a name. Clients offer it to people, and send what it says as a message."""
+    """A prompt with a name. Clients offer it to people, and send its instruction as a message."""
 
     name: str
     description: str = ""
@@ -66,11 +66,11 @@ class PromptCommand(Value):
 
 
 ModelFactory: TypeAlias = Callable[[ModelConfig], Model]
-"""Makes models. Raises a HoldfastError, with the way out, for what it cannot make."""
+"""Makes models. Raises a HoldfastError, with the way out, for a config that it cannot use."""
 
 
 class Agent:
-    """Somebody with an instruction, a model, tools and colleagues. Never changes once it is loaded, but for `names`."""
+    """An instruction, a model, tools and colleagues. Never changes once it is loaded, except `names`."""
 
     def __init__(
         self,
@@ -99,27 +99,27 @@ class Agent:
         self.description = description
         self.instruction = instruction
         self.welcome_message = welcome_message
-        """For whoever shows the agent to people; the model does not see it, nor the commands."""
+        """For clients that show the agent to people; the model sees neither it nor the commands."""
         self.commands = commands
         self.add_date = add_date
-        """Its model is told the day on which the turn began, in UTC."""
+        """Whether its model is told the day on which the turn began, in UTC."""
         self.toolsets = toolsets
         self.origins = origins
-        """Where each of them comes from: an approval that is remembered does not hold for another."""
+        """The origin of each toolset: a remembered approval holds for one origin only."""
         self.names = NameOwners()
-        """Whose the names of tools are. The one thing here that is learned while turns are played."""
+        """Which toolset owns each tool name. The only part of an agent that changes while turns are played."""
         self.sub_agents = sub_agents
-        """Colleagues who can be given a task; they answer to this agent."""
+        """Agents that this agent can give a task; they answer to this agent."""
         self.handoffs = handoffs
-        """Colleagues who can take over the conversation."""
+        """Agents that can take over the conversation."""
         self.parameters = parameters
         self.limits = limits
         self.permissions = permissions
         self.policy = policy
         self.context_window = context_window
-        """How many tokens its model takes; None if only the model's name can tell."""
+        """The size of its model's window in tokens; None: it is looked up by the model's name."""
         self.history_items_max = history_items_max
-        """How much of the past its model sees, in items; None: all of it."""
+        """How many items of the history its model sees; None: all of them."""
         self.hooks = hooks
 
     def __repr__(self) -> str:
@@ -141,18 +141,18 @@ class Team:
         assert entry in agents, f"the entry agent {entry!r} is not in the team"
         self.agents = dict(agents)
         self.entry = entry
-        """Who answers if nobody is named: `root`, or the first."""
+        """The agent that answers if the request names none: `root`, or the first."""
         self.digest = digest
         """Changes with the source's content: running turns finish on the version they began with."""
         self.warnings = warnings
-        """What people should know about how it was loaded, each with its place."""
+        """Warnings from loading, each with its file and line."""
         self.files = files
-        """What it reads and runs: no tool of anybody's reaches it."""
+        """The files that the team reads and runs: no agent's tool may touch them."""
         self.reserved: Callable[[], ReservedFiles] = lambda: self.files
-        """Everything that no tool of its agents reaches. A registry, which knows of others, says more."""
+        """All files that no tool of its agents may touch. A registry adds the files of its other sources."""
 
     async def close(self) -> None:
-        """Close toolsets and models, each once; those that fail do not keep the others open."""
+        """Close toolsets and models, each once. If one fails, the others are closed all the same."""
         parts: dict[int, Closable] = {}
         for agent in self.agents.values():
             parts[id(agent.model)] = agent.model
@@ -169,7 +169,7 @@ class Closable(Protocol):
 
 
 async def close_all(parts: Iterable[Closable]) -> None:
-    """Close all of them, side by side; raises afterwards what went wrong."""
+    """Close all parts concurrently. Raises an ExceptionGroup afterwards if some failed."""
     ended = await asyncio.gather(*(part.close() for part in parts), return_exceptions=True)
     failed = [each for each in ended if isinstance(each, Exception)]
     if failed:
@@ -177,30 +177,30 @@ async def close_all(parts: Iterable[Closable]) -> None:
 
 
 class Source(Protocol):
-    """Where a team comes from: a file, a URL, a module, or built in."""
+    """The source of a team: a file, a URL, a module, or built in."""
 
     @property
     def key(self) -> str:
-        """The exact address: what sessions remember it by."""
+        """The exact address, which sessions store."""
         ...
 
     @property
     def name(self) -> str:
-        """What people call it: a file's stem, a path's last segment, or the name it was given."""
+        """The name for people: a file's stem, a path's last segment, or the name that the operator gave."""
         ...
 
     @property
     def poll_s(self) -> float | None:
-        """How often to ask whether it has changed; None if it cannot."""
+        """How often to check whether it has changed; None if it cannot change."""
         ...
 
     async def load(self) -> Team:
-        """Load the current version. Raises SourceUnusable, with the place and the way out."""
+        """Load the current version. Raises SourceUnusable, with file, line and the way out."""
         ...
 
     async def changed(self) -> bool:
-        """Whether there is another version than the one that was loaded last.
+        """Whether the source has another version than the one that was loaded last.
 
-        Raises SourceUnusable if nobody can tell, or if what is there now is known not to load.
+        Raises SourceUnusable if that cannot be found out, or if the current version has failed to load before.
         """
         ...

@@ -20,7 +20,7 @@ from holdfast.tools.tool import ToolOutput, ToolRun
 NAME = "demo"
 MODEL = ModelConfig(provider="demo", model="parrot")
 DIGEST = "demo-1"
-"""To be counted up when what the agent does changes."""
+"""To be counted up when the agent's behaviour changes."""
 
 _NOTE = "note_"
 _NOTES_MAX = 100
@@ -61,8 +61,8 @@ def _toolset(now: Callable[[], datetime]) -> FunctionToolset:
         if len(_notes_of(run)) >= _NOTES_MAX:
             words = f"there are {_NOTES_MAX} notes already; that is enough for a demo"
             return ToolOutput(content=(Text(text=words),), outcome="error")
-        # Under the call's own key: two calls side by side do not overwrite each other, and the same call
-        # twice writes one note.
+        # Under the call's own key: two concurrent calls do not overwrite each other, and a call that runs twice
+        # writes one note.
         value = msgspec.json.encode(text[:1000]).decode()
         change = StateSet(name=f"{_NOTE}{run.call_key}", value=value)
         return ToolOutput(content=(Text(text=f"noted: {text[:1000]}"),), changes=(change,))
@@ -71,7 +71,7 @@ def _toolset(now: Callable[[], datetime]) -> FunctionToolset:
 
 
 def _notes_of(run: ToolRun) -> list[str]:
-    """In the order in which they were asked for: keys sort by time."""
+    """In the order of their calls: keys sort by time."""
     return [
         msgspec.json.decode(value, type=str)
         for name, value in sorted(run.state.items())

@@ -1,10 +1,10 @@
-"""The live sources: who can be asked, and which version of them a turn is played with.
+"""The live sources: which agents a server has, and which version of them a turn is played with.
 
-1. A turn is played with the version that it began with. A version that was replaced is kept while a turn uses it,
-   and a moment longer, since a turn may have chosen it and not yet begun.
-2. A broken new version changes nothing: the old one goes on serving, and the trouble is reported.
-3. A session continues with its own source, found by `core.identity`: exactly, else by what of its address is
-   stable, else not at all. It is never moved to another source, and never to one of several by guessing.
+1. A turn is played with the version that it began with. A replaced version is kept while a turn uses it, and a moment
+   longer, since a turn may have chosen it and not yet begun.
+2. A broken new version changes nothing: the old one goes on serving, and the problem is reported.
+3. A session continues with its own source, found by `core.identity`: by its exact address, else by the stable part of
+   its address, else not at all. It is never moved to another source, and never to one of several by guessing.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ from holdfast.errors import (
 )
 from holdfast.tools.files.reserved_files import ReservedFiles
 
-# ── what it tells ────────────────────────────────────────────────────────────────────────────
+# ── answers and reports ──────────────────────────────────────────────────────────────────────
 
 
 class Listed(Value):
-    """An agent that can be asked for, under its model id."""
+    """An agent that requests can name, with its model id."""
 
     id: str
     agent: str
@@ -70,11 +70,11 @@ class Listed(Value):
     welcome_message: str = ""
     commands: tuple[PromptCommand, ...] = ()
     is_entry: bool = False
-    """It answers if nobody of its source is named."""
+    """Whether it answers if a request names no agent of its source."""
 
 
 class Chosen(Value):
-    """Who plays a turn, in which version."""
+    """The agent that plays a turn, and its version."""
 
     agent: str
     source_key: str
@@ -82,7 +82,7 @@ class Chosen(Value):
 
 
 class Loaded(Value, tag="loaded"):
-    """A source has a new version, which new turns begin with."""
+    """A source has a new version: new turns begin with it."""
 
     source: str
     digest: str
@@ -90,7 +90,7 @@ class Loaded(Value, tag="loaded"):
 
 
 class Broken(Value, tag="broken"):
-    """A source cannot be loaded. `serving`: an older version of it goes on."""
+    """A source cannot be loaded. `serving`: an older version of it goes on serving."""
 
     source: str
     problems: tuple[str, ...]
@@ -98,7 +98,7 @@ class Broken(Value, tag="broken"):
 
 
 class Removed(Value, tag="removed"):
-    """A source is not there any more; turns that it plays are finished."""
+    """A source is gone; its running turns are finished."""
 
     source: str
 
@@ -112,7 +112,7 @@ class NotClosed(Value, tag="not_closed"):
 
 Report: TypeAlias = Loaded | Broken | Removed | NotClosed
 
-# ── what it holds ────────────────────────────────────────────────────────────────────────────
+# ── sources and their versions ───────────────────────────────────────────────────────────────
 
 
 class _Version:
@@ -122,7 +122,7 @@ class _Version:
         self.source = source
         self.team = team
         self.files = team.files
-        """What it reads and runs."""
+        """The files that it reads and runs."""
         for agent in team.agents.values():
             self.files |= files_of_hooks(agent.hooks)
         self.turns = 0
@@ -131,7 +131,7 @@ class _Version:
 
 
 class _Live:
-    """A source, and how it is."""
+    """A source with its current version and problems."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -150,11 +150,11 @@ class _Live:
 
 
 _held: ContextVar[list[_Version]] = ContextVar("held")
-"""The versions that the turn which is being played in this context uses."""
+"""The versions that the turn of this context uses."""
 
 
 class Registry:
-    """The live sources of a server. Load it with `refresh` before it is asked."""
+    """The live sources of a server. Call `refresh` first: it loads them."""
 
     def __init__(
         self,
@@ -165,10 +165,10 @@ class Registry:
         now_s: Callable[[], float] = time.monotonic,
         reserved: ReservedFiles = ReservedFiles(),  # noqa: B008
     ) -> None:
-        """`aliases`: model name → model id, for clients with names of their own. `reserved`: files that no tool
-        reaches, besides those of the sources.
+        """`aliases`: model name → model id, for clients with hard-wired names. `reserved`: files that no tool may
+        touch, besides the files of the sources.
 
-        Raises InvalidSource if two origins are one and the same.
+        Raises InvalidSource if an origin is given twice.
         """
         keys = Counter(origin.key for origin in origins)
         for key, times in keys.items():
@@ -186,7 +186,7 @@ class Registry:
         self._changing = asyncio.Lock()
 
     def reserved(self) -> ReservedFiles:
-        """What no tool reaches: everything that any source is, reads or runs, of whichever version."""
+        """The files that no tool may touch: all files that a source consists of, reads or runs, in every version."""
         found = self._reserved
         for origin in self._origins:
             found |= reserved_by(origin)
@@ -194,10 +194,10 @@ class Registry:
             found |= version.files
         return found
 
-    # ── who there is ──
+    # ── the agents ──
 
     def listing(self) -> tuple[Listed, ...]:
-        """Every agent that can be asked for, in the order of their sources, each with its entry agent first."""
+        """All agents, in the order of their sources; the entry agent of each source comes first."""
         return tuple(
             Listed(
                 id=model,
@@ -223,7 +223,7 @@ class Registry:
         )
 
     def agent(self, chosen: Chosen) -> Agent:
-        """The agent of a choice that was just made: its policy, its limits. Raises AgentNotFound."""
+        """The agent that `choose` has just chosen. Raises AgentNotFound if it was replaced meanwhile."""
         version = self._version(chosen.source_key, chosen.source_digest)
         agent = version.team.agents.get(chosen.agent) if version else None
         if agent is None:
@@ -233,8 +233,8 @@ class Registry:
         return agent
 
     def broken(self, *, portable: bool = False) -> tuple[Broken, ...]:
-        """What something is wrong with now: directories that cannot be read, sources that cannot be loaded. If it is
-        `portable`, without the directories of this machine."""
+        """The present problems: directories that cannot be read, sources that cannot be loaded. If `portable`, without
+        the directories of this machine."""
         sources = {
             live.key: Broken(
                 source=live.name, problems=live.problems, serving=live.current is not None
@@ -247,13 +247,14 @@ class Registry:
             found = {key: _portable(each, key) for key, each in found.items()}
         return tuple(found.values())
 
-    # ── who continues a session ──
+    # ── the agent of a session ──
 
     def choose(self, model: str, snapshot: Snapshot | None = None) -> Chosen:
-        """Who answers a request for `model` in this session, or in a new one.
+        """Choose the agent that answers a request for `model` in this session, or in a new one.
 
-        Naming the session's entry agent, or nobody, continues with its current agent; naming another agent of
-        its source switches. Raises ModelNotFound, AgentNotFound, AgentAmbiguous, AgentMismatch.
+        A request that names the session's entry agent, or no agent, continues with the session's current agent; one
+        that names another agent of its source switches. Raises ModelNotFound, AgentNotFound, AgentAmbiguous,
+        AgentMismatch.
         """
         if snapshot is None or not snapshot.source_key:
             live, agent = self._named(model, at_home=None)
@@ -270,7 +271,7 @@ class Registry:
         return _chosen(home, _current_agent(home, snapshot))
 
     def resident(self, source_key: str, agent: str) -> Agent | None:
-        """The agent of a session with that source, as it is served now; None if it is not. Loads nothing."""
+        """The agent of a session with that source in its current version; None if it is not served. Loads nothing."""
         try:
             home = self._home(source_key, agent)
         except AgentUnavailable:
@@ -292,7 +293,7 @@ class Registry:
                 raise AgentNotFound(agent, source=place, why="that source cannot be loaded now")
 
     def _named(self, model: str, *, at_home: _Live | None) -> tuple[_Live, Agent]:
-        """Whom a model name means; the agents of a session's own source are understood first."""
+        """The agent that a model name means; the agents of a session's own source come first."""
         for name in (model, self._aliases.get(model, "")):
             if at_home is not None and name in _team(at_home).agents:
                 return at_home, _team(at_home).agents[name]
@@ -340,12 +341,12 @@ class Registry:
             version = self._version(live.key, request.source_digest) or live.current
             assert version is not None, "a home has a version"
         version.turns += 1
-        # Without a holder it is never let go: a leak is better than a tool that is closed while it runs.
+        # Outside of `holding` it is never released: a leak is better than a tool that is closed while it runs.
         _held.get([]).append(version)
         return version.team
 
     def playing(self, play: Play) -> Play:
-        """The same player, which lets the versions that its turns use go when it has played them."""
+        """The same player, which releases the versions that a turn uses when the turn has been played."""
 
         async def played(turn: OpenTurn) -> None:
             async with self.holding():
@@ -375,9 +376,9 @@ class Registry:
     # ── loading ──
 
     async def refresh(self, *, only_due: bool = False) -> tuple[Report, ...]:
-        """Load what is new or has changed, let go of what is gone; returns what happened.
+        """Load new and changed sources, drop removed ones, and return a report of each change.
 
-        Safe to repeat, and to cancel. `only_due` asks only the sources whose time has come.
+        Safe to repeat, and to cancel. `only_due` checks only the sources whose poll time has come.
         """
         async with self._changing:
             reports = self._listed_anew()
@@ -391,12 +392,12 @@ class Registry:
         return tuple(reports)
 
     async def watch(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Wait for a moment, then refresh each source whose time has come: a round for the supervisor."""
+        """Wait for `file_poll_s`, then refresh each source whose poll time has come. The supervisor repeats this."""
         await sleep(limits.file_poll_s)
         await self.refresh(only_due=True)
 
     async def close(self) -> None:
-        """Close every version, those in use too: to be called when no turn is played any more."""
+        """Close every version, also versions in use: to be called when no turn is played any more."""
         async with self._changing:
             versions, self._versions = self._versions, []
             self._live, self._ids = {}, {}
@@ -404,7 +405,7 @@ class Registry:
                 self._report(report)
 
     def _listed_anew(self) -> list[Report]:
-        """Take in the sources that there are now. No waiting in here: a listing is seen whole."""
+        """Update the list of sources. There is no `await` in here, so `listing` never sees half of an update."""
         sources: dict[str, Source] = {}
         reports: list[Report] = []
         for origin in self._origins:
@@ -429,13 +430,13 @@ class Registry:
         return reports
 
     def _sources_of(self, origin: Origin) -> tuple[tuple[Source, ...], tuple[str, ...]]:
-        """The sources that an origin has now, and what is wrong with it."""
+        """The present sources of an origin, and its problems."""
         if not isinstance(origin, SourceFolder):
             return (origin,), ()
         try:
             return origin.sources(), ()
         except SourceUnusable as error:
-            # A directory that cannot be read is not one that is empty: what it had goes on.
+            # A directory that cannot be read is not empty: its known sources go on serving.
             return tuple(live.source for live in self._live.values() if origin.holds(live.key)), (
                 error.problems
             )
@@ -458,7 +459,7 @@ class Registry:
             return self._broken(live, error.problems)
         except (
             Exception
-        ) as error:  # a factory's or a toolset's bug must not end the watch over others
+        ) as error:  # a bug in a factory or a toolset must not end the watch over the other sources
             words = f"{shown_key(live.key)}: it cannot be loaded: {type(error).__name__}: {error}"
             return self._broken(live, (words,))
         finally:
@@ -472,7 +473,7 @@ class Registry:
 
     def _broken(self, live: _Live, problems: tuple[str, ...]) -> list[Report]:
         if problems == live.problems:
-            return []  # told already
+            return []  # reported already
         live.problems = problems
         return [Broken(source=live.name, problems=problems, serving=live.current is not None)]
 
@@ -481,7 +482,7 @@ class Registry:
             version.retired_at_s = self._now_s()
 
     def _unused(self) -> list[_Version]:
-        """Versions that nobody plays with, and nobody can have chosen lately."""
+        """Retired versions that no turn uses, and that no turn can have chosen lately."""
         now_s = self._now_s()
         unused = [
             version
@@ -498,7 +499,7 @@ class Registry:
         for version in versions:
             try:
                 await version.team.close()
-            except Exception as error:  # somebody else's tools: their trouble must not stop ours
+            except Exception as error:  # a foreign tool's error must not stop the server
                 words = f"{type(error).__name__}: {error}"
                 reports.append(NotClosed(source=version.source.name, problem=words))
         return reports
@@ -516,7 +517,7 @@ def _team(live: _Live) -> Team:
 
 
 def _agents(live: _Live) -> tuple[Agent, ...]:
-    """The agents of a source, first the one to begin with: whoever asks for nobody in particular takes that."""
+    """The agents of a source, its entry agent first: it answers requests that name no agent."""
     if live.current is None:
         return ()
     team = live.current.team
@@ -528,7 +529,7 @@ def _chosen(live: _Live, agent: str) -> Chosen:
 
 
 def _current_agent(home: _Live, snapshot: Snapshot) -> str:
-    """Who speaks in a session now; whom it began with, if that one has left the source."""
+    """The session's current agent; its entry agent, if the current one is gone from the source."""
     team = _team(home)
     for name in (snapshot.agent, snapshot.entry_agent):
         if name in team.agents:
@@ -561,15 +562,15 @@ def _ids(sources: Collection[_Live]) -> dict[str, tuple[_Live, Agent]]:
             model = f"{live.name}/{agent.name}"
         else:
             model = f"{_listed_key(live.key, [each.key for each in sources])}/{agent.name}"
-        while model in ids:  # addresses that differ only in what is not shown
+        while model in ids:  # addresses that differ only in their hidden part
             model += "~"
         ids[model] = (live, agent)
     return ids
 
 
 def _listed_key(key: str, among: Iterable[str]) -> str:
-    """A source's key as it is listed: with the query that tells variants apart, without the user part; of a file only
-    as many directories as tell it from others."""
+    """A source's key for listings: of a URL without the user part, but with the query, which tells variants apart; of
+    a file only as many directories as are needed to tell it from the others."""
     if key.startswith("/"):
         names, others = key.split("/"), [each for each in among if each != key]
         tails = ("/".join(names[-n:]) for n in range(1, len(names)))

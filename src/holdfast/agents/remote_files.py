@@ -1,7 +1,7 @@
-"""Fetching an agent file over HTTP, without becoming somebody's way into the network.
+"""Agent files over HTTP, fetched without giving a foreign server a way into this network.
 
-The address comes from the operator, but where it leads (DNS, redirects) does not: `tools/web/address_guard.py` says where a
-request may go, `tools/web/web_client.py` how it is made.
+The URL comes from the operator, but its target (by DNS and redirects) does not: `tools/web/address_guard.py` decides
+where a request may go, and `tools/web/web_client.py` sends it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 
 
 class Fetched(Value):
-    """What was there. `body` is None if it has not changed."""
+    """The answer to a fetch. `body` is None if the file has not changed."""
 
     body: bytes | None
     etag: str = ""
@@ -26,7 +26,7 @@ class Fetched(Value):
 
 
 class Fetcher:
-    """Fetches agent files. Holds no connection between two of them."""
+    """Fetches agent files. Keeps no connection between two fetches."""
 
     def __init__(
         self, guard: AddressGuard | None = None, *, timeout_s: float = limits.fetch_timeout_s
@@ -36,7 +36,7 @@ class Fetcher:
         )
 
     async def fetch(self, url: str, *, etag: str = "", last_modified: str = "") -> Fetched:
-        """Fetch what is there, unless it is what the validators say is known. Raises FetchFailed."""
+        """Fetch a file, unless it still matches the validators. Raises FetchFailed."""
         answer = await self._web.ask(url, headers=_conditions(etag, last_modified))
         return _fetched(url, answer)
 
@@ -58,5 +58,5 @@ def _fetched(url: str, answer: WebAnswer) -> Fetched:
 
 
 def shown_key(key: str) -> str:
-    """A source's key as it may be shown to anybody."""
+    """A source's key without secrets and local paths, so that every client may see it."""
     return shown(key) if "://" in key else portable_key(key)

@@ -1,6 +1,6 @@
-"""Where agents come from: a file, a directory of files, a URL, a Python module, or built in.
+"""The sources of agents: a file, a directory of files, a URL, a Python module, or built in.
 
-A source has an exact key, which sessions remember it by, and a name, which people use:
+A source has an exact key, which sessions store, and a name, which people use:
 
     support.yaml                      /data/agents/support.yaml      support
     agents/                           one source for each file in it
@@ -9,8 +9,8 @@ A source has an exact key, which sessions remember it by, and a name, which peop
     demo                              demo                          demo
     NAME=REF                          that of REF                   NAME
 
-A file's key is its absolute path, as it was given otherwise: `./a.yaml` and `a.yaml` are one source, and a
-symbolic link that a deploy moves stays the address.
+A file's key is its absolute path with symbolic links unresolved: `./a.yaml` and `a.yaml` are one source, and a link
+that a deploy moves keeps its key.
 """
 
 from __future__ import annotations
@@ -52,31 +52,31 @@ _WEB = re.compile(r"https?://", re.IGNORECASE)
 
 
 class InvalidSource(InvalidValue):
-    """This is not a way to name a source."""
+    """A reference that names no source."""
 
     code = "invalid_source"
 
 
 class Supplies(Value):
-    """What sources are loaded with."""
+    """The settings and helpers that sources are loaded with."""
 
     make_model: ModelFactory
     environment: Mapping[str, str] = {}
     fetcher: Fetcher = Fetcher()
     cache: Path | None = None
-    """Where copies of remote files are kept, for when the network fails; None keeps none."""
+    """The folder for copies of remote files, for when the network fails; None keeps none."""
     trust_remote: bool = False
-    """Whether a file from a URL may declare commands, and say where our keys are sent."""
+    """Whether a file from a URL may declare commands, and decide where the server's API keys are sent."""
     sandbox: Sandbox = msgspec.field(default_factory=Sandbox)
-    """Where commands of agents run."""
+    """The sandbox that commands of agents run in."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
-# ── naming them ──────────────────────────────────────────────────────────────────────────────
+# ── references ───────────────────────────────────────────────────────────────────────────────
 
 
 class SourceFolder:
-    """A directory of agent files: one source for each, found anew every time."""
+    """A directory of agent files: one source for each file. It is read anew every time."""
 
     def __init__(self, path: Path, supplies: Supplies) -> None:
         self.key = str(path)
@@ -85,7 +85,7 @@ class SourceFolder:
         self._known: dict[str, FileSource] = {}
 
     def sources(self) -> tuple[FileSource, ...]:
-        """The sources that are there now, by name. Raises SourceUnusable if it cannot be read."""
+        """The present sources, sorted by name. Raises SourceUnusable if the directory cannot be read."""
         try:
             names = sorted(
                 entry.name
@@ -106,19 +106,19 @@ class SourceFolder:
         return tuple(self._known.values())
 
     def holds(self, key: str) -> bool:
-        """Whether a source with this key is one of its files."""
+        """Whether this is the key of a file in this directory."""
         return os.path.dirname(key) == self.key
 
     def __repr__(self) -> str:
-        return f"<Directory {self.key}>"
+        return f"<SourceFolder {self.key}>"
 
 
 Origin: TypeAlias = Source | SourceFolder
-"""What an operator names: one source, or a directory of them."""
+"""An argument of the operator: one source, or a directory of sources."""
 
 
 def parse_source(text: str, supplies: Supplies) -> Origin:
-    """What `[NAME=]REF` names. Loads nothing. Raises InvalidSource."""
+    """The source or directory that `[NAME=]REF` names. Loads nothing. Raises InvalidSource."""
     given, equals, reference = text.partition("=")
     if equals and _NAME.fullmatch(given):
         if os.path.isdir(reference):
@@ -151,7 +151,7 @@ def _absolute(text: str) -> Path:
 
 
 def reserved_by(origin: Origin) -> ReservedFiles:
-    """The files that a source is read from, there or not, and a `.env` beside them: no tool reaches them."""
+    """The files of a source, whether they exist or not, and a `.env` beside them: no tool may touch them."""
     match origin:
         case FileSource():
             beside = os.path.join(os.path.dirname(origin.key), _SECRETS)
@@ -187,7 +187,7 @@ class FileSource:
         self._seen: tuple[int, ...] = ()
         self._digest = ""
         self._failed: SourceUnusable | None = None
-        """Why what is remembered could not be loaded."""
+        """Why the remembered content could not be loaded."""
 
     async def load(self) -> Team:
         data, seen = await asyncio.to_thread(self._read)
@@ -202,7 +202,7 @@ class FileSource:
         return team
 
     def _remember(self, data: bytes, seen: tuple[int, ...], failed: SourceUnusable | None) -> None:
-        """What is remembered is not loaded again before other bytes are saved."""
+        """Remember this content: it is not loaded again until the file has other content."""
         self._seen, self._failed = seen, failed
         self._digest = hashlib.sha256(data).hexdigest()
 
@@ -217,7 +217,7 @@ class FileSource:
         return False
 
     async def check(self) -> Checked:
-        """What there is to say about it; nothing in it is executed. Raises SourceUnusable if nobody can read it."""
+        """Check the file; nothing in it is executed. Raises SourceUnusable if it cannot be read."""
         data, _ = await asyncio.to_thread(self._read)
         return await check_models(self._checked(data), self._supplies.make_model)
 
@@ -231,7 +231,7 @@ class FileSource:
         )
 
     def _look(self) -> tuple[int, ...]:
-        """What tells one state of the file from another, without reading it."""
+        """The file's identity, times and size, which change with its content."""
         try:
             found = os.stat(self._path)
         except OSError as error:
@@ -243,11 +243,11 @@ class FileSource:
         return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
 
     def _is_fresh(self) -> bool:
-        """Whether it was written so lately that the next writing could have the same time on it."""
+        """Whether it was written so lately that the next write could have the same timestamp."""
         return abs(self._supplies.now().timestamp() - self._seen[2] / 1e9) < _FRESH_S
 
     def _read(self) -> tuple[bytes, tuple[int, ...]]:
-        """The file, and how it looked; read again if somebody is writing it just now."""
+        """The file's content and its `_look`; read again if another program writes it meanwhile."""
         data: bytes = b""
         seen: tuple[int, ...] = ()
         for _ in range(_READS_MAX):
@@ -271,7 +271,7 @@ class FileSource:
 
 
 class _Copy(Value):
-    """A remote file as it was, on disk. It does not say from where: addresses hold tokens."""
+    """A copy of a remote file, on disk. It does not contain the URL, which may hold a token."""
 
     body: bytes
     etag: str = ""
@@ -285,7 +285,7 @@ _copies = msgspec.json.Decoder(_Copy)
 class UrlSource:
     """An agent file on a web server.
 
-    What was loaded last is kept on disk; it serves when the server cannot be reached, and the team says so.
+    A copy of the last loaded version is kept on disk. It is served, with a warning, when the server cannot be reached.
     """
 
     poll_s: float | None = limits.url_poll_s
@@ -296,12 +296,12 @@ class UrlSource:
         self._supplies = supplies
         self.cache = supplies.cache
         self.place = shown(url)
-        """As it may be shown to anybody: addresses hold tokens."""
+        """The URL without its secret parts: it may be shown to every client."""
         self._loaded: _Copy | None = None
         self._newer: _Copy | None = None
         """Fetched by `changed`, and not loaded yet."""
         self._refused: tuple[bytes, SourceUnusable] | None = None
-        """What was there last, if it could not be loaded, and why."""
+        """The last content that could not be loaded, and why."""
 
     async def load(self) -> Team:
         copy, note = await self._current()
@@ -334,12 +334,12 @@ class UrlSource:
         return True
 
     async def check(self) -> Checked:
-        """What there is to say about it; nothing in it is executed. Raises SourceUnusable if nobody can read it."""
+        """Check the file; nothing in it is executed. Raises SourceUnusable if it cannot be read."""
         copy, _ = await self._current()
         return await check_models(self._checked(copy.body), self._supplies.make_model)
 
     async def _current(self) -> tuple[_Copy, tuple[str, ...]]:
-        """What is there now, and what people should know about it."""
+        """The current content, and a warning if it is an old copy."""
         if self._newer is not None:
             newer, self._newer = self._newer, None
             return newer, ()
@@ -357,7 +357,7 @@ class UrlSource:
         return fetched, ()
 
     async def _fetch(self, known: _Copy | None) -> _Copy | None:
-        """What is there, or None if that is what is known. Raises FetchFailed."""
+        """The current content; None if it is the same as `known`. Raises FetchFailed."""
         etag, last_modified = (known.etag, known.last_modified) if known else ("", "")
         fetched = await self._supplies.fetcher.fetch(
             self.key, etag=etag, last_modified=last_modified
@@ -395,7 +395,7 @@ class UrlSource:
         return cache / f"{digest}.json" if cache else None
 
     def _saved(self) -> _Copy | None:
-        """The copy on disk, if there is one that can be read."""
+        """The copy on disk; None if there is no readable one."""
         try:
             if self._path is None or self._path.stat().st_size > 2 * limits.agent_file_bytes_max:
                 return None
@@ -404,7 +404,7 @@ class UrlSource:
             return None
 
     def _save(self, copy: _Copy) -> None:
-        """Keep a copy. A disk that cannot is no reason not to serve."""
+        """Write the copy to disk. The source is served also if that fails."""
         if self._path is None:
             return
         fresh = self._path.with_suffix(f".{os.getpid()}.new")
@@ -427,7 +427,7 @@ class UrlSource:
 class ModuleSource:
     """A Team or an Agent in a Python module, or a function without arguments that makes one.
 
-    It runs what it imports: name only modules that you would run. It is not loaded again while we run.
+    Importing runs the module: name only modules that you trust. It is loaded once in the life of the server.
     """
 
     poll_s: float | None = None
@@ -436,7 +436,7 @@ class ModuleSource:
         self.key = reference
         self._module, _, self._attribute = reference.partition(":")
         self.files = ReservedFiles()
-        """What of it runs here. Known once it is loaded."""
+        """Its files that run in this process. Known once it is loaded."""
         self.name = name or self._module.partition(".")[0]
 
     async def load(self) -> Team:
@@ -444,7 +444,7 @@ class ModuleSource:
             team = _as_team(await self._value())
         except SourceUnusable:
             raise
-        except Exception as error:  # somebody else's code: whatever it raises is why it is unusable
+        except Exception as error:  # foreign code: every error of it makes the source unusable
             words = f"{self.key}: it cannot be loaded: {type(error).__name__}: {error}"
             raise SourceUnusable(self.key, words) from error
         if team is None:
@@ -458,7 +458,7 @@ class ModuleSource:
         return False
 
     def _files(self) -> ReservedFiles:
-        """Its package, and the modules that were imported from where it lies: all of that runs here, or will."""
+        """Its package, and the modules that were imported from its directory: all of that may run in this process."""
         top = sys.modules.get(self._module.partition(".")[0])
         trees = tuple(map(os.path.abspath, getattr(top, "__path__", ())))
         lies = trees[0] if trees else os.path.abspath(getattr(top, "__file__", None) or "")
@@ -478,7 +478,7 @@ class ModuleSource:
         return await value if inspect.isawaitable(value) else value
 
     def _digest(self) -> str:
-        """That of the module's source, so that the same code is the same version."""
+        """The digest of the module's source, so that the same code is the same version."""
         file = getattr(sys.modules.get(self._module), "__file__", None) or ""
         try:
             source = Path(file).read_bytes()

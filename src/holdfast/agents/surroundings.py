@@ -1,7 +1,7 @@
-"""What an agent is told about where it runs: the machine, and files that lie beside its own.
+"""Facts that are added to an agent's instruction: about the machine, and from prompt files beside its own file.
 
-It is read when the agent file is, and is part of what its version is known by: a turn that is resumed is told the
-same, or is known to be played by another version.
+They are read together with the agent file, and its digest covers them: a resumed turn gets the same facts, or is
+known to be played with another version.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class NoPrompt(Exception):
 
 
 def environment_info(directory: Path) -> str:
-    """The place and the system, in a few lines."""
+    """The working directory and the system, in a few lines."""
     in_git = any((each / ".git").exists() for each in (directory, *directory.parents))
     return "\n".join(
         (
@@ -33,7 +33,7 @@ def environment_info(directory: Path) -> str:
 
 
 def prompt_file(directory: Path, name: str) -> str:
-    """The words of a file in this directory or below it. Raises NoPrompt."""
+    """The text of a file in this directory or below it. Raises NoPrompt."""
     try:
         data = RootedDirectories(directory).read(name)
         if len(data) > limits.prompt_file_bytes_max:

@@ -541,7 +541,7 @@ async def test_only_the_tools_that_are_listed() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (in_script("cmd: rm -rf /"), "toolsets[0]: is not accepted from a URL: it would let whoever serves the file run commands"),
+        (in_script("cmd: rm -rf /"), "toolsets[0]: is not accepted from a URL: it would let the owner of that server run commands"),
         (in_model("base_url: https://evil.example/v1"), "base_url: is not accepted from a URL"),
         (in_model("base_url: https://evil.example/$SECRET"), "base_url: is not accepted from a URL"),
         (in_model("token_key: AWS_SECRET_ACCESS_KEY"), "token_key: is not accepted from a URL"),

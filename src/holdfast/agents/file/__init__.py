@@ -1,1 +1,1 @@
-"""The agent file: its YAML, its shapes, its versions, and what is made of them."""
+"""The agent file: its YAML, its shapes, its versions, and the team that is made from it."""

@@ -1,10 +1,10 @@
-"""The agent file: YAML in the shape that docker-agent's users have.
+"""The agent file: YAML in docker-agent's format.
 
-Reading one is two steps. `check_agent_file` makes a plan of it: everything checked, nothing made, no key needed and
-nothing executed, so that a file can be checked anywhere. `assemble` makes the team of a plan.
+Reading one takes two steps. `check_agent_file` checks everything and makes a plan; it needs no key and executes
+nothing, so that a file can be checked on every machine. `assemble` makes a team from the plan.
 
-A file that somebody else serves (a URL) is not trusted with this machine: it may name models, but neither declare
-commands nor say where our keys are sent, unless the operator says so.
+A file from a URL is not trusted with this machine: it may name models, but neither declare commands nor decide where
+the server's API keys are sent, unless the operator trusts remote files.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ENTRY = "root"
 
 
 class AgentPlan:
-    """An agent, as a file describes it."""
+    """An agent of a file, checked, before its model is made."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class AgentPlan:
         self.handoffs = handoffs
         self.permissions = permissions
         self.surroundings = surroundings
-        """What its model is told besides its instruction, as it was when the file was read."""
+        """Texts that are added to its instruction, read together with the file."""
         self.hooks = hooks
 
 
 class AgentFile:
-    """A file that has been read: checked, and nothing made of it yet."""
+    """A checked file, before anything is made from it."""
 
     def __init__(
         self,
@@ -93,11 +93,11 @@ class AgentFile:
         names = [plan.name for plan in agents]
         self.agents = agents
         self.files = files
-        """What it has the server read or run."""
+        """The files that it makes the server read or run."""
         self.entry = ENTRY if ENTRY in names else names[0]
         self.digest = digest
         self.findings = findings
-        """Knows where everything is said, for complaints of a factory."""
+        """Gives errors of the model factory their line in the file."""
 
     @property
     def warnings(self) -> Problems:
@@ -105,7 +105,7 @@ class AgentFile:
 
 
 class Checked(Value):
-    """What there is to say about a file, in the order of its lines. Without problems there is a `file`."""
+    """The problems and warnings of a file, in the order of its lines. Without problems there is a `file`."""
 
     problems: Problems
     warnings: Problems = ()
@@ -113,11 +113,11 @@ class Checked(Value):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same file could be usable later."""
+        """Whether the same file could be usable later, without a change."""
         return bool(self.problems) and all(each.elsewhere for each in self.problems)
 
     def usable(self) -> AgentFile:
-        """The file. Raises SourceUnusable, with what is wrong, line by line, if there is none."""
+        """The file. Raises SourceUnusable, with its problems line by line, if it has any."""
         if self.file is None:
             raise _unusable(self.problems)
         return self.file
@@ -132,9 +132,9 @@ def check_agent_file(
     trusted: bool = True,
     sandbox: Sandbox | None = None,
 ) -> Checked:
-    """Read and check an agent file. Whatever is in it: what is wrong is a value, and nothing is executed.
+    """Read and check an agent file. Problems are returned, never raised, and nothing is executed.
 
-    `sandbox` is where its commands will run.
+    `sandbox` is the sandbox that its commands will run in.
     """
     try:
         document = read_document(data)
@@ -159,7 +159,7 @@ def check_agent_file(
 
 
 def _digest(data: bytes, plans: tuple[AgentPlan, ...]) -> str:
-    """Names what an agent file says, together with what it has from elsewhere."""
+    """The digest of an agent file, together with the texts that its agents get from prompt files and the machine."""
     digest = hashlib.sha256(data)
     for text in (text for plan in plans for text in plan.surroundings):
         digest.update(b"\0" + text.encode(errors="surrogateescape"))
@@ -178,9 +178,9 @@ async def assemble(file: AgentFile, make_model: ModelFactory) -> Team:
 
 
 async def check_models(checked: Checked, make_model: ModelFactory) -> Checked:
-    """The same, with what a factory has to say about the models; those that it makes are closed again.
+    """The same result, with the model factory's problems added; the models that it makes are closed again.
 
-    A key that is not there is a warning: it says something about this machine, and nothing about the file.
+    A missing API key is a warning: it is a problem of this machine, not of the file.
     """
     if checked.file is None:
         return checked
@@ -194,7 +194,7 @@ async def check_models(checked: Checked, make_model: ModelFactory) -> Checked:
 
 
 class _Made(Value):
-    """The models of a file, and what is wrong with those that cannot be made."""
+    """The models of a file, and the problems of models that cannot be made."""
 
     models: dict[ModelConfig, Model]
     problems: Problems
@@ -228,7 +228,7 @@ def _make_models(file: AgentFile, make_model: ModelFactory) -> _Made:
 
 
 def _unusable(problems: Problems) -> SourceUnusable:
-    """As many of the problems as anybody reads."""
+    """The error with the first problems; a longer list does not help."""
     place = problems[0].place
     told = [str(each) for each in problems[: limits.agent_file_problems_max]]
     more = len(problems) - len(told)
@@ -271,7 +271,7 @@ def _commands(shape: AgentShape) -> tuple[PromptCommand, ...]:
 
 
 def _parameters(own: Parameters, output: StructuredOutputShape | None) -> Parameters:
-    """An agent's parameters: those of its model, and the form of its answers as clients would ask for it."""
+    """An agent's parameters: those of its model, and the `response_format` of its structured output."""
     if output is None:
         return own
     form = {"name": output.name, "schema": output.schema, "strict": output.strict}
@@ -290,11 +290,11 @@ def _limits(shape: LimitsShape, max_iterations: int) -> TurnLimits:
     )
 
 
-# ── checking what a shape alone cannot say ───────────────────────────────────────────────────
+# ── checks that the shapes cannot express ────────────────────────────────────────────────────
 
 
 class _Reading:
-    """One file being read."""
+    """Reads one file."""
 
     def __init__(
         self,
@@ -393,7 +393,7 @@ class _Reading:
         )
 
     def _surroundings(self, shape: AgentShape, where: Where) -> tuple[str, ...]:
-        """What an agent is told about this machine, and from files of it."""
+        """The texts about this machine and from prompt files that are added to an agent's instruction."""
         asked = {
             "add_environment_info": shape.add_environment_info,
             "add_prompt_files": bool(shape.add_prompt_files),
@@ -444,7 +444,7 @@ class _Reading:
                 )
 
     def _permissions(self, shape: PermissionsShape, where: Where) -> Permissions:
-        """Rules about a tool's arguments are not run yet: one that protects must not be left out quietly."""
+        """Rules about a tool's arguments are not supported: a rule that protects must not be left out silently."""
         for rule, patterns in (("allow", shape.allow), ("ask", shape.ask), ("deny", shape.deny)):
             for n, pattern in enumerate(patterns):
                 if ":" not in pattern:

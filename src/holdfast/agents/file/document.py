@@ -1,11 +1,11 @@
-"""YAML, read with care: plain values, each with the place that it is at.
+"""A YAML reader for untrusted files: plain values, each with its line and column.
 
-An agent file may come from anywhere. So:
+An agent file may come from a stranger. So:
 
 1. Nothing is executed, and no tag makes an object: what comes out is text, numbers, truth values, lists, mappings.
-2. Size, depth and what aliases unfold to are bounded while reading, not afterwards.
-3. A key that is there twice is refused; the second would silently win.
-4. Every complaint has a place. None repeats a value: it may be a secret.
+2. Size, depth and the expansion of aliases are bounded while reading, not afterwards.
+3. A duplicate key is refused; the second would silently win.
+4. Every error has a line and column. None repeats a value: it may be a secret.
 
 Plain words mean what they mean in YAML 1.2: `no` and `on` are text, `1:30` is not a number of seconds.
 We read the parser's events and build the values ourselves: the library's own composer recurses without bound.
@@ -42,21 +42,21 @@ _MERGE = "<<"
 
 
 class _Found(Protocol):
-    """A place as the parser tells it, counted from 0."""
+    """A line and column from the parser, counted from 0."""
 
     line: int
     column: int
 
 
 class Mark(Value):
-    """A place in the text. Both count from 1, columns in characters; a complaint about the whole is at 1:1."""
+    """A line and column, both counted from 1, columns in characters. A problem of the whole file is at 1:1."""
 
     line: int = 1
     column: int = 1
 
 
 class UnreadableDocument(Exception):
-    """This is not a document that we read."""
+    """The file is not YAML, or breaks one of the rules above."""
 
     def __init__(self, mark: Mark, words: str) -> None:
         super().__init__(words)
@@ -65,7 +65,7 @@ class UnreadableDocument(Exception):
 
 
 class DocumentNode(Value):
-    """A value and its place. Aliases share their node; `weight` counts it every time."""
+    """A value and its mark. Aliases share their node; `weight` counts it every time."""
 
     mark: Mark
     value: Scalar | list[DocumentNode] | dict[str, DocumentNode]
@@ -73,13 +73,13 @@ class DocumentNode(Value):
     depth: int = 0
     """Levels of lists and mappings in it."""
     key_mark: Mark | None = None
-    """The place of the key that it is the value of."""
+    """The mark of the key whose value this is."""
     written: Where | None = None
-    """The field that it was written in, if it was moved since."""
+    """The field that it has in the file, if an upgrade has moved it."""
 
 
 class Document:
-    """A document's values, and where each of them is."""
+    """A document's values, and the mark of each."""
 
     def __init__(self, root: DocumentNode) -> None:
         self.root = root
@@ -88,13 +88,13 @@ class Document:
         self.value = self._plain(root, ())
 
     def mark(self, where: Where) -> Mark:
-        """Where in the text this is, or the nearest thing around it."""
+        """The mark of this field, or of the nearest field around it."""
         while where not in self._marks:
             where = where[:-1]
         return self._marks[where]
 
     def written(self, where: Where) -> Where:
-        """The field that people see this in: where it is, unless it was moved."""
+        """The field as it is in the file, before an upgrade moved it."""
         for length in range(len(where), 0, -1):
             if (moved := self._moved.get(where[:length])) is not None:
                 return (*moved, *where[length:])
@@ -115,7 +115,7 @@ class Document:
 
 
 def read_document(data: bytes) -> Document:
-    """Read one YAML document. Raises Unreadable."""
+    """Read one YAML document. Raises UnreadableDocument."""
     if len(data) > limits.agent_file_bytes_max:
         raise UnreadableDocument(
             Mark(), f"it has {len(data)} bytes, and at most {limits.agent_file_bytes_max} are read"
@@ -196,7 +196,7 @@ class _Builder:
     def __init__(self) -> None:
         self._open: list[_Open] = []
         self._anchors: dict[str, DocumentNode | None] = {}
-        """None: being read. An alias to it would be inside itself."""
+        """None: still being read. An alias to it would contain itself."""
         self._root: DocumentNode | None = None
         self._weight = 0
 
@@ -260,7 +260,7 @@ class _Builder:
     def _add(self, node: DocumentNode, anchor: str | None, event: yaml.Event) -> None:
         if anchor:
             self._anchors[anchor] = node
-        # What is open counts with all it holds so far, so a bomb is met while it is being built.
+        # Open lists and mappings count with their content so far, so that an alias bomb is refused while it is built.
         held = node.weight + sum(each.weight for each in self._open)
         if held > limits.agent_file_expanded_max:
             raise UnreadableDocument(
@@ -297,7 +297,7 @@ class _Builder:
 
 
 def meaning(word: str) -> Scalar:
-    """What a word without quotes stands for, by YAML 1.2: nothing, a truth, a number, or itself."""
+    """The value of a word without quotes, by YAML 1.2: null, a boolean, a number, or the word itself."""
     if word in _WORDS:
         return _WORDS[word]
     if _INT.fullmatch(word):
@@ -313,7 +313,7 @@ def _mark(found: _Found | None) -> Mark:
 
 
 def _mark_after(data: bytes) -> Mark:
-    """The place of what follows these bytes."""
+    """The mark right after these bytes."""
     last = data.rpartition(b"\n")[2].decode(errors="ignore").removeprefix("\ufeff")
     return Mark(line=data.count(b"\n") + 1, column=len(last) + 1)
 

@@ -1,4 +1,4 @@
-"""The hooks of an agent file: checked, and none of them run."""
+"""The hooks of an agent file: checked, but not run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.tools.toolsets.script import passed_on
 
 
 class FileHooks:
-    """The hooks of the agents of one file. They run where the file is, and see what script tools see."""
+    """The hooks of the agents of one file. They run in the file's directory, with the environment of script tools."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class FileHooks:
         self._trusted = trusted
 
     def of_agent(self, shape: HooksShape, where: Where) -> Hooks:
-        """An agent's hooks. What is wrong with them is told."""
+        """An agent's hooks. Their problems are added to the findings."""
         if shape == HooksShape():
             return Hooks()
         if not self._trusted:

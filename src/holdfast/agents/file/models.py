@@ -1,4 +1,4 @@
-"""The models of an agent file: named ones, inline ones, and the servers that they are on."""
+"""The models of an agent file: named ones, inline ones, and their servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.models.servers import SERVERS, Api
 from holdfast.tools.toolsets.script import VARIABLE
 
 UNTRUSTED = (
-    "is not accepted from a URL: it would let whoever serves the file {what}; "
+    "is not accepted from a URL: it would let the owner of that server {what}; "
     "keep a copy of the file here, or trust remote files"
 )
 
@@ -41,11 +41,11 @@ APIS: Mapping[ApiType, Api] = {
 }
 
 COUNT_TOKENS: frozenset[Api] = frozenset({"anthropic", "google"})
-"""Who can be told how many tokens to think for."""
+"""The APIs that take a thinking budget in tokens."""
 
 
 class _Server(Value):
-    """A provider that the file itself names; the default is one that it does not."""
+    """A provider that the file defines; the default stands for any other provider."""
 
     base_url: str = ""
     token_key: str = ""
@@ -77,7 +77,7 @@ class FileModels:
         }
 
     def of_agent(self, shape: AgentShape, where: Where) -> ModelConfig | None:
-        """An agent's model, with those that stand in for it. None, and it is told, if one is unknown."""
+        """An agent's model, with its fallbacks. None, with a finding, if one is unknown."""
         first = self._find(shape.model, (*where, "model"))
         fallback = shape.fallback
         at = (*where, "fallback")
@@ -154,7 +154,7 @@ class FileModels:
     def _options(
         self, shape: ModelShape, where: Where
     ) -> tuple[int | None, tuple[tuple[str, str], ...]]:
-        """The size of its window, and what is passed on to its server. The rest is told."""
+        """The size of its window, and the options for its server. Unknown options become findings."""
         window: int | None = None
         passed: list[tuple[str, str]] = []
         for name, value in shape.provider_opts.items():
@@ -173,7 +173,7 @@ class FileModels:
         return window, tuple(passed)
 
     def _base_url(self, text: str, where: Where) -> str:
-        """Where requests go, variables filled in. What is in them is never told."""
+        """The URL with its variables filled in. Findings never repeat their values."""
         where = (*where, "base_url")
         if not text:
             return ""
@@ -196,13 +196,13 @@ class FileModels:
         if text and not self._trusted:
             self._found.wrong(where, UNTRUSTED.format(what="choose which of our keys is used"))
         elif text and VARIABLE.fullmatch(text) is None:
-            # It may well be the key itself that somebody has put here, so it is not repeated.
+            # The author may have put the API key itself here, so it is not repeated.
             words = "expected the name of an environment variable, such as OPENAI_API_KEY"
             self._found.wrong(where, words)
         return text
 
     def _headers(self, said: Mapping[str, str], where: Where) -> Headers:
-        """What is sent along with every request, variables filled in. What is in it is never told."""
+        """The headers of every request, with their variables filled in. Findings never repeat their values."""
         where = (*where, "headers")
         if said and not self._trusted:
             self._found.wrong(
@@ -219,14 +219,14 @@ class FileModels:
             secrets += result.secrets
         if len({name.lower() for name, _ in pairs}) < len(pairs):
             self._found.wrong(
-                where, "a header is there twice; names are the same whatever their case"
+                where, "a header is there twice; upper and lower case are the same name"
             )
         return Headers(pairs=tuple(pairs), secrets=tuple(secrets))
 
     def _thinking(
         self, shape: ModelShape, api: Api | None, where: Where
     ) -> tuple[str | None, int | None]:
-        """How much it is to think: in words, or in tokens for who counts in tokens."""
+        """The thinking budget: as a word, or in tokens for APIs that count in tokens."""
         budget = shape.thinking_budget
         if budget is None or isinstance(budget, str):
             if budget is not None and budget not in _EFFORTS:
@@ -254,7 +254,7 @@ class FileModels:
 
 
 def _price(cost: CostShape) -> Price:
-    """By the digits that stand in the file: 0.1 is a tenth, and not what a float makes of it."""
+    """The price from the digits in the file: 0.1 is exactly a tenth, not the nearest float."""
 
     def amount(said: float | None) -> Decimal | None:
         return None if said is None else Decimal(repr(said))

@@ -1,4 +1,4 @@
-"""The files that an agent file has the server read or run, besides the file itself: no tool reaches them."""
+"""The files that an agent file makes the server read or run, besides the file itself: no tool may touch them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from holdfast.tools.sandbox.sandbox import cache_home
 
 
 def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -> ReservedFiles:
-    """Its prompt files, the programs of its MCP servers with their homes, what its scripts run and where its commands
-    are looked for, and its OpenAPI documents."""
+    """Its prompt files, the programs of its MCP servers with their homes, the programs that its scripts run and the
+    directories of its `PATH`, and its OpenAPI documents."""
     found: set[str] = set()
     searched: set[str] = set()
     for agent in file.agents.values():
@@ -47,7 +47,7 @@ def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -
 
 
 def files_of_hooks(hooks: Hooks) -> ReservedFiles:
-    """What an agent's hooks run, and every other file that their commands name: they are guards."""
+    """The programs that an agent's hooks run, and every file that their commands name: hooks are guards."""
     kinds = (getattr(hooks, name) for name in get_args(HookEvent))
     commands = [hook.command for kind in kinds for hook in kind]
     return ReservedFiles(readable=files_run_by(commands, hooks.directory, all_named=True))

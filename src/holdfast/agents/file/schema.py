@@ -1,7 +1,7 @@
-"""The JSON Schema of an agent file, for editors: made of the same shapes that files are read into.
+"""The JSON Schema of an agent file, for editors: made from the shapes that files are read into.
 
-What docker-agent has and we do not run is in it too, marked as deprecated: such a file is served, with a warning.
-What a shape alone cannot say (that a sub-agent exists, say) is left to `holdfast agents check`.
+It also has the fields of docker-agent that Holdfast does not run, marked as deprecated: such a file is served, with a
+warning. `holdfast agents check` checks the rest, such as whether a sub-agent exists.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _LEFT_OUT = "docker-agent's, and not run here: left out with a warning."
 
 DESCRIPTIONS: Mapping[str, str] = {
     # a whole file
-    "File.agents": "The agents, by name; `root`, or else the first, answers if nobody is named.",
+    "File.agents": "The agents, by name; `root`, or else the first, answers if a request names none.",
     "File.version": "The version of docker-agent's format: 5, 6 or 7, which it is if left out.",
     "File.models": "Models, by the name that agents refer to them by.",
     "File.providers": "Servers of your own, by the name that models refer to them by.",
     "File.permissions": "Rules about tools, for every agent of the file.",
     "File.mcps": "MCP servers, by the name that toolsets refer to them by.",
-    "File.metadata": "About the file itself; nobody acts on it.",
+    "File.metadata": "About the file itself; it has no effect.",
     "Metadata.author": "Who wrote it.",
     "Metadata.license": "Under which licence.",
     "Metadata.readme": "What to know about it.",
@@ -34,13 +34,13 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Metadata.version": "Which edition of it this is.",
     # agents
     "Agent.model": "A name from `models`, or `provider/model`.",
-    "Agent.description": "What colleagues and clients are told about the agent.",
-    "Agent.instruction": "What its model is told.",
-    "Agent.welcome_message": "For whoever shows the agent to people.",
-    "Agent.toolsets": "What it can do.",
-    "Agent.sub_agents": "Colleagues who can be given a task.",
-    "Agent.handoffs": "Colleagues who can take over the conversation.",
-    "Agent.fallback": "Who is asked when its model fails.",
+    "Agent.description": "What the agent is for; other agents and clients see it.",
+    "Agent.instruction": "The system prompt of its model.",
+    "Agent.welcome_message": "A greeting that clients show to people.",
+    "Agent.toolsets": "The tools that it can use.",
+    "Agent.sub_agents": "Agents that it can give a task.",
+    "Agent.handoffs": "Agents that can take over the conversation.",
+    "Agent.fallback": "The models that are asked when its model fails.",
     "Agent.max_iterations": "Model calls in one turn; 0 is the server's own bound.",
     "Agent.num_history_items": "How many items of the past its model sees at most; 0 is all of them.",
     "Agent.add_date": "Tell its model the day on which the turn began.",
@@ -52,7 +52,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Agent.policy": "Ours: what becomes of a turn that does not complete.",
     "Agent.limits": "Ours: how far a turn may go.",
     "Agent.permissions": "Ours: rules for this agent, beside those of the file.",
-    "Fallback.models": "Whom to ask, in this order.",
+    "Fallback.models": "The models, in the order in which they are asked.",
     "Fallback.retries": "How often each is asked again; 0: as usual, -1: never.",
     "Fallback.cooldown": "How long one that failed is asked last: `30s`, `2m30s`.",
     "Command.description": "What people are told about it.",
@@ -61,7 +61,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "StructuredOutput.schema": "The JSON Schema of an object.",
     "StructuredOutput.description": "What the form is for.",
     "StructuredOutput.strict": "Whether a provider is to hold to it by force.",
-    "Policy.cancel": "When somebody cancels it.",
+    "Policy.cancel": "When a client or an operator cancels it.",
     "Policy.disconnect": "When the client goes away.",
     "Policy.deadline": "When its time is up.",
     "Policy.error": "When a model or a tool fails it.",
@@ -87,11 +87,11 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Hook.command": "The command, for /bin/sh; it reads JSON from its standard input.",
     "Hook.timeout": "In seconds.",
     # models
-    "Model.provider": "Who serves it.",
-    "Model.model": "Its name there.",
+    "Model.provider": "The provider that serves it.",
+    "Model.model": "Its name at the provider.",
     "Model.temperature": "As the provider has it.",
     "Model.top_p": "As the provider has it.",
-    "Model.max_tokens": "How much it may say in one answer.",
+    "Model.max_tokens": "The longest answer, in tokens.",
     "Model.frequency_penalty": "As the provider has it.",
     "Model.presence_penalty": "As the provider has it.",
     "Model.parallel_tool_calls": "Whether it may ask for several calls at once.",
@@ -101,7 +101,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Model.cost": "Ours: what it costs.",
     "Provider.base_url": "The address of the server.",
     "Cost.input": "A million tokens that it reads.",
-    "Cost.output": "A million tokens that it says.",
+    "Cost.output": "A million tokens that it writes.",
     "Cost.cache_read": "A million tokens that it reads from its cache; as `input` if left out.",
     "Cost.cache_write": "A million tokens that it puts into its cache; as `input` if left out.",
     "base_url": "The address of the server; `${env.NAME}` is filled in.",
@@ -144,7 +144,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Script.read_only": "Ours: it changes nothing, so it needs no permission.",
     "Script.idempotent": "Ours: it may be run again under the same call key.",
 }
-"""`Kind.field`, or a field that means the same in every kind → what it is for. A test misses none."""
+"""`Kind.field`, or a field that means the same in every kind → its description. A test checks that none is missing."""
 
 
 def agent_file_schema() -> bytes:
@@ -186,7 +186,7 @@ def _describe(kind: str, schema: Schema) -> None:
 
 
 def _arms(items: Schema) -> list[Schema]:
-    """The kinds of toolsets that are run. `None` is ours alone: it stands for one that is not."""
+    """The kinds of toolsets that are run. `None`, which stands for a toolset that is not run, is left out."""
     arms = [arm for arm in items["anyOf"] if arm != {"type": "null"}]
     return [each for arm in arms for each in (_arms(arm) if "anyOf" in arm else [arm])]
 
@@ -202,7 +202,7 @@ def _toolsets_not_run() -> Schema:
 
 
 def _plain(schema: Any) -> Any:
-    """The same, with our names for kinds, and without what is no word of JSON Schema."""
+    """The same schema, with the names of kinds without `Shape`, and without keywords that JSON Schema does not have."""
     match schema:
         case dict():
             return {

@@ -1,6 +1,6 @@
-"""Making typed values of a document, with a complaint for everything that does not fit, each with its place.
+"""Typed values from a document, and a problem with line and column for everything that does not fit.
 
-Complaints are collected: a file with three mistakes is corrected once, not three times.
+Problems are collected: a file with three mistakes is corrected once, not three times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.printable import printable
 S = TypeVar("S", bound=Shape)
 
 _UNIONS = (types.UnionType, typing.Union)
-"""One of bounded kinds is made by the latter."""
+"""A union of annotated types is a `typing.Union`."""
 
 _KINDS = {
     "int": "a whole number",
@@ -37,16 +37,16 @@ _KINDS = {
 
 
 class FileProblem(Value):
-    """Something about a file, and where."""
+    """A problem or a warning, and its place in a file."""
 
     place: str
-    """The file, as people know it."""
+    """The file's path or URL, for people."""
     mark: Mark
     field: str
     """Empty if it is about the document as a whole."""
     words: str
     elsewhere: bool = False
-    """It is about something that the file names, and may be over without a change of the file."""
+    """It is about something that the file refers to, and may pass without a change of the file."""
 
     def __str__(self) -> str:
         """As compilers and editors write it: `shop.yaml:14:5: agents.root.modle: unknown field`."""
@@ -54,7 +54,7 @@ class FileProblem(Value):
 
     @property
     def what(self) -> str:
-        """In one line: names in a file are whatever a stranger has written."""
+        """As one printable line: a stranger may have written the names in a file."""
         return printable(f"{self.field}: {self.words}" if self.field else self.words)
 
 
@@ -62,7 +62,7 @@ Problems: TypeAlias = tuple[FileProblem, ...]
 
 
 class Findings:
-    """What is wrong with a document (`problems`), and what is only worth saying (`warnings`)."""
+    """The `problems` of a document, which make it unusable, and its `warnings`."""
 
     def __init__(self, place: str, document: Document) -> None:
         self._place = place
@@ -74,14 +74,14 @@ class Findings:
         self.problems.append(self.problem(where, words))
 
     def missing(self, where: Where, words: str) -> None:
-        """What the file names there cannot be used as it is now."""
+        """Add a problem of something that this field refers to: it may pass without a change of the file."""
         self.problems.append(msgspec.structs.replace(self.problem(where, words), elsewhere=True))
 
     def warn(self, where: Where, words: str) -> None:
         self.warnings.append(self.problem(where, words))
 
     def problem(self, where: Where, words: str) -> FileProblem:
-        """What there is to say about this place; it is not collected."""
+        """A problem of this field, which is not collected."""
         return FileProblem(
             place=self._place,
             mark=self._document.mark(where),
@@ -97,7 +97,7 @@ class Findings:
     # ── shapes ──
 
     def shaped(self, value: Plain, kind: type[S], where: Where) -> S | None:
-        """The mapping at this place as a struct; None, and what is wrong is told, if it does not fit."""
+        """The mapping at this field as a struct; None, with problems added, if it does not fit."""
         if not isinstance(value, dict):
             self.wrong(where, f"expected a mapping, got {_kind_of(value)}")
             return None
@@ -107,14 +107,14 @@ class Findings:
         given: dict[str, object] = {}
         for name, each in value.items():
             if name == tag_field:
-                continue  # it has told which kind this is
+                continue  # it has chosen this kind
             if (words := GONE.get(kind, {}).get(name)) is not None:
                 self.wrong((*where, name), words)
             elif name in NOT_RUN.get(kind, ()):
                 self.warn((*where, name), "is docker-agent's, and not run here yet; left out")
             elif name not in kinds:
                 self.wrong((*where, name), f"unknown field; {suggest(name, kinds)}")
-            elif each is not None:  # a field without a value is one that was left out
+            elif each is not None:  # a field without a value counts as left out
                 given[name] = self._fitted(each, kinds[name], (*where, name))
         for field in msgspec.structs.fields(kind):
             if field.required and field.name not in given:
@@ -144,7 +144,7 @@ class Findings:
         return self._leaf(value, kind, where)
 
     def _tagged(self, value: Plain, kinds: list[type[Shape]], where: Where) -> object:
-        """A mapping that says by its `type` which of several kinds it is."""
+        """A mapping whose `type` chooses one of several kinds."""
         by_tag = {str(kind.__struct_config__.tag): kind for kind in kinds}
         if not isinstance(value, dict):
             self.wrong(where, f"expected a mapping, got {_kind_of(value)}")
@@ -186,7 +186,7 @@ def _is_container(kind: Any) -> bool:
 
 
 def _arm(kinds: tuple[Any, ...], value: Plain) -> Any:
-    """Which of several kinds a value is meant to be; None if it is a plain one of them."""
+    """The list, mapping or shape among several kinds that this value should be; None if it is a plain value."""
     arms = [kind for kind in kinds if _is_shape(kind) or _is_container(_bare(kind))]
     for kind in arms:
         is_list = typing.get_origin(_bare(kind)) is tuple
@@ -202,7 +202,7 @@ def _bare(kind: Any) -> Any:
 
 
 def _in_words(complaint: str, value: Plain, kind: Any) -> str:
-    """A complaint that a person can act on, and that does not repeat the value: it may be a secret."""
+    """An error message that tells what to change, and does not repeat the value: it may be a secret."""
     complaint = complaint.partition(" - at `")[0]
     if complaint.startswith("Invalid enum value"):
         return f"has to be one of: {', '.join(map(str, _choices(kind)))}"
@@ -258,7 +258,7 @@ def _field(where: Where) -> str:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """`did you mean 'model'?`, or what there is."""
+    """`did you mean 'model'?`, or the list of known words."""
     names = list(known)
     close = get_close_matches(word, names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names) or 'none'}"

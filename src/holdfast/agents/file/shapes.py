@@ -1,8 +1,8 @@
-"""The shape of an agent file: one struct for each kind of mapping in it, in docker-agent's words.
+"""The shape of an agent file: one struct for each kind of mapping in it, with docker-agent's names.
 
-What docker-agent has and we do not run yet is listed too (`NOT_RUN`): such a field is told as a warning and left
-out, so that nobody believes in it. Anything else that is not here is refused.
-Fields of ours, which docker-agent does not have, are marked so.
+Fields of docker-agent that Holdfast does not run yet are listed, too (`NOT_RUN`): such a field is left out with a
+warning, so that its author does not rely on it. Every other unknown field is refused.
+Fields that docker-agent does not have are marked as "Ours".
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ScriptShape(Shape):
     env: dict[str, str] = msgspec.field(default_factory=dict)
     working_dir: str = ""
     pass_env: tuple[str, ...] = ()
-    """Ours: names of variables that are passed on."""
+    """Ours: names of the server's variables that are passed on."""
     read_only: bool = False
     """Ours: it changes nothing, and needs no permission."""
     idempotent: bool = False
@@ -45,22 +45,22 @@ class ScriptShape(Shape):
     timeout: Seconds = 60.0
     """Ours: in seconds."""
     network: bool = False
-    """Ours, and the two below: what it is given in a sandbox."""
+    """Ours, and the two below: what it may use in a sandbox."""
     roots: tuple[str, ...] = ()
     read_roots: tuple[str, ...] = ()
 
 
 Deferred: TypeAlias = tuple[str, ...] | bool
-"""Which tools a model has to look for: these, all, or none."""
+"""The tools that a model must search for before it can call them: these, all, or none."""
 
 
 class ToolsetShape(Shape, tag_field="type"):
-    """Some tools. What kind of them `type` says."""
+    """A set of tools; `type` is its kind."""
 
     tools: tuple[str, ...] | None = None
-    """Only these of them."""
+    """Only these tools of it."""
     instruction: Text | None = None
-    """What agents are told about them, in place of what the toolset itself says."""
+    """The model's instruction for these tools, in place of the toolset's own."""
     defer: Deferred = False
 
 
@@ -72,7 +72,7 @@ class ScriptToolsetShape(ToolsetShape, tag="script"):
 class ShellToolsetShape(ToolsetShape, tag="shell"):
     env: dict[str, str] = msgspec.field(default_factory=dict)
     working_dir: str = ""
-    """Ours, and the three below: what it is given in a sandbox."""
+    """Ours, and the three below: what it may use in a sandbox."""
     network: bool = False
     roots: tuple[str, ...] = ()
     read_roots: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class ShellToolsetShape(ToolsetShape, tag="shell"):
 
 class FilesystemToolsetShape(ToolsetShape, tag="filesystem"):
     roots: tuple[str, ...] = ()
-    """Ours: the directories below which files are. Left out: that of the agent file, to be read and not written."""
+    """Ours: the directories whose files the tools reach. Left out: the agent file's directory, for reading only."""
     ignore_vcs: bool = True
 
 
@@ -105,7 +105,7 @@ class MemoryToolsetShape(ToolsetShape, tag="memory"):
 
 
 class RemoteShape(Shape):
-    """A server that is spoken to over HTTP."""
+    """A server over HTTP."""
 
     url: str
     transport_type: str = ""
@@ -127,17 +127,17 @@ class McpShape(Shape):
     working_dir: str = ""
     """Ours."""
     trust_hints: bool = False
-    """Ours: whether the server's own word counts that a tool only reads."""
+    """Ours: whether to believe the server that a tool only reads."""
     timeout: Seconds = 60.0
     """Ours: for one call."""
     network: bool = True
-    """Ours, and the two below: what a program is given in a sandbox."""
+    """Ours, and the two below: what a program may use in a sandbox."""
     roots: tuple[str, ...] = ()
     read_roots: tuple[str, ...] = ()
 
 
 class McpToolsetShape(McpShape, tag_field="type", tag="mcp"):
-    """The same as a toolset; or, by `ref`, one that is defined elsewhere."""
+    """An MCP server as a toolset; with `ref`, one that is defined under `mcps`."""
 
 
 class OpenapiToolsetShape(ToolsetShape, tag="openapi", kw_only=True):
@@ -145,7 +145,7 @@ class OpenapiToolsetShape(ToolsetShape, tag="openapi", kw_only=True):
     """The document's address, or its path, relative to the agent file."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     base_url: str = ""
-    """Ours, and the two below: where requests go, in place of what the document says."""
+    """Ours, and the two below: the server that requests go to, in place of the document's."""
     timeout: Seconds = 30.0
     allow_private_ips: bool = False
 
@@ -164,17 +164,17 @@ AnyToolset: TypeAlias = (
 
 
 class FallbackShape(Shape):
-    """Who is asked when the model fails."""
+    """The models that are asked when an agent's model fails."""
 
     models: tuple[str, ...] = ()
     retries: Annotated[int, Meta(ge=-1, le=10)] = 0
     """0: the server's own number. -1: none."""
     cooldown: str = ""
-    """How long a successful stand-in is kept: `1m`, `30s`, `2m30s`."""
+    """How long a model that failed is asked last: `1m`, `30s`, `2m30s`."""
 
 
 class PolicyShape(Shape):
-    """Ours: what becomes of a turn that does not complete."""
+    """Ours: what is kept of a turn that does not complete."""
 
     cancel: Choice | None = None
     disconnect: Choice | None = None
@@ -200,13 +200,13 @@ class PermissionsShape(Shape):
 
 
 class HookShape(Shape):
-    """A command that is run when something happens."""
+    """A command that runs at an event of a turn."""
 
     type: Literal["command"]
     command: Text
     timeout: Seconds = 60.0
     network: bool = False
-    """Ours, and the one below: what it is given in a sandbox."""
+    """Ours, and the one below: what it may use in a sandbox."""
     roots: tuple[str, ...] = ()
 
 
@@ -223,7 +223,7 @@ HookMatchers: TypeAlias = Annotated[tuple[HookMatcherShape, ...], Meta(max_lengt
 
 
 class HooksShape(Shape):
-    """Commands that are run when something happens in a turn."""
+    """The commands that run at each kind of event."""
 
     pre_tool_use: HookMatchers = ()
     post_tool_use: HookMatchers = ()
@@ -247,7 +247,7 @@ Commands: TypeAlias = Annotated[
 
 
 class StructuredOutputShape(Shape):
-    """The form that answers have to have."""
+    """The JSON Schema that answers must fit."""
 
     name: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]*$")]
     schema: Schema
@@ -263,27 +263,27 @@ class AgentShape(Shape):
     toolsets: Annotated[
         tuple[AnyToolset | None, ...], Meta(max_length=limits.agent_toolsets_max)
     ] = ()
-    """None: one that was left out."""
+    """None: a toolset that is not run, and left out."""
     sub_agents: tuple[str, ...] = ()
     handoffs: tuple[str, ...] = ()
     fallback: FallbackShape = FallbackShape()
     max_iterations: Count = 0
     """0: the server's own bound."""
     num_history_items: Count = 0
-    """How much of the past its model sees; 0: all of it."""
+    """How many items of the history its model sees; 0: all of them."""
     add_date: bool = False
     """Tell its model the day on which the turn began."""
     add_environment_info: bool = False
-    """Tell its model where it runs: the directory, the system."""
+    """Tell its model the directory and the system that it runs in."""
     add_prompt_files: Annotated[tuple[str, ...], Meta(max_length=limits.prompt_files_max)] = ()
-    """Files whose words are added to its instruction."""
+    """Files whose text is added to its instruction."""
     commands: Commands | tuple[Commands, ...] = msgspec.field(default_factory=dict)
     structured_output: StructuredOutputShape | None = None
     hooks: HooksShape = HooksShape()
     policy: PolicyShape = PolicyShape()
     limits: LimitsShape = LimitsShape()
     permissions: PermissionsShape = PermissionsShape()
-    """Ours: for this agent, beside those of the file."""
+    """Ours: rules for this agent, in addition to those of the file."""
 
 
 ApiType: TypeAlias = Literal["openai_chatcompletions", "openai_responses", "anthropic", "google"]
@@ -294,13 +294,13 @@ Amount: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
 
 
 class CostShape(Shape):
-    """Ours: what a million tokens cost, each kind of them, in one currency."""
+    """Ours: the price of a million tokens of each kind, in one currency."""
 
     input: Amount = 0
     output: Amount = 0
     cache_read: Amount | None = None
     cache_write: Amount | None = None
-    """Left out, either is paid as input."""
+    """Without a price of its own, a kind of cached tokens costs as much as input."""
 
 
 class ModelShape(Shape):
@@ -317,16 +317,16 @@ class ModelShape(Shape):
     parallel_tool_calls: bool | None = None
     thinking_budget: Annotated[int, Meta(ge=-1, le=1_000_000)] | str | None = None
     provider_opts: dict[str, Any] = msgspec.field(default_factory=dict)
-    """What only some providers have."""
+    """Options that only some providers have."""
     track_usage: bool | None = None
     api_type: ApiType | None = None
-    """Ours: the API to ask it by, if not the provider's usual one."""
+    """Ours: the API of its server, if it is not the provider's usual one."""
     cost: CostShape | None = None
-    """Ours: what it costs."""
+    """Ours: its price."""
 
 
 class ProviderShape(Shape):
-    """A name for a server of one's own."""
+    """A model server that the file defines."""
 
     base_url: str
     token_key: str = ""
@@ -351,7 +351,7 @@ class FileShape(Shape):
     providers: dict[str, ProviderShape] = msgspec.field(default_factory=dict)
     permissions: PermissionsShape = PermissionsShape()
     mcps: dict[str, McpShape] = msgspec.field(default_factory=dict)
-    """MCP servers, by the name that toolsets refer to them by."""
+    """MCP servers, by the name that toolsets use in `ref`."""
     metadata: MetadataShape = MetadataShape()
 
 
@@ -361,7 +361,7 @@ _TOOLSET_FIELDS = frozenset(
     post_edit rag_config ref remote shared shell timeout tools toon url version
     """.split()
 )
-"""What docker-agent has on toolsets, whatever their type."""
+"""The fields that docker-agent has on toolsets of every type."""
 
 NOT_RUN: Mapping[type[Shape], frozenset[str]] = {
     FileShape: frozenset({"rag"}),
@@ -375,7 +375,7 @@ NOT_RUN: Mapping[type[Shape], frozenset[str]] = {
     McpShape: frozenset({"config", "version"}),
     **{shape: _TOOLSET_FIELDS - set(shape.__struct_fields__) for shape in get_args(AnyToolset)},
 }
-"""Fields of docker-agent's that are told and left out."""
+"""Fields of docker-agent that are left out with a warning."""
 
 TOOLSETS_NOT_RUN = frozenset(
     "a2a api background_agents lsp model_picker rag tasks user_prompt".split()
@@ -387,4 +387,4 @@ GONE: Mapping[type[Shape], Mapping[str, str]] = {
         "run the whole server in a container, and leave this out"
     }
 }
-"""Fields that older versions had, and why they are refused: what was meant to protect is never left out quietly."""
+"""Fields of older versions, and why they are refused: a field that was meant to protect is never left out silently."""

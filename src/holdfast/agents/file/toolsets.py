@@ -1,4 +1,4 @@
-"""The toolsets of an agent file: everything checked, nothing started."""
+"""The toolsets of an agent file: checked, but not started."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from holdfast.tools.toolsets.todo import TodoToolset
 from holdfast.tools.web.address_guard import WEB_PORTS, AddressGuard, Domains, FetchFailed, host_of
 
 RESERVED_TOOLS = frozenset({"transfer_task", "handoff", SEARCH, ADD})
-"""The loop's own: how agents work together, and how they look for deferred tools."""
+"""Names of the loop's own tools: for work between agents, and for the search for deferred tools."""
 
 _NEEDS_TRUST: Mapping[type[Shape], str] = {
     ScriptToolsetShape: "run commands on this machine",
@@ -74,7 +74,7 @@ _STREAMABLE = ("", "streamable", "streamable-http", "streamable_http", "http")
 
 
 class FileTools:
-    """The toolsets of one file. MCP servers that are the same are shared by its agents."""
+    """The toolsets of one file. Its agents share MCP servers with the same settings."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class FileTools:
     def of_agent(
         self, shape: AgentShape, where: Where, rules: Permissions
     ) -> tuple[tuple[Toolset, str], ...]:
-        """An agent's toolsets, each with where it comes from. What is wrong with them is told."""
+        """An agent's toolsets, each with its origin. Their problems are added to the findings."""
         for n, toolset in enumerate(shape.toolsets):
             if isinstance(toolset, FilesystemToolsetShape):
                 self._check_writers(toolset, (*where, "toolsets", n), rules)
@@ -105,12 +105,12 @@ class FileTools:
         made = [
             (self._toolset(toolset, (*where, "toolsets", n), taken), self._origin(toolset))
             for n, toolset in enumerate(shape.toolsets)
-            if toolset is not None  # one that is not run yet
+            if toolset is not None  # None: a kind that is not run yet
         ]
         return tuple((toolset, origin) for toolset, origin in made if toolset is not None)
 
     def _origin(self, shape: AnyToolset) -> str:
-        """Names all that the file says about a toolset, and where the file is. Variables are not filled in."""
+        """A digest of all settings of a toolset, and of the file's directory. Variables are not filled in."""
         ref = shape.ref if isinstance(shape, McpToolsetShape) else ""
         said = (str(self._directory), shape, self._mcps.get(ref))
         return sha256(encode(said)).hexdigest()
@@ -163,7 +163,7 @@ class FileTools:
     def _offered(
         self, built: BuiltInToolset, shape: ToolsetShape, at: Where, taken: set[str]
     ) -> Toolset:
-        """Those of its tools that are listed; no two of an agent have one name."""
+        """The toolset with only the tools that the file lists. Two tools of an agent must not have the same name."""
         for n, name in enumerate(shape.tools or ()):
             if name not in built.names and not _is_writer(shape, name):
                 words = f"no such tool; {suggest(name, built.names)}"
@@ -192,7 +192,7 @@ class FileTools:
                 self._found.wrong((*at, "defer", n), f"no such tool; {suggest(name, offered)}")
 
     def _check_writers(self, shape: FilesystemToolsetShape, at: Where, rules: Permissions) -> None:
-        """Without 'roots' files are only read. A file that means to write must not find out when it is too late."""
+        """Without 'roots' files are only read. A file that means to write is refused now, not in the middle of a turn."""
         if shape.roots:
             return
         offered = WRITERS if shape.tools is None else shape.tools
@@ -228,8 +228,8 @@ class FileTools:
         return FetchToolset(guard, timeout_s=shape.timeout)
 
     def _below(self, text: str, at: Where) -> Path:
-        """A directory: relative to the file, and then below it; or absolute. Links on the way are followed now, and
-        not again: what they lead to when a tool is used may be what a tool has made of them."""
+        """A directory: relative to the agent file and below it, or absolute. Symbolic links are resolved now and not
+        again, because a tool could change them later."""
         found = Path(os.path.normpath(self._directory / text))
         if not Path(text).is_absolute() and not found.is_relative_to(self._directory):
             words = f"leads out of {self._directory}; give it as an absolute path"
@@ -237,13 +237,13 @@ class FileTools:
         return Path(os.path.realpath(found))
 
     def _placed(self, roots: tuple[str, ...]) -> tuple[str, ...]:
-        """Directories that a command is given besides its own: relative to the file, or absolute."""
+        """Further directories that a command may use: relative to the agent file, or absolute."""
         return tuple(os.path.realpath(self._directory / each) for each in roots)
 
     def _filled(
         self, values: Mapping[str, str], at: Where
     ) -> tuple[dict[str, str], tuple[str, ...]]:
-        """Values with their variables filled in, and what of them is secret."""
+        """Values with their variables filled in, and the secrets among the filled-in values."""
         made: dict[str, str] = {}
         secrets: tuple[str, ...] = ()
         for name, value in values.items():
@@ -277,7 +277,7 @@ class FileTools:
         return ChosenToolset(inner, instruction=merged.instruction, deferred=names)
 
     def _shared(self, server: McpServer, at: Where) -> McpToolset | None:
-        """One toolset for each server that is the same in every respect."""
+        """The toolset of a server; servers with equal settings share one."""
         key = encode(server)
         if key not in self._servers:
             try:
@@ -288,7 +288,7 @@ class FileTools:
         return self._servers[key]
 
     def _referred(self, shape: McpToolsetShape, at: Where) -> McpShape | None:
-        """A toolset together with the definition that it refers to; what it says itself counts."""
+        """A toolset merged with the definition that it refers to; its own fields win."""
         own = {name: getattr(shape, name) for name in McpShape.__struct_fields__}
         if not shape.ref:
             return McpShape(**own)
@@ -405,7 +405,7 @@ class FileTools:
         return self._made(scripts)
 
     def _check_place(self, name: str, script: ScriptCommand, where: Where) -> None:
-        """A command that was given the directory of the agent file to work in is told what it cannot do there."""
+        """Warn about a command that works in the agent file's directory: in a sandbox it cannot add files there."""
         if not script.working_dir or script.read_only:
             return
         if working_directory(name, script, self._directory) == self._directory.resolve():
@@ -413,7 +413,7 @@ class FileTools:
             self._found.warn((*where, "working_dir"), words)
 
     def _is_tool(self, name: str, script: ScriptCommand, where: Where, taken: set[str]) -> bool:
-        """Whether a command can be a tool; if not, it is told why."""
+        """Whether a command can be a tool; if not, a finding says why."""
         if name in taken:
             self._found.wrong(where, "another tool of this agent has that name already")
             return False
@@ -452,7 +452,7 @@ class FileTools:
         )
 
     def _check_variables(self, env: Mapping[str, str], where: Where) -> None:
-        """docker-agent fills these in from its environment. We do not, and must not seem to."""
+        """docker-agent fills these variables in from its environment. Holdfast does not, so it refuses them."""
         for name, value in env.items():
             if re.fullmatch(r"\$(\w+|\{[^}]*\})", value):
                 words = "variables are not filled in here; list the name in 'pass_env'"
@@ -460,19 +460,19 @@ class FileTools:
 
 
 def _is_writer(shape: ToolsetShape, name: str) -> bool:
-    """Whether that is a tool which a `filesystem` toolset has with 'roots'; what is wrong is told elsewhere."""
+    """Whether this is a tool that a `filesystem` toolset has only with 'roots'."""
     return isinstance(shape, FilesystemToolsetShape) and name in WRITERS
 
 
 def _deferred(defer: Deferred) -> Collection[str] | None:
-    """The names of tools that a model has to look for; None: all of them."""
+    """The names of the deferred tools; None: all of them."""
     if isinstance(defer, tuple):
         return defer
     return None if defer else ()
 
 
 def _from_yaml(data: bytes) -> Json:
-    """An OpenAPI document in YAML, read with the same care as an agent file."""
+    """An OpenAPI document in YAML, read by the same rules as an agent file."""
     try:
         value: Json = read_document(data).value
     except UnreadableDocument as error:

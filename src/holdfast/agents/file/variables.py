@@ -19,11 +19,11 @@ class FilledText(Value):
     missing: tuple[str, ...] = ()
     """Names of variables that are not set."""
     secrets: tuple[str, ...] = ()
-    """What came from the environment."""
+    """Values from the environment."""
 
 
 def filled(text: str, environment: Mapping[str, str]) -> FilledText:
-    """The text with the values of its variables; those that are not set are left as they stand, and told."""
+    """The text with its variables filled in; unset variables are left unchanged, and listed as missing."""
     names = [found[1] or found[2] for found in _VARIABLE.finditer(text)]
     known = {name: environment[name] for name in names if environment.get(name)}
     return FilledText(
@@ -36,7 +36,7 @@ def filled(text: str, environment: Mapping[str, str]) -> FilledText:
 def filled_in(
     text: str, environment: Mapping[str, str], found: Findings, where: Where
 ) -> FilledText:
-    """The same; variables that are not set are told as mistakes of this place."""
+    """The same; unset variables become problems of this field."""
     result = filled(text, environment)
     for name in result.missing:
         found.wrong(where, f"the environment variable {name!r} is not set")

@@ -1,10 +1,10 @@
-"""Versions of the agent file: docker-agent's current one, and how files of the two before it become such files.
+"""Versions of the agent file: docker-agent's current one, and upgrades for files of the two versions before it.
 
-There is one step for each change of version, a function from a document's tree to the next version's. What a step
-moves keeps its place and the field that it was written in, so that complaints are about the file as it stands.
+There is one step for each new version: a function from a document's tree to the tree in the next version. A moved
+value keeps its mark and the field that it has in the file, so that errors are about the file as its author wrote it.
 
-1. A file that uses nothing that a step changes comes out as it went in, but for its version.
-2. What a version has dropped is left for the reader, who knows what to say about it (`shape.GONE`).
+1. A file that uses nothing that a step changes comes out unchanged, except for its version.
+2. Fields that a version has dropped stay in the tree; reading it refuses them, with a reason (`shapes.GONE`).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from holdfast.core.codec import Value
 Step: TypeAlias = Callable[[DocumentNode], DocumentNode]
 
 CURRENT = 7
-"""The version of docker-agent's format that the shapes were held against."""
+"""The version of docker-agent's format that the shapes follow."""
 
 
 class NotRead(Value):
-    """A version that is not read, and the way out."""
+    """A version that cannot be read, and the way out."""
 
     words: str
 
 
 def current(document: Document) -> Document | NotRead:
-    """The same document in the current version; that is what a file without a version has."""
+    """The same document in the current version. A file without a version is in the current one."""
     said = entries(document.root).get("version")
     if said is None or not isinstance(said.value, str | int) or isinstance(said.value, bool):
-        return document  # none is the current one; what cannot be one is told when it is read
+        return document  # without a version it is current; reading it reports a wrong one
     text = str(said.value)
     if re.fullmatch(r"[0-9]{1,4}", text, re.ASCII) is None:
         return NotRead(words=f"expected a version of the format, such as '{CURRENT}'")
@@ -52,12 +52,12 @@ def current(document: Document) -> Document | NotRead:
 
 
 def from_5_to_6(root: DocumentNode) -> DocumentNode:
-    """Only fields were added; `sandbox` of a shell is gone, and is told where it stands."""
+    """Only fields were added; `sandbox` of a shell is gone, which reading it reports."""
     return root
 
 
 def from_6_to_7(root: DocumentNode) -> DocumentNode:
-    """An agent's sources of documents are toolsets of theirs: `rag: [docs]` → `toolsets: [{type: rag, ref: docs}]`."""
+    """An agent's document sources became toolsets: `rag: [docs]` → `toolsets: [{type: rag, ref: docs}]`."""
     agents = entries(root).get("agents")
     if agents is None:
         return root
@@ -83,7 +83,7 @@ def _with_rag_as_toolsets(agent: DocumentNode, where: Where) -> DocumentNode:
     if before is None:
         before = []
     if not isinstance(before, list):
-        return agent  # told when it is read
+        return agent  # reading it reports this
     added = [
         DocumentNode(
             mark=each.mark,
@@ -109,5 +109,5 @@ def _with(node: DocumentNode, **changed: DocumentNode) -> DocumentNode:
 
 
 def entries(node: DocumentNode) -> Mapping[str, DocumentNode]:
-    """What is in a mapping; nothing if it is none."""
+    """The entries of a mapping; empty for another node."""
     return node.value if isinstance(node.value, dict) else {}
