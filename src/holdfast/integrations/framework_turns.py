@@ -1,8 +1,8 @@
-"""A turn that somebody else's loop has played, put into a session at once.
+"""A turn that a framework's loop has played, committed to a session at once.
 
-1. What a run says is nowhere until the turn is whole: a run that fails, or a process that dies, leaves no trace.
-2. It lands on top of the version that the run has read. If another turn came first, nothing is added and
-   SessionConflict says so: the run answered a conversation that has moved on, and asking again is right.
+1. Nothing of a run is stored until its turn is complete: a run that fails, or a process that dies, leaves no trace.
+2. The turn is committed on top of the version that the run has read. If another turn came first, nothing is added and
+   SessionConflict is raised: the run answered an outdated conversation, and running it again is right.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.sessions.sessions import Sessions
 
 
 class FrameworkConversation:
-    """The session that a key means, as a framework's loop needs it: read, then one turn added."""
+    """The session of a key, for a framework's loop: read it, then add one turn."""
 
     def __init__(self, sessions: Sessions, key: str, *, tenant: Tenant) -> None:
         self._sessions = sessions
@@ -30,7 +30,7 @@ class FrameworkConversation:
         self._tenant = tenant
 
     async def read(self) -> tuple[Version, list[Item]]:
-        """What a model is to be shown, and the version that this is; nothing at version 0, if there is none."""
+        """The items that the model sees, and their version; version 0 and no items if there is no session."""
         found = await self._sessions.store.resolve(self._tenant, self._key)
         if found is None:
             return Version(0), []
@@ -41,7 +41,7 @@ class FrameworkConversation:
         return snapshot.version, [each for each in seen if not isinstance(each, Unreadable)]
 
     async def add(self, messages: Iterable[Incoming], *, base: Version) -> Version:
-        """Add a turn on top of a version. Raises SessionConflict, and adds nothing, if it is not the last."""
+        """Add a turn on top of a version. Raises SessionConflict, and adds nothing, if it is not the latest."""
         ask = Ask(
             tenant=self._tenant,
             name=self._key,
@@ -50,21 +50,22 @@ class FrameworkConversation:
             system_is_stored=True,
             verbatim=True,
         )
-        async with await self._sessions.submit(ask, play=_nobody_is_asked) as watch:
+        async with await self._sessions.submit(ask, play=_play_nothing) as watch:
             ending = await watch.ended()
         if ending.version is None or not ending.ok:
             raise TurnFailed("model_error", f"the turn ended by {ending.by}: {ending.detail}")
         return ending.version
 
     async def take_back(self, base: Version) -> Version:
-        """Let the key mean what it meant before its last turn; that turn stays where it was."""
+        """Bind the key to its session before the last turn; that turn stays under the old id."""
         await self._sessions.operations.rewind(self._tenant, self._key, Version(base - 1))
         return Version(base - 1)
 
     async def begin_anew(self) -> None:
-        """Let the key mean an empty session; the one it meant stays where it was."""
+        """Bind the key to a new, empty session; the old session stays under its id."""
         await self._sessions.operations.reset(self._tenant, self._key)
 
 
-async def _nobody_is_asked(turn: OpenTurn) -> None:
+async def _play_nothing(turn: OpenTurn) -> None:
+    """The player of such a turn: the framework has already run the model and its tools."""
     await turn.record(ev.StepStarted(), ev.Answered(items=()))

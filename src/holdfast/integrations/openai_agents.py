@@ -1,10 +1,10 @@
-"""A `Session` for the OpenAI Agents SDK, whose turns land whole or not at all.
+"""A `Session` for the OpenAI Agents SDK, whose turns are committed whole or not at all.
 
     session = HoldfastSession(sessions, "trip-to-oslo")
     result = await Runner.run(agent, "And the weather?", session=session)
 
-The SDK hands over items while a run goes on. They are held back until the answer is there, and dropped when the next
-run begins: a run that failed is not in the history when it is tried again.
+The SDK adds items while a run goes on. They are held back until the answer is complete, and the items of a failed run
+are dropped when the next run begins: so a run that is tried again does not find them in the history.
 
 `pop_item` takes back the last turn, not the last item, since a history is made of whole turns.
 """
@@ -27,14 +27,14 @@ from holdfast.wire.openai.responses.dialect import input_of
 from holdfast.wire.openai.responses.items import joined, read_input
 
 ItemObject: TypeAlias = dict[str, Any]
-"""An input item of the Responses API: what the SDK calls TResponseInputItem."""
+"""An input item of the Responses API; the SDK's TResponseInputItem."""
 
 _WANTS = "function_call"
 _CAME = "function_call_output"
 
 
 class HoldfastSession:
-    """One conversation. Use one of these for each run that goes on at a time."""
+    """One conversation. Concurrent runs need one object each."""
 
     session_settings = None
 
@@ -45,27 +45,27 @@ class HoldfastSession:
         self._staged: list[ItemObject] = []
 
     async def get_items(self, limit: int | None = None) -> list[ItemObject]:
-        """What a model is to be shown: committed turns, and nothing of a run that did not come to its end."""
+        """The items that the model sees: of committed turns only, nothing of an unfinished run."""
         self._staged = []
         self._base, items = await self._conversation.read()
         found = [_plain(each) for each in input_of(items)]
         return found if limit is None else found[-limit:] if limit > 0 else []
 
     async def add_items(self, items: Sequence[ItemObject]) -> None:
-        """Take what a run has come to. Raises SessionConflict if another turn came first."""
+        """Add items of a run; the last one commits its turn. Raises SessionConflict if another turn came first."""
         self._staged += items
         if is_whole(self._staged):
             await self._commit()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """For runs that end without a last word, such as with `stop_on_first_tool`: the block is the turn."""
+        """For runs that end without a final message, such as with `stop_on_first_tool`: the block is the turn."""
         yield
         if self._staged and not _unanswered(self._staged):
             await self._commit()
 
     async def pop_item(self) -> ItemObject | None:
-        """Take back what was said last: of a run that goes on, its last item, else the last turn as a whole."""
+        """Take back the last item of the present run; without one, the whole last turn."""
         if self._staged:
             return self._staged.pop()
         self._base, items = await self._conversation.read()
@@ -76,12 +76,12 @@ class HoldfastSession:
         return found[-1]
 
     async def clear_session(self) -> None:
-        """Begin anew under the same key."""
+        """Begin an empty session under the same key."""
         self._staged = []
         self._base = Version(0)
         try:
             await self._conversation.begin_anew()
-        except SessionMissing:  # there was none
+        except SessionMissing:  # the key has no session
             return
 
     async def _commit(self) -> None:
@@ -92,7 +92,7 @@ class HoldfastSession:
 
 
 def is_whole(items: Sequence[ItemObject]) -> bool:
-    """Whether a run has come to its end: the model has had the last word, and no call waits for its result."""
+    """Whether a run is complete: its last item is a message of the model, and no call lacks its result."""
     if not items or items[-1].get("role") != "assistant":
         return False
     return not _unanswered(items)

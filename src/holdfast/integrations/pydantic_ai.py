@@ -1,4 +1,4 @@
-"""A history of messages for Pydantic AI, whose turns land whole or not at all.
+"""A message history for Pydantic AI, whose turns are committed whole or not at all.
 
     history = MessageHistory(sessions, ModelMessagesTypeAdapter)
 
@@ -6,7 +6,7 @@
         result = await agent.run("And the weather?", message_history=turn.messages)
         turn.keep(result.new_messages())
 
-What was kept lands when the block ends well. If it raises, the conversation is as it was.
+The kept messages are committed when the block ends. If it raises, the conversation stays as it was.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from holdfast.wire.history_order import Said, Step, in_order, result_text, words
 
 Message = TypeVar("Message")
 PlainMessage: TypeAlias = dict[str, Any]
-"""A message as JSON has it. It does not leave this module."""
+"""A message as JSON. It does not leave this module."""
 
 
 class Adapter(Protocol[Message]):
-    """What turns messages into JSON and back: Pydantic AI's `ModelMessagesTypeAdapter`."""
+    """Encodes messages as JSON and decodes them: Pydantic AI's `ModelMessagesTypeAdapter`."""
 
     def dump_json(self, messages: list[Message], /) -> bytes: ...
 
@@ -65,16 +65,16 @@ class MessageHistory(Generic[Message]):
         self._tenant = tenant
 
     async def read(self, key: str) -> list[Message]:
-        """What has been said; nothing, if there is no such conversation."""
+        """The messages of a conversation; empty if it does not exist."""
         _, items = await self._conversation(key).read()
         return self._messages(items)
 
     @asynccontextmanager
     async def turn(self, key: str) -> AsyncIterator[FrameworkTurn[Message]]:
-        """A turn: what the block keeps is added when it ends, and nothing if it raises.
+        """A turn: its kept messages are added when the block ends, and nothing is added if it raises.
 
-        Raises SessionConflict, and adds nothing, if another turn came first: then the answer was to a conversation
-        that has moved on, and asking again is right.
+        Raises SessionConflict, and adds nothing, if another turn came first: the answer was to an outdated
+        conversation, and running the agent again is right.
         """
         conversation = self._conversation(key)
         base, items = await conversation.read()
@@ -97,11 +97,11 @@ class FrameworkTurn(Generic[Message]):
 
     def __init__(self, messages: list[Message]) -> None:
         self.messages = messages
-        """What was said before: the `message_history` of a run."""
+        """The messages so far: the `message_history` of a run."""
         self.kept: list[Message] = []
 
     def keep(self, new: Sequence[Message]) -> None:
-        """What a run has said: its `new_messages()`."""
+        """Keep the messages of a run: its `new_messages()`."""
         self.kept += new
 
 
@@ -109,7 +109,7 @@ class FrameworkTurn(Generic[Message]):
 
 
 class _Piece(msgspec.Struct):
-    """A picture in a prompt; other kinds are named in its place."""
+    """A picture in a prompt; any other kind is replaced by a note with its name."""
 
     kind: str = ""
     url: str = ""
@@ -118,7 +118,7 @@ class _Piece(msgspec.Struct):
 
 
 class _Part(msgspec.Struct):
-    """A part of a message, as far as it has a place here."""
+    """A part of a message: the fields that are used."""
 
     part_kind: str
     content: msgspec.Raw = msgspec.Raw(b'""')
@@ -133,7 +133,7 @@ class _Message(msgspec.Struct):
 
 
 def incoming(message: _Message) -> Iterator[Incoming]:
-    """What a message brings."""
+    """The messages of Holdfast that one message of the framework becomes."""
     if message.kind == "response":
         said = [_text(part) for part in message.parts if part.part_kind == "text"]
         calls = tuple(_call(part) for part in message.parts if part.part_kind == "tool-call")
@@ -155,7 +155,7 @@ def incoming(message: _Message) -> Iterator[Incoming]:
 
 def _call(part: _Part) -> IncomingCall:
     arguments = bytes(part.args).decode()
-    if arguments.startswith('"'):  # some models' servers send them as a text, and so they are kept
+    if arguments.startswith('"'):  # some model servers send them as a string
         arguments = msgspec.json.decode(part.args, type=str)
     if arguments == "null":
         arguments = "{}"
@@ -169,7 +169,7 @@ def _result(part: _Part) -> Incoming:
 
 
 def _text(part: _Part) -> str:
-    """A text as it is; what a tool gave back otherwise, as JSON."""
+    """A string unchanged; any other result of a tool as JSON."""
     raw = bytes(part.content)
     return msgspec.json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode()
 
@@ -185,7 +185,7 @@ def _picture(piece: _Piece) -> Part:
     if piece.kind == "image-url":
         return Image(source=Link(url=piece.url))
     if piece.kind == "binary" and piece.media_type.startswith("image/"):
-        # Pydantic writes bytes in the letters of URLs, with or without their padding.
+        # Pydantic encodes bytes as URL-safe base64, with or without padding.
         data = base64.urlsafe_b64decode(piece.data + "=" * (-len(piece.data) % 4))
         return Image(source=Inline(media_type=piece.media_type, data=data))
     return Text(text=f"[{piece.kind or 'something'} that was not kept]")

@@ -1,8 +1,8 @@
-"""Conversations that were begun elsewhere: read from the files of other agent programs, made ours.
+"""Conversations of other agent programs, read from their files and converted into sessions.
 
-Each program has a module that reads its SQLite file into a `Foreign` (`foreign_conversation.py`): who said what, in order, without
-judgement. `rebuilt_session.py` plays that as turns, with the same fold that plays ours, so that what arrives in a store is
-well formed whatever it was before; what had to be closed or left out is told.
+Each program has a module that reads its SQLite file into a `ForeignConversation` (`foreign_conversation.py`): the
+messages, calls and results in order, unchecked. `rebuilt_session.py` plays it as turns, with the fold that the server
+uses, so that the session is always well formed; a list of repairs says what had to be closed or left out.
 
-Their files are opened for reading only. Ids come from what is read, so importing twice changes nothing.
+The files are opened for reading only. Ids are derived from the content, so importing a file twice changes nothing.
 """

@@ -1,4 +1,4 @@
-"""The conversations of another program's file, one by one, each as an export of ours: what any import takes in."""
+"""Converts the conversations of another program's file, one by one, into exports that every import accepts."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ READERS: Mapping[str, Read] = {
     goose.PEER: goose.read,
     openai_agents.PEER: openai_agents.read,
 }
-"""Whose files can be read, by the name that people say."""
+"""The name of a program, as `--from` takes it → the reader of its files."""
 
-_NOBODY = Tenant("local")
-"""An export says nothing of whose it is: whoever takes it in does."""
+_ANY_TENANT = Tenant("local")
+"""An export names no tenant: the import chooses it."""
 
 
 class Converted(Value):
     """A conversation of the file."""
 
     name: str
-    """What it was called there."""
+    """Its name in the other program."""
     exported: bytes = b""
-    """The lines of its export; nothing, if nothing was said in it."""
+    """The lines of its export; empty if the conversation is empty."""
     turns: int = 0
     repairs: tuple[str, ...] = ()
     """What was not well formed, and was closed or left out."""
 
 
 def convert(peer: str, path: Path) -> Iterator[Converted]:
-    """The conversations of a file, as they are read. Raises NotTheirs if it is none of this program's."""
+    """The conversations of a file, as they are read. Raises NotTheirs if it is not a file of this program."""
     for foreign in READERS[peer](path):
-        rebuilt = rebuild(foreign, peer=peer, tenant=_NOBODY)
+        rebuilt = rebuild(foreign, peer=peer, tenant=_ANY_TENANT)
         if rebuilt is None:
             yield Converted(name=foreign.id, repairs=foreign.left_out)
             continue

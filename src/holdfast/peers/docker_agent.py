@@ -1,8 +1,8 @@
 """docker-agent's `session.db`: sessions, and their items in a table of their own, or in older files in a column.
 
-A message is stored when it begins and again when it is done, so a process that died leaves the last one as far as it
-had come. A sub-agent's work is a session with a parent: what it answered is the parent's tool result, and the rest of
-it is not taken over.
+docker-agent stores a message when it begins and again when it is complete, so a process that died leaves a partial
+last message. A sub-agent's work is a session with a parent: its answer is the parent's tool result, and the rest is
+not imported.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ class _Message(msgspec.Struct):
 
 
 class _Spoken(msgspec.Struct):
-    """How older files wrap a message."""
+    """The wrapper of a message in older files."""
 
     agent_name: str = msgspec.field(name="agentName", default="")
     message: _Message = msgspec.field(default_factory=_Message)
 
 
 class _Entry(msgspec.Struct):
-    """An item of the column that older files have; one of these is set."""
+    """An item of the column in older files; one of these fields is set."""
 
     message: _Spoken | None = None
     sub_session: msgspec.Raw | None = None
@@ -80,7 +80,7 @@ _column = msgspec.json.Decoder(list[_Entry])
 
 
 def read(path: Path) -> Iterator[ForeignConversation]:
-    """The sessions of a file, sub-agents' not among them, one after the other."""
+    """The sessions of a file, without those of sub-agents."""
     with tables_of(path, PEER) as tables:
         tables.demand("sessions")
         columns = tables.columns("sessions")

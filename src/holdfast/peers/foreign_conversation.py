@@ -1,4 +1,4 @@
-"""What other programs keep of a conversation, in one shape: who said what, in order."""
+"""A conversation of another program, in one form for all programs: messages, calls and results in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.core.items import Image, Inline, Link, Part, Parts
 
 
 class ForeignMessage(Value):
-    """A person said something."""
+    """A message of a person."""
 
     content: Parts
     at_ms: int = 0
@@ -25,7 +25,7 @@ class ForeignInstruction(Value):
 
 
 class ForeignCall(Value):
-    """The model asked for a tool. `id` is what its result will name."""
+    """A tool call of the model. Its result refers to `id`."""
 
     id: str
     name: str
@@ -33,7 +33,7 @@ class ForeignCall(Value):
 
 
 class ForeignAnswer(Value):
-    """The model answered, in one step: what it thought, what it said, which tools it wants."""
+    """An answer of the model in one step: its thinking, its text, its tool calls."""
 
     content: Parts = ()
     thought: str = ""
@@ -52,7 +52,7 @@ class ForeignResult(Value):
 
 
 class ForeignSummary(Value):
-    """From here on the model knew what came before by this summary only."""
+    """A summary that stands for everything before it in the model's view."""
 
     text: str
 
@@ -63,21 +63,21 @@ Entry: TypeAlias = (
 
 
 class ForeignConversation(Value):
-    """One conversation, as it lies in another program's file."""
+    """One conversation of another program's file."""
 
     id: str
     entries: tuple[Entry, ...]
     title: str = ""
     created_ms: int = 0
     left_out: tuple[str, ...] = ()
-    """What could not be read, or has no place here, each in a few words."""
+    """Descriptions of the parts that could not be read, or that Holdfast cannot hold."""
 
 
 _DATA_URL = re.compile(r"data:(image/[a-z0-9.+-]+);base64,(.*)", re.DOTALL)
 
 
 def image_from(url: str) -> Part | None:
-    """The picture that a URL means; None if it is not one that can be read."""
+    """The picture of a data URL or a link; None if it cannot be read."""
     found = _DATA_URL.fullmatch(url)
     if found is not None:
         return image_of(found[1], found[2])
@@ -85,7 +85,7 @@ def image_from(url: str) -> Part | None:
 
 
 def image_of(media_type: str, data: str) -> Part | None:
-    """The picture of these base64 letters; None if they are none."""
+    """The picture in this base64 text; None if it is not base64."""
     try:
         return Image(
             source=Inline(media_type=media_type, data=base64.b64decode(data, validate=True))

@@ -1,4 +1,4 @@
-"""Another program's SQLite file, opened for reading: what all readers share."""
+"""Another program's SQLite file, opened for reading; and helpers for all readers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Row: TypeAlias = tuple[Cell, ...]
 
 
 class NotTheirs(InvalidValue):
-    """The file is not one of the program that was named."""
+    """The file is not a database of the named program."""
 
 
 class Tables:
-    """A database of somebody else's. Nothing here writes."""
+    """A database of another program. It is never written."""
 
     def __init__(self, connection: apsw.Connection, path: Path, peer: str) -> None:
         self._connection = connection
@@ -29,7 +29,7 @@ class Tables:
         self._peer = peer
 
     def demand(self, *tables: str) -> None:
-        """Raises NotTheirs unless these tables are there."""
+        """Raises NotTheirs unless these tables exist."""
         missing = [each for each in tables if not self.columns(each)]
         if missing:
             named = ", ".join(missing)
@@ -49,7 +49,7 @@ class Tables:
 
 @contextmanager
 def tables_of(path: Path, peer: str) -> Iterator[Tables]:
-    """The tables of a file. Raises NotTheirs if there is none, or if it is no database."""
+    """The tables of a file. Raises NotTheirs if it does not exist or is not a database."""
     if not path.is_file():
         raise NotTheirs(f"{path} does not exist")
     flags = apsw.SQLITE_OPEN_READONLY
@@ -65,14 +65,14 @@ def tables_of(path: Path, peer: str) -> Iterator[Tables]:
 
 
 def text(cell: Cell) -> str:
-    """What a cell says. What people wrote is asked for as a blob: nobody has checked that it is UTF-8."""
+    """The text of a cell. Queries read free text as a blob, since it may not be UTF-8."""
     if isinstance(cell, bytes):
         return cell.decode(errors="replace")
     return cell if isinstance(cell, str) else "" if cell is None else str(cell)
 
 
 def when_ms(cell: Cell) -> int:
-    """A moment, as these programs write it: ISO 8601, SQLite's own form, or seconds; 0 if it is none of them."""
+    """A time as these programs write it: ISO 8601, SQLite's own form, or seconds; 0 for anything else."""
     if isinstance(cell, int | float):
         return int(cell * 1000)
     try:

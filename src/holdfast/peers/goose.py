@@ -1,6 +1,6 @@
 """goose's `sessions.db`: sessions and messages; a message's content is a list of parts.
 
-Tool results lie in messages of the user. After a compaction older messages are hidden from the model, and a summary
+Tool results are in messages of the user. After a compaction older messages are hidden from the model, and a summary
 that only the model sees takes their place.
 """
 
@@ -33,7 +33,7 @@ class _Request(msgspec.Struct):
 
 
 class _Wanted(msgspec.Struct):
-    """`value` is what the model asked for; with an error there is none."""
+    """`value` is the model's tool call; it is missing if there was an error."""
 
     status: str = ""
     value: _Request | None = None
@@ -52,12 +52,12 @@ class _Output(msgspec.Struct):
 class _Came(msgspec.Struct):
     status: str = ""
     value: _Output | list[_Content] | None = None
-    """Older files have the parts without anything around them."""
+    """Older files have the bare list of parts."""
     error: str = ""
 
 
 class _Piece(msgspec.Struct, rename="camel"):
-    """A part of a message, as far as it has a place here."""
+    """A part of a message: the fields that are imported."""
 
     type: str = ""
     text: str = ""
@@ -78,11 +78,11 @@ _pieces = msgspec.json.Decoder(list[_Piece])
 _visible = msgspec.json.Decoder(_Visible)
 
 _ASIDE = frozenset({"systemNotification", "actionRequired", "toolConfirmationRequest"})
-"""What the program says to its user, beside the conversation."""
+"""Messages of the program to its user, which are not part of the conversation."""
 
 
 def read(path: Path) -> Iterator[ForeignConversation]:
-    """The sessions of a file, one after the other."""
+    """The sessions of a file."""
     with tables_of(path, PEER) as tables:
         tables.demand("sessions", "messages")
         columns = tables.columns("sessions")

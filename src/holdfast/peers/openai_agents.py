@@ -35,7 +35,7 @@ class _Piece(msgspec.Struct):
 
 
 class _Item(msgspec.Struct):
-    """An item, as far as it has a place here."""
+    """An item: the fields that are imported."""
 
     type: str = "message"
     role: str = ""
@@ -48,7 +48,7 @@ class _Item(msgspec.Struct):
 
 
 def read(path: Path) -> Iterator[ForeignConversation]:
-    """The sessions of a file, one after the other."""
+    """The sessions of a file."""
     with tables_of(path, PEER) as tables:
         tables.demand("agent_sessions", "agent_messages")
         query = "select session_id, created_at from agent_sessions order by created_at, session_id"
@@ -70,7 +70,7 @@ def _session(tables: Tables, session_id: str, created_ms: int) -> ForeignConvers
 
 
 class _Reader:
-    """Puts together what the model said in one step: its items come one by one."""
+    """Joins the items of one model step, which the file has one by one, into one answer."""
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []

@@ -1,9 +1,9 @@
-"""A foreign conversation, played as turns of ours. Pure: the same conversation gives the same session, id for id.
+"""A foreign conversation, played as turns. Pure: the same conversation gives the same session, id for id.
 
-1. Each message of a person begins a turn. What the fold does not allow does not get in.
-2. A turn that was left without an answer is closed by the rules of an interruption, as after a crash; a call without a
-   result may have run, so its outcome is unknown.
-3. Nothing is invented: a result without its call is left out, and said to be.
+1. Each message of a person begins a turn. An event that the fold refuses is left out.
+2. A turn without an answer is closed like an interrupted one, as after a crash; a call without a result may have run,
+   so its outcome is unknown.
+3. Nothing is invented: a result without its call is left out, and the repairs say so.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ from holdfast.store.outcomes import SessionDump
 from holdfast.store.transfer.import_checks import digest_of
 
 LEFT_OPEN: EndedBy = "crash"
-"""How a turn ended that somebody else left without an end. Nobody knows more."""
+"""The end of a turn that has none in the other program's file."""
 
 _UNKNOWN = "Outcome unknown: the conversation went on before this call had a result."
 
 
 class Rebuilt(Value):
-    """A session to take in, and what had to be done to it."""
+    """A session to import, and the repairs that it needed."""
 
     dump: SessionDump
     repairs: tuple[str, ...]
 
 
 def rebuild(foreign: ForeignConversation, *, peer: str, tenant: Tenant) -> Rebuilt | None:
-    """The session that a foreign conversation becomes; None if nothing was said in it."""
+    """The session of a foreign conversation; None if the conversation is empty."""
     work = _Work(foreign, peer)
     for entry in foreign.entries:
         work.take(entry)
@@ -161,7 +161,7 @@ class _Work:
         turn = advanced(turn, closing(turn, self.mint))
         return advance(turn, ev.Ended(by=LEFT_OPEN, kept=True))
 
-    # ── what happens in one ──
+    # ── the events of a turn ──
 
     def _speak(self, entry: ForeignAnswer) -> None:
         items = self._answer(entry)
@@ -170,7 +170,7 @@ class _Work:
         if self._turn is not None and self._turn.complete:
             self._end()
         turn = self._turn
-        if turn is None:  # it spoke without having been asked
+        if turn is None:  # an answer without a message before it
             self._begin()
             turn = self._turn
         assert turn is not None
@@ -216,7 +216,7 @@ class _Work:
         self._turn = advance(turn, ev.ToolFinished(result=result))
 
     def _kept(self, content: Parts) -> Parts:
-        """The same parts, with what is large put beside them."""
+        """The same parts, with large content moved to blobs."""
         holder = UserMessage(id=self.mint(MessageId), content=content)
         (lightened,), large = set_aside((holder,))
         self.blobs |= {digest_of(data): data for data in large}

@@ -1,4 +1,4 @@
-"""Turns that were played, as the rows of a session: what an import takes in."""
+"""Played turns as the rows of a session, ready to be imported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def dump_of(
     session_id: SessionId,
     blobs: Mapping[str, bytes],
 ) -> SessionDump:
-    """The session that these turns make. No agent is bound to it: whoever is asked next goes on with it."""
+    """The session of these turns. No agent is bound to it: the agent of the next request continues it."""
     turns: list[TurnRow] = []
     items: list[ItemRow] = []
     link = chain.GENESIS
@@ -111,7 +111,7 @@ def _row(
 
 
 def _keys(foreign: ForeignConversation, session: SessionRow) -> tuple[KeyRow, ...]:
-    """The name that it had, if it can be one here: so a client goes on where it was."""
+    """Its old name as a session key, if it is a valid one, so that a client can continue under that name."""
     try:
         key = SessionKey(foreign.id)
     except InvalidId:
