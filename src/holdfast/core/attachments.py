@@ -1,4 +1,4 @@
-"""Bytes that are too large for an item go beside it: the item keeps their digest. Pure; who keeps them is told."""
+"""Moves bytes that are too large for an item into blobs: the item keeps their digest. The caller stores the bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.core.items import (
 
 
 def set_aside(items: Items) -> tuple[Items, tuple[bytes, ...]]:
-    """The same items with a `Blob` in place of what may not lie inside them, and the bytes to keep for it."""
+    """The same items with a `Blob` in place of each part that is too large, and the bytes of those blobs."""
     if are_words(items):
         return items, ()
     large: list[bytes] = []
@@ -32,7 +32,7 @@ def set_aside(items: Items) -> tuple[Items, tuple[bytes, ...]]:
 
 
 def are_words(items: Items) -> bool:
-    """Whether there is nothing in these but text, as nearly always."""
+    """Whether all parts of these items are text, as they nearly always are."""
     for each in items:
         for part in getattr(each, "content", ()):
             if type(part) is not Text:

@@ -1,10 +1,10 @@
-"""How core values become bytes and come back. JSON, so that a person with a database shell can read it.
+"""Core values as bytes, and back. JSON, so that a person with a database shell can read it.
 
-Bytes on disk outlive code. Three rules keep old ones readable for ever:
+Bytes on disk outlive code. Three rules keep old bytes readable for ever:
 
 1. A field may be added with a default; a field never loses its meaning, and a tag is never reused.
-2. Defaults are left out when writing, so a value costs what it says, and a default never changes.
-3. What does not decode is `Unreadable`, by itself: its neighbours and its session live on.
+2. Fields with their default value are not written, so a default never changes.
+3. A value that does not decode is `Unreadable`: its neighbours and its session can still be read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 class Value(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """A fact: immutable, comparable by content, encodable. The base of everything in `core/`.
 
-    The garbage collector need not look at them: what never changes cannot come to refer to itself.
+    The garbage collector skips values: a value that never changes cannot come to refer to itself.
     """
 
 
@@ -58,7 +58,7 @@ encode: Callable[[object], bytes] = _encoder.encode
 
 
 DAMAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises: broken UTF-8 and endless nesting are damage too, and msgspec has no error of its own for them."""
+"""The errors of decoding. Broken UTF-8 and endless nesting are damage too; msgspec has no error of its own for them."""
 
 
 class Decoder(Generic[T]):
@@ -71,11 +71,11 @@ class Decoder(Generic[T]):
         )
 
     def strict(self, raw: bytes | str) -> T:
-        """Decode, or raise msgspec.DecodeError. For bytes that must be ours, such as a test's."""
+        """Decode, or raise msgspec.DecodeError. For bytes that this process, or a test, has encoded."""
         return self._decoder.decode(raw)
 
     def lenient(self, raw: bytes) -> T | Unreadable:
-        """Decode, or say why not. For bytes from disk."""
+        """Decode, or return `Unreadable` with the reason. For bytes from disk."""
         try:
             return self._decoder.decode(raw)
         except DAMAGE as error:

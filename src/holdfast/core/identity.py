@@ -1,17 +1,16 @@
 """Which live source of agents continues a stored session.
 
-A session remembers its source by the exact key that it was begun under: a file, a directory entry, a
-`module:agent`, or a URL. Addresses change between deploys (a version in the query, a token in the user
-part), files move, and a session must not be lost to that. So, in this order:
+A session stores the exact key of the source that it began with: a file, a directory entry, a `module:agent`, or a
+URL. Addresses change between deploys (a version in the query, a token in the user part) and files move; the session
+must still find its agent. It continues with, in this order:
 
 1. the source with exactly that key, compared percent-decoded on both sides;
-2. else the one live source with the same scheme, host and path, for URLs, or the same name, for files;
-3. else nothing: a clear refusal, never a guess among several.
+2. else the only live source with the same scheme, host and path, for URLs, or the same name, for files;
+3. else none: a clear refusal, never a guess among several.
 
-What leaves the house (exports, feeds, errors) has the part of a key that 2. needs, and no more: no directory of a
-machine, and no token.
+Exports, feeds and errors show the part of a key that rule 2 needs, and no more: no directory of a machine, no token.
 
-Text that is not what it seems (a bad escape, a broken URL) has no looser identity than itself.
+A malformed key (a bad escape, a broken URL) is compared only as it is.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class FoundSource(Value):
-    """The session continues with this live source. `exact` is False if only its address changed."""
+    """The session continues with this live source. `exact` is False if it was found by rule 2."""
 
     key: str
     exact: bool
 
 
 class Ambiguous(Value):
-    """Several live sources have this identity; somebody has to say which."""
+    """Several live sources have this identity; the operator has to choose one."""
 
     keys: tuple[str, ...]
 
@@ -63,13 +62,13 @@ def find_source(wanted: str, live: Iterable[str]) -> Match:
 
 
 def exact_identity(key: str) -> str:
-    """The key, percent-decoded once. A key with a bad escape, or none, is its own identity."""
+    """The key, percent-decoded once; a key with a bad escape, as it is."""
     return _decoded(key) or key
 
 
 def stable_identity(key: str) -> tuple[str, ...]:
-    """What of a key stays the same between deploys: a URL's scheme, host and path; a file's name without its
-    directories; all of the rest.
+    """The part of a key that stays the same between deploys: a URL's scheme, host and path; a file's name without its
+    directories; any other key as a whole.
 
     Host and scheme compare without case and with their default port; the user part is volatile, since
     that is where tokens are.
@@ -80,7 +79,7 @@ def stable_identity(key: str) -> tuple[str, ...]:
         host, port = parts.hostname, parts.port
     except ValueError:
         return itself
-    # urlsplit overlooks control characters and leading space; a key with those is not what it seems.
+    # urlsplit ignores control characters and leading space; a key with those is malformed.
     if key != key.strip() or not key.isprintable():
         return itself
     if key.startswith("/") or ":" not in key:
@@ -97,8 +96,8 @@ def stable_identity(key: str) -> tuple[str, ...]:
 
 
 def portable_key(key: str) -> str:
-    """What of a key means something on another machine, and may be shown to anybody. It has the same stable
-    identity: a file's name, and a URL without its user part, query and fragment."""
+    """The part of a key that is valid on another machine and safe to show: a file's name, and a URL without its user
+    part, query and fragment. It has the same stable identity."""
     match stable_identity(key):
         case ("url", *_):
             parts = urlsplit(key)
@@ -113,7 +112,7 @@ _DIRECTORIES = re.compile(r"(?<![\w.:/-])/(?:[^\s/:;,'\"]+/)+")
 
 
 def portable_text(text: str, *, of: str) -> str:
-    """Words about a source, of this key, as they may be shown to anybody: of each path on this machine its last name."""
+    """A text about the source with key `of`, safe to show: each path on this machine is cut to its last name."""
     folder = of.rpartition("/")[0]
     own = text.replace(f"{folder}/", "") if folder.startswith("/") else text
     return _DIRECTORIES.sub("", own)

@@ -1,14 +1,13 @@
-"""What a history is made of.
+"""Items: the messages, calls, results and notes that a history is made of; and the settings of a session.
 
-An item is one thing that was said or done. Items are facts: they are appended by a turn's commit and
-never changed afterwards; what people later think of them (flags, titles, summaries) lies beside them
-as annotations (`history/conversation.py`).
+Items are facts: a turn's commit appends them, and they never change afterwards; flags, titles and summaries
+that people add later are annotations beside them (`history/conversation.py`).
 
 Text, images, audio and files are `Part`s. Large bytes are not in the item but in a blob that it names.
-What only one provider understands (signatures, encrypted reasoning) travels as `Opaque`: byte for byte,
-bounded, never looked into.
+Data that only one provider understands (signatures, encrypted reasoning) is an `Opaque`: kept byte for byte,
+bounded, never interpreted.
 
-`path` says whose words they are. The turn's own agent has the empty path; a sub-agent's items carry the
+`path` says which agent an item belongs to. The turn's own agent has the empty path; a sub-agent's items carry the
 ids of the calls that led to it, outermost first. So a sub-agent's work lies inside its parent's turn.
 """
 
@@ -29,10 +28,10 @@ Path: TypeAlias = tuple[CallId, ...]
 
 
 class Opaque(Value):
-    """JSON that is somebody else's: kept exactly as it came, never interpreted."""
+    """JSON that belongs to a provider or an evaluation: kept exactly as it came, never interpreted."""
 
     owner: Annotated[str, Meta(min_length=1, max_length=64)]
-    """Who understands it: a provider's name, or an evaluation's."""
+    """The name of the provider or evaluation that understands it."""
     json: Annotated[str, Meta(max_length=limits.opaque_bytes_max)]
 
 
@@ -70,7 +69,7 @@ class Text(Value, tag="text"):
 
 
 class Refusal(Value, tag="refusal"):
-    """The model's own words for declining; clients show it apart from text."""
+    """The text in which a model declines; clients show it apart from other text."""
 
     text: str
 
@@ -106,7 +105,7 @@ class UserMessage(Value, tag="user"):
 
 
 class SystemMessage(Value, tag="system"):
-    """Instructions that belong to the history (Responses, Conversations); chat's are per request."""
+    """Instructions that belong to the history (Responses, Conversations); those of Chat Completions are per request."""
 
     id: MessageId
     content: Parts
@@ -115,8 +114,8 @@ class SystemMessage(Value, tag="system"):
 
 
 Completeness = Literal["complete", "interrupted", "set_aside"]
-"""`interrupted`: the turn ended here; the model is shown the words and told that they broke off.
-`set_aside`: the step was tried again; people see the words, the model does not."""
+"""`interrupted`: the turn ended here; the model sees the text, and a note that it broke off.
+`set_aside`: the step was tried again; people see the text, the model does not."""
 
 
 class AssistantMessage(Value, tag="assistant"):
@@ -129,7 +128,7 @@ class AssistantMessage(Value, tag="assistant"):
 
 
 class Reasoning(Value, tag="reasoning"):
-    """What the model thought, as far as its provider shows it; signatures are in `extras`."""
+    """The model's reasoning, as far as its provider shows it; signatures are in `extras`."""
 
     id: ReasoningId
     text: str = ""
@@ -138,14 +137,14 @@ class Reasoning(Value, tag="reasoning"):
     path: Path = ()
     extras: Opaques = ()
     agent: str = ""
-    """Who thought it in this turn; what a request brought along has none."""
+    """The agent whose model thought it; empty for reasoning that a request brought along."""
 
 
 WaitsFor = Literal["client", "approval"]
 
 
 class ToolCall(Value, tag="call"):
-    """The model asks for a tool. `id` is its stable key, `call_id` the provider's or client's word for it.
+    """A call of a tool by the model. `id` is its stable key, `call_id` the provider's or client's name for it.
 
     `waits_for`: the turn commits with the call unanswered, and the next turn's input answers it.
     """
@@ -160,27 +159,27 @@ class ToolCall(Value, tag="call"):
     path: Path = ()
     extras: Opaques = ()
     fingerprint: str = ""
-    """What its tool was known by when a person was asked about it."""
+    """The fingerprint of its tool when a person was asked about the call."""
 
 
 Outcome = Literal["ok", "error", "not_run", "unknown", "refused", "not_answered"]
-"""`not_run`: it never started. `unknown`: it started, and nobody knows what it did.
-`refused`: a rule or a person said no. `not_answered`: the client went on without answering."""
+"""`not_run`: the call never started. `unknown`: it started, and its result was not recorded.
+`refused`: a rule or a person refused it. `not_answered`: the client sent a message instead of a result."""
 
 
 class ToolResult(Value, tag="result"):
-    """What became of a call. Every call in a committed turn has exactly one, unless it still waits."""
+    """The result of a call. Every call in a committed turn has exactly one, unless it still waits."""
 
     id: ResultId
     call: CallId
     outcome: Outcome
     content: Parts = ()
     call_id: str = ""
-    """The provider's or client's word for the call: what they know it by."""
+    """The provider's or client's name for the call."""
     from_client: bool = False
-    """It was the client's to answer, so the client knows of it."""
+    """The call waited for the client, so the client knows of it."""
     idempotent: bool = False
-    """Of an `unknown` one: its tool may be asked again under the same key."""
+    """Of an `unknown` result: the tool is idempotent, so the call may be run again under the same key."""
     path: Path = ()
     extras: Opaques = ()
 
@@ -188,7 +187,7 @@ class ToolResult(Value, tag="result"):
 def result_for(
     call: ToolCall, outcome: Outcome, content: Parts, mint: Minter, *, from_client: bool = False
 ) -> ToolResult:
-    """A result for this call, in its branch."""
+    """A result for this call, in the call's branch."""
     return ToolResult(
         id=mint(ResultId),
         call=call.id,
@@ -216,7 +215,7 @@ EndedBy = Literal[
 
 
 class Interruption(Value, tag="interruption"):
-    """Where a kept turn broke off, and why. The model is told in plain words."""
+    """Where a kept turn broke off, and why. The model reads it in plain words."""
 
     id: NoteId
     ended_by: EndedBy
@@ -225,7 +224,7 @@ class Interruption(Value, tag="interruption"):
 
 
 class HandOff(Value, tag="handoff"):
-    """From here on another agent of the same source speaks."""
+    """From here on another agent of the same source answers."""
 
     id: NoteId
     from_agent: str
@@ -262,7 +261,7 @@ StoredItem: TypeAlias = Item | Unreadable
 
 item_decoder: Decoder[Item] = Decoder(Item)
 
-# ── small questions about items ──────────────────────────────────────────────────────────────
+# ── questions about items ────────────────────────────────────────────────────────────────────
 
 
 _WORDS = (Text, Refusal)
@@ -276,7 +275,7 @@ def text_of(parts: Parts) -> str:
 
 
 def is_substantial(parts: Parts) -> bool:
-    """Whether these parts say anything: an image or file alone does, white space does not."""
+    """Whether these parts have content: an image or file alone is content, white space is not."""
     return any(map(_says_something, parts))
 
 
@@ -320,7 +319,7 @@ class Permissions(Value):
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     granted: tuple[str, ...] = ()
-    """Kept because records have it, and acted on nowhere: grants are rows of their own (`core/grants.py`)."""
+    """Old records have this field; no code uses it. Grants are rows of their own (`core/grants.py`)."""
 
 
 class TurnLimits(Value):
@@ -332,7 +331,7 @@ class TurnLimits(Value):
     cost_micros_max: Annotated[int, Meta(ge=0)] | None = None
 
     def within(self, others: TurnLimits) -> TurnLimits:
-        """The tighter of both, bound by bound."""
+        """The tighter limit of the two, for each field."""
         if others == _UNBOUNDED:  # nearly always, and this runs for every turn
             return self
         return TurnLimits(
@@ -352,7 +351,7 @@ _UNBOUNDED = TurnLimits()
 
 
 class SessionSettings(Value):
-    """What was decided about a session as a whole. Changing it makes the next value of it."""
+    """The settings of a session as a whole."""
 
     attributes: Annotated[
         tuple[tuple[AttributeName, AttributeValue], ...],
@@ -361,12 +360,12 @@ class SessionSettings(Value):
     """Sorted by name, each name once: see `with_attributes`."""
     permissions: Permissions = Permissions()
     models: tuple[tuple[str, str], ...] = ()
-    """Agent name → a model. Kept because records have it; nobody sets it, and nobody acts on it."""
+    """Agent name → a model. Old records have this field; no code sets or uses it."""
     limits: TurnLimits = TurnLimits()
-    """For every turn of the session, beside those of its agent and of the request."""
+    """For every turn of the session, besides the limits of its agent and of the request."""
     working_directory: str = ""
     evaluations: Opaques = ()
-    """Evaluation fields and results: ours to keep, not to understand."""
+    """Evaluation fields and results: kept, never interpreted."""
 
     def with_attributes(self, /, **changes: str | None) -> SessionSettings:
         """The same settings with some attributes set; None removes one."""
@@ -375,7 +374,7 @@ class SessionSettings(Value):
         return msgspec.structs.replace(self, attributes=kept)
 
     def granting(self, *tools: str) -> SessionSettings:
-        """The same settings as records have them, in which tools were granted."""
+        """The same settings with more tools in `permissions.granted`: for old records."""
         granted = tuple(sorted({*self.permissions.granted, *tools}))
         permissions = msgspec.structs.replace(self.permissions, granted=granted)
         return msgspec.structs.replace(self, permissions=permissions)

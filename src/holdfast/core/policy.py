@@ -1,7 +1,7 @@
-"""How a turn ends, and what happens to it then.
+"""Policies: what becomes of a turn for each way it can end.
 
-How it ended is a fact (`EndedBy`). What becomes of it is a stated policy, decided by one function from
-values, never by which exception happened to be caught where.
+How a turn ended is a fact (`EndedBy`). What becomes of it is decided by its policy in one function of
+values (`decide`), never by which exception was caught where.
 
     keep     commit it, closed into a well-formed turn, marked interrupted
     discard  leave everything as it was before the turn, byte for byte
@@ -9,9 +9,9 @@ values, never by which exception happened to be caught where.
     finish   go on without the client (a disconnect only)
     resume   go on from the journal, on this node or another (a crash or shutdown only)
 
-Policies come in layers (server, tenant, agent, request); the nearest to the request that says something
-wins. If no layer does, the default depends on whether the client has said how it will come back: with an
-idempotency key or in the background, a turn is finished and resumed; otherwise it is `auto`.
+Policies come in layers (server, tenant, agent, request); of the layers that have a choice for an end, the one
+nearest to the request wins. If none has, the default depends on whether the client can come back for the answer: with
+an idempotency key or in the background, a turn is finished and resumed; otherwise it is `auto`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PLAIN: tuple[Choice, ...] = ("keep", "discard", "auto")
 
 
 class Policy(Value):
-    """One layer: what is said about each end. None says nothing."""
+    """One layer: a choice for each end. None: this layer leaves it to the others."""
 
     cancel: Choice | None = None
     disconnect: Choice | None = None
@@ -53,7 +53,7 @@ allowed: dict[str, tuple[Choice, ...]] = {
     "limit": _PLAIN,
     "crash": (*_PLAIN, "resume"),
 }
-"""The pairs that exist. Anything else is refused by name."""
+"""The choices that each end can have."""
 
 _DEFAULTS = Policy(
     cancel="keep", disconnect="auto", deadline="auto", error="auto", limit="keep", crash="auto"
@@ -93,7 +93,7 @@ def parse_policy(text: str) -> Policy:
 
 
 def resolve_policy(*layers: Policy, promised_return: bool) -> Policy:
-    """Fold layers, the furthest first, over the defaults. The result says something about every end."""
+    """Fold layers, the furthest from the request first, over the defaults. The result has a choice for every end."""
     base = _overlaid(_DEFAULTS, _PROMISED) if promised_return else _DEFAULTS
     for layer in layers:
         base = _overlaid(base, layer)
@@ -101,9 +101,9 @@ def resolve_policy(*layers: Policy, promised_return: bool) -> Policy:
 
 
 def decide(policy: Policy, ended_by: EndedBy, *, acted: bool) -> Verdict:
-    """What becomes of a turn that ended so. `policy` is a resolved one.
+    """What becomes of a turn that ended this way. `policy` is a resolved one.
 
-    `superseded` and `deleted` leave nothing to decide: the turn is somebody else's, or nobody's.
+    `superseded` and `deleted` leave nothing to decide: another node has the turn, or its session is gone.
     """
     if ended_by == "completed":
         return "keep"

@@ -1,8 +1,7 @@
-"""Where playing a turn and owning it meet. `loop` uses what is here, `sessions` provides it.
+"""The interface between `loop`, which plays turns, and `sessions`, which owns them. Neither imports the other.
 
-Neither imports the other. The composition root hands a `Play` to the sessions, which call it with an
-`OpenTurn` for every turn that begins or is resumed. So sessions work without our agents, and agents can be
-tested without a store.
+The composition root hands a `Play` to the sessions, which call it with an `OpenTurn` for every turn that
+begins or is resumed. So sessions work without our agents, and agents can be tested without a store.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from holdfast.ids import Minter, Tenant
 class OpenTurn(Protocol):
     """A turn that this node owns, while it is being played.
 
-    Playing ends by returning, once `wanted` asks for `Finish` or `Close`; ending the turn is not the
-    player's business. It may be cancelled at any await: what it has recorded by then stands.
+    The player returns once `wanted` gives `Finish` or `Close`; it does not end the turn itself. It may be
+    cancelled at any await: the events that it has recorded by then stand.
     """
 
     @property
     def tenant(self) -> Tenant:
-        """Whose turn it is."""
+        """The tenant of the session."""
         ...
 
     @property
     def mint(self) -> Minter:
-        """Makes the ids of what this turn adds."""
+        """Makes the ids of the items that this turn adds."""
         ...
 
     @property
@@ -51,17 +50,17 @@ class OpenTurn(Protocol):
         ...
 
     async def record(self, *events: Event) -> None:
-        """Record that something happened; `turn` is the turn after it.
+        """Record events; afterwards `turn` is the turn after them.
 
-        A tool's start is durable when this returns; so is everything before it. Other events become
+        A tool's start is durable when this returns; so are all events before it. Other events become
         durable soon, and at the latest with the commit.
         Raises IllegalEvent, and records nothing, if the turn cannot accept one of them.
-        Raises Superseded if another node owns the turn now; stop at once, touch nothing.
+        Raises Superseded if another node owns the turn now: the player stops at once and changes nothing more.
         """
         ...
 
     async def keep_blob(self, data: bytes, media_type: str) -> Blob:
-        """Keep bytes that are too large for an item; durable before the item that names them is."""
+        """Store bytes that are too large for an item; they are durable before the item that names them."""
         ...
 
     async def blob(self, digest: str) -> bytes | None:
@@ -69,20 +68,20 @@ class OpenTurn(Protocol):
         ...
 
     async def memories(self, agent: str) -> Mapping[str, str]:
-        """What an agent remembers across sessions, by id, as it was last committed; oldest first."""
+        """An agent's committed memories across sessions, by id; oldest first."""
         ...
 
     async def grants(self, agent: str) -> tuple[Grant, ...]:
-        """What people have allowed an agent of this turn's source, everywhere or in this session, as it stands now."""
+        """The grants that an agent of this turn's source has now, for every session and for this one."""
         ...
 
     async def take_steering(self) -> tuple[UserMessage, ...]:
-        """What people have said to the running turn since the last time; recorded as `Steered`.
+        """The messages that were steered into the turn since the last call; they are recorded as `Steered`.
 
-        To be asked between two steps, when the root branch is idle; empty at any other time.
+        The player calls this between two steps, while the root branch is idle; at any other time it returns none.
         """
         ...
 
 
 Play: TypeAlias = Callable[[OpenTurn], Awaitable[None]]
-"""Plays an open turn until nothing but its end is wanted."""
+"""Plays an open turn until only its end is left to do."""

@@ -1,7 +1,7 @@
-"""A history as plain text: for a person at a terminal, and for a model that is to sum it up.
+"""A history as plain text: for a person at a terminal, and for a model that writes a summary of it.
 
-For the model text, and not messages in the model's dialect: a transcript asks for nothing. It can be cut anywhere between two
-entries, needs no tools beside it, and no provider takes it for a conversation that it should go on with.
+The model gets text and not messages in its dialect: a transcript can be cut between any two entries, needs no tool
+definitions, and no provider takes it for a conversation to continue.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from holdfast.core.items import (
 )
 
 ENTRY_CHARS_MAX = 6_000
-"""Of one entry; of a longer one its two ends are shown."""
+"""The most characters of one entry; of a longer one only the two ends are shown."""
 
 
 def transcript(items: Iterable[Item]) -> Iterator[str]:
-    """One entry per item that says something, oldest first."""
+    """One entry per item that has text, oldest first."""
     for item in items:
         entry = entry_of(item)
         if entry:
@@ -50,7 +50,7 @@ def ends(text: str, room: int) -> str:
 
 
 def portions(entries: Iterable[str], *, bytes_max: int) -> Iterator[str]:
-    """The entries put together, as many as fit each time. One that is too long by itself is a portion."""
+    """The entries joined into portions of at most `bytes_max`. An entry longer than that is a portion by itself."""
     held: list[str] = []
     size = 0
     for entry in entries:
@@ -65,7 +65,7 @@ def portions(entries: Iterable[str], *, bytes_max: int) -> Iterator[str]:
 
 
 def entry_of(item: Item) -> str:
-    """What an item says, and who says it; empty for thoughts."""
+    """The item's text with its speaker in front; empty for reasoning."""
     match item:
         case UserMessage():
             return f"User: {_words(item.content)}"

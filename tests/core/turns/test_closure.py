@@ -19,7 +19,7 @@ from holdfast.core.items import (
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.closure import (
     BRANCH_BROKEN,
-    CALLS_TOLD,
+    CALLS_LISTED,
     NOT_RUN,
     UNKNOWN,
     advanced,
@@ -121,7 +121,7 @@ def test_branches_are_closed_from_the_inside_out() -> None:
 
 def test_only_the_last_calls_of_a_sub_agent_are_told_one_by_one() -> None:
     """The others are counted by their names, the most frequent first."""
-    names = ["look", "dig", "dig", *["fly"] * CALLS_TOLD]
+    names = ["look", "dig", "dig", *["fly"] * CALLS_LISTED]
     calls = [call(each, path=inside(LOOK)) for each in names]
     turn = after(
         called(LOOK),
@@ -131,7 +131,7 @@ def test_only_the_last_calls_of_a_sub_agent_are_told_one_by_one() -> None:
     )
     _, earlier, *told = branch_work(turn, (LOOK.id,)).splitlines()
     assert earlier == "- 3 earlier calls: dig (2), look (1)"
-    assert [each.partition("(")[0] for each in told] == ["- fly"] * CALLS_TOLD
+    assert [each.partition("(")[0] for each in told] == ["- fly"] * CALLS_LISTED
 
 
 def test_a_sub_agent_may_take_on_a_call_that_a_person_has_allowed() -> None:

@@ -518,7 +518,7 @@ IMPOSSIBLE: list[tuple[str, Callable[[], Turn], ev.Event, str]] = [
     ("resume an attempt out of order", begun, ev.Resumed(attempt=3), "attempt 1 is the last"),
     ("resume mid-sentence", asking, ev.Resumed(attempt=2), "a step is still open"),
     ("resume over a call that may have acted",
-     lambda: after(called(FLY), started(FLY)), ev.Resumed(attempt=2), "nobody knows what became"),
+     lambda: after(called(FLY), started(FLY)), ev.Resumed(attempt=2), "the outcome of"),
     ("resume after a stop", stopped, ev.Resumed(attempt=2), "was interrupted"),
     ("close what goes on", complete, ev.Closed(note=note()), "only an interrupted turn"),
     ("close with a call open", stopped, ev.Closed(note=note()), "still open"),

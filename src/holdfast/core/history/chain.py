@@ -1,9 +1,9 @@
 """The hash chain over a session's committed turns. It shows damage, not forgery.
 
-Each turn's link is a SHA-256 over the link before it, the turn's header, the bytes of its items and of
-what it changed in the session's state, each with its length in front. The bytes are hashed as they are
-stored, so that reading old records with newer code never breaks a chain.
-A fork goes on from the link that it was forked at.
+Each turn's link is a SHA-256 over the link before it, the turn's header, the bytes of its items and the bytes
+of its changes to the session's state, each with its length in front. The bytes are hashed as they are
+stored, so that newer code that reads old records never breaks a chain.
+A fork's chain continues from the link of the version that it was forked at.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from holdfast.core.items import EndedBy
 from holdfast.ids import TurnId, Version
 
 GENESIS = bytes(32)
-"""What the first turn of a session is linked to."""
+"""The link before a session's first turn."""
 
 
 class LinkHeader(Value):
-    """What a link says about its turn besides the content."""
+    """The facts about a turn that its link covers besides the content."""
 
     turn_id: TurnId
     version: Version
     ended_by: EndedBy
     agent: str
     continues: TurnId | None = None
-    """The turn that it goes on with. Left out where there is none, so that links of old stay what they are."""
+    """The turn that it continues. Not encoded when None, so that the links of older turns stay valid."""
 
 
 def link(

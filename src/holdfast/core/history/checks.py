@@ -1,7 +1,7 @@
-"""The promises, as far as a history can show them, written down as checks.
+"""Checks of a history: the promises that stored turns can show.
 
-Tests use them after every step, stores before a commit, and `holdfast db verify` on everything that is
-there. A check returns what is wrong, by a stable code; it repairs nothing.
+Tests run them after every step, stores before a commit, and `holdfast db verify` over a whole store. A check
+returns violations with stable codes; it repairs nothing.
 
 For a turn:
   duplicate_id      an id appears twice
@@ -12,12 +12,12 @@ For a turn:
   branch_orphaned   a sub-agent's item lies in a branch that no call opened
   wait_misplaced    a call waits in a branch, or in a turn that broke off
   set_aside_used    a call that was set aside has a result
-  broken_unmarked   words broke off in a turn that says nothing of an interruption
-  carried_open      a call that the turn before left waiting is still not answered
+  broken_unmarked   a text is marked interrupted in a turn without an interruption note
+  carried_open      a call that the turn before left waiting has still no result
 For a history:
   not_dense         versions or positions have a gap or overlap
   link_broken       the hash chain does not match the bytes
-  summary_astray    a summary covers half a turn, or what was not there yet
+  summary_astray    a summary covers part of a turn, or positions that were not there yet
   unreadable        bytes that cannot be decoded
 """
 
@@ -44,7 +44,7 @@ from holdfast.ids import CallId, ItemId
 
 
 class Violation(Value):
-    """Something that must never be. `where` names the turn or item, `what` says it in a sentence."""
+    """A broken promise. `where` names the turn or item, `what` says what is wrong with it."""
 
     code: str
     where: str
@@ -52,7 +52,7 @@ class Violation(Value):
 
 
 class StoredTurn(Value):
-    """A committed turn as it lies in a store: its mark, the bytes of its items, what it changed."""
+    """A committed turn as a store holds it: its mark, the bytes of its items, its changes."""
 
     mark: TurnMark
     encoded: tuple[bytes, ...]
@@ -83,8 +83,8 @@ def check_history(
 ) -> Iterator[Violation]:
     """Whether committed turns, in order, are whole and follow each other. Reads each turn once.
 
-    The keywords say where the history begins, for a fork: on top of which link, version, position and
-    waiting calls. How the past before it is cut into turns, it cannot tell.
+    For a fork, the keywords say where its own history begins: the link, version, position and waiting calls
+    before it. Turns before that are not checked.
     """
     begins, starts = position, {position}
     for turn in turns:
@@ -184,9 +184,9 @@ def _misfit(result: ToolResult, answered: set[CallId], set_aside: set[CallId]) -
 
 
 def _branches(items: tuple[Item, ...], carried: tuple[ToolCall, ...]) -> Iterator[Violation]:
-    """A sub-agent's item lies under calls that were made, each in the branch of the one before.
+    """Whether the path of each item names calls that were made, each in the branch of the call before it.
 
-    A carried call may open a branch too: it was made in the turn before, and allowed in this one.
+    A carried call may open a branch too: it was made in the turn before, and approved in this one.
     """
     calls: dict[CallId, ToolCall] = {each.id: each for each in carried}
     for each in items:
@@ -210,5 +210,5 @@ def _interruption(items: tuple[Item, ...]) -> Iterator[Violation]:
             yield Violation(code="broken_unmarked", where=str(each.id), what=what)
         waits = isinstance(each, ToolCall) and each.waits_for and each.id not in answered
         if waits and (interrupted or each.path):
-            what = "nobody will be asked for its result"
+            what = "it waits where no turn can answer it"
             yield Violation(code="wait_misplaced", where=str(each.id), what=what)

@@ -1,13 +1,13 @@
-"""A conversation at one version: a value that never changes, and costs what is new.
+"""A conversation at one version (`Snapshot`), its annotations, its commits, and what people and models see of it.
 
-`Snapshot` is what a turn begins from. Its history is a prefix of an append-only log that all versions of a
-session share, so `with_commit` is proportional to the turn and not to what came before.
+A turn begins from a `Snapshot`. Its history is a prefix of an append-only log that all versions of a session
+share, so `with_commit` costs the new turn and not the history.
 
-Nothing in a history is ever rewritten. What people later say about it is an `Annotation`: appended beside
-the items with its own revision, folded into `Notes`. Notes decide what people see and what the model sees;
-they never decide what is there.
+Nothing in a history is ever rewritten. Titles, flags, summaries and settings are `Annotation`s: appended beside
+the items with their own revision, folded into `Notes`. Notes decide what people see and what the model sees;
+they never change the items.
 
-A fork shares its parent's past by reference. Its lineage is flat: which session holds the positions up to
+A fork shares its parent's past by reference. Its lineage is a flat list: which session holds the positions up to
 where, seen at which revision. So reading a fork of a fork of a fork walks no chain.
 """
 
@@ -60,14 +60,14 @@ class Titled(Value, tag="titled"):
 
 
 class Flagged(Value, tag="flagged"):
-    """A named remark about an item, or about the session; an empty value takes it away."""
+    """A named flag on an item, or on the session; an empty value removes it."""
 
     name: str
     value: str = ""
 
 
 class Summarized(Value, tag="summarized"):
-    """A summary made outside a turn. Accepted only on top of the summary that it was made from."""
+    """A summary made outside a turn. Accepted only if the summary that it was made from is still the latest."""
 
     summary: Summary
 
@@ -77,19 +77,19 @@ class SettingsChanged(Value, tag="settings"):
 
 
 class SettingsMerged(Value, tag="settings_merged"):
-    """Some settings change; the others stay as whoever came in between has made them."""
+    """Some settings change; the others keep the values that other requests may have set meanwhile."""
 
     attributes: tuple[tuple[AttributeName, AttributeValue | None], ...] = ()
-    """None takes one away."""
+    """None removes an attribute."""
     granted: tuple[str, ...] = ()
-    """Kept because records have it, and acted on nowhere."""
+    """Old records have this field; no code acts on it."""
 
 
 Patch: TypeAlias = Visibility | Titled | Flagged | Summarized | SettingsChanged | SettingsMerged
 
 
 class Annotation(Value):
-    """Something said about a session, or one of its items, after the fact. Appended only."""
+    """A change to what is known about a session or one of its items, besides the history. Appended only."""
 
     rev: int
     """1, 2, 3 … within the session."""
@@ -160,7 +160,7 @@ def _hide(hidden: set[ItemId], item: ItemId, *, shown: bool | None) -> None:
 
 
 class Commit(Value):
-    """Everything that a kept turn adds to its session: what the store writes, in the bytes it writes."""
+    """Everything that a kept turn adds to its session, with the bytes that the store writes."""
 
     turn_id: TurnId
     version: Version
@@ -168,9 +168,9 @@ class Commit(Value):
     ended_by: EndedBy
     source_key: str
     entry_agent: str
-    """Whom the request named; the first commit's is the session's for good."""
+    """The agent that the request named; the session keeps that of its first commit."""
     agent: str
-    """Who speaks at the end of the turn, after any hand-offs."""
+    """The agent that speaks at the end of the turn, after any hand-offs."""
     items: Items
     encoded: tuple[bytes, ...]
     """The items' bytes, in order; encoded once, hashed and stored as they are."""
@@ -179,15 +179,15 @@ class Commit(Value):
     usage: Usage
     link: bytes
     detail: str = ""
-    """Why it ended so, if it was not by completing."""
+    """Why the turn ended, if it did not complete."""
     hears: bool = True
-    """Whether whoever plays the turn would listen, if somebody has said something to it by now."""
+    """Whether the turn's player takes steered messages: then the store refuses a commit while some are left."""
     continues: TurnId | None = None
-    """The turn before it, which it goes on with."""
+    """The turn before it, if this turn continues that."""
     links: int | None = None
-    """Of a continuation: how many in a row, up to it, were begun by retries."""
+    """Of a continuation: how many continuations in a row, up to this one, retries have begun."""
     retries_left: int | None = None
-    """How many retries may continue it, if it is unfinished; see `unfinished.retries_left`."""
+    """How many retries may continue the turn, if it is unfinished; see `unfinished_turns.retries_left`."""
 
     @property
     def unfinished(self) -> Version | None:
@@ -195,7 +195,7 @@ class Commit(Value):
         return None if self.ended_by == "completed" else self.version
 
     def keeps_journal(self, *, replayable: bool) -> bool:
-        """Whether the turn's journal is of use after this commit: to whoever asks again, or continues the turn."""
+        """Whether the turn's journal is needed after this commit: for a replay, or to continue the turn."""
         return replayable or self.ended_by != "completed"
 
 
@@ -237,7 +237,7 @@ def commit_of(turn: Turn, *, previous: bytes) -> Commit:
 
 
 class Segment(Value):
-    """A stretch of a fork's past that lies in another session: its positions below `upto_pos`."""
+    """A part of a fork's past that another session holds: its positions below `upto_pos`."""
 
     session_id: SessionId
     upto_pos: int
@@ -260,7 +260,7 @@ class TurnMark(Value):
     agent: str = ""
     continues: TurnId | None = None
     is_foreign: bool = False
-    """It was not played in this store: it came from a file."""
+    """The turn was imported from a file, not played in this store."""
 
 
 class Snapshot(Value):
@@ -270,15 +270,15 @@ class Snapshot(Value):
     version: Version = Version(0)
     items: Log[StoredItem] = Log()
     marks: Log[TurnMark] = Log()
-    """One per version, in order; those of a fork's past included."""
+    """One per version, in order, including the versions of a fork's past."""
     state: tuple[tuple[str, str], ...] = ()
-    """What tools remember in this session, sorted by name."""
+    """The values that tools have stored in this session, sorted by name."""
     waiting: tuple[ToolCall, ...] = ()
     """Calls that the next turn has to answer."""
     turn_summary: Summary | None = None
     """The furthest-reaching summary that was made inside a turn."""
     broken_off: frozenset[ItemId] = frozenset()
-    """What turns that were continued since had left half said, and their notes of it: no model sees these."""
+    """Interrupted texts, and their notes, of turns that were continued since: no model sees these items."""
     notes: Notes = Notes()
     lineage: Lineage = ()
     link: bytes = chain.GENESIS
@@ -286,16 +286,15 @@ class Snapshot(Value):
     entry_agent: str = ""
     agent: str = ""
     size_bytes: int = 0
-    """What its items weigh, encoded: for caches."""
+    """The size of its encoded items: for caches."""
 
     @property
     def asked(self) -> tuple[ToolCall, ...]:
         """The calls that a person may decide on in this session.
 
-        An approval is good for one call of the session that asked for it: a fork or a rewind shows the calls of its
-        past as waiting, and closes them with whatever is said next, but nobody can approve them there. Neither can
-        calls of a session that was imported be: they may be decided on where the file comes from, and in every other
-        place that it went to.
+        An approval is valid only in the session that asked for it. A fork or a rewind shows the calls of its past as
+        waiting, and its next message closes them, but they cannot be approved there. Nor can calls of an imported
+        session: the store that the file came from, and any other store that imported it, may approve them too.
         """
         inherited = self.lineage[-1].upto_version if self.lineage else 0
         if self.version <= inherited or self.marks[-1].is_foreign:
@@ -337,7 +336,7 @@ class Snapshot(Value):
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether its last turn broke off. Whether that can be continued here, the session's row tells."""
+        """Whether its last turn broke off. The session's row tells whether that turn can be continued here."""
         last = self.marks.last
         return last is not None and last.ended_by != "completed"
 
@@ -348,7 +347,7 @@ class Snapshot(Value):
         return msgspec.structs.replace(self, broken_off=self.broken_off | more)
 
     def chain_before(self, mark: TurnMark) -> tuple[TurnMark, ...]:
-        """The turns that this one goes on with, the first one first; none, if it is no continuation."""
+        """The turns that this turn continues, oldest first; none if it is no continuation."""
         chain: list[TurnMark] = []
         while mark.continues is not None and mark.version > 1:
             mark = self.marks[mark.version - 2]
@@ -356,8 +355,8 @@ class Snapshot(Value):
         return tuple(reversed(chain))
 
     def said_by(self, mark: TurnMark) -> Items:
-        """What a chain of turns up to this one has said and done, without what broke off, and with the notes of where an
-        answer was cut: a retry that continues it is answered with this, and with what it adds."""
+        """The items of a chain of continued turns up to this turn, without interrupted texts, but with the notes of
+        where an answer was cut. The answer to a retry that continues the chain is these items and its own."""
         first = (*self.chain_before(mark), mark)[0]
         found = self.items[first.start : mark.end]
         hidden = broken_off(found)
@@ -368,9 +367,9 @@ class Snapshot(Value):
         )
 
     def forked(self, session_id: SessionId) -> Snapshot:
-        """A new session that begins as this one stands. Neither will see what the other does next.
+        """A new session that begins as this one stands. Later turns of either are not seen by the other.
 
-        Inside the past of a fork, its lineage ends with the session that made the next version.
+        If this snapshot lies in the past of a fork, the lineage ends with the session that made the next version.
         """
         before = tuple(each for each in self.lineage if each.upto_version <= self.version)
         holders = (*(each.session_id for each in self.lineage), self.session_id)
@@ -386,7 +385,7 @@ class Snapshot(Value):
 def changed_state(
     state: tuple[tuple[str, str], ...], changes: Iterable[Change]
 ) -> tuple[tuple[str, str], ...]:
-    """Session state after some changes. An empty value forgets the name."""
+    """Session state after some changes. An empty value removes the name."""
     sets = {each.name: each.value for each in changes if isinstance(each, StateSet)}
     if not sets:
         return state
@@ -397,7 +396,7 @@ def changed_state(
 def changed_memories(
     memories: Mapping[str, str], changes: Iterable[Change], *, agent: str
 ) -> dict[str, str]:
-    """What an agent remembers, by id, after some changes. Adding what is there already changes nothing."""
+    """An agent's memories, by id, after some changes. Adding an id that is there already changes nothing."""
     changed = dict(memories)
     for each in changes:
         match each:
@@ -406,25 +405,25 @@ def changed_memories(
             case MemoryDeleted(agent=whose) if whose == agent:
                 changed.pop(each.memory_id, None)
             case _:
-                pass  # session state, or somebody else's
+                pass  # session state, or another agent's memory
     return changed
 
 
-# ── who sees what ────────────────────────────────────────────────────────────────────────────
+# ── what people and models see ───────────────────────────────────────────────────────────────
 
 
 def seen_by_people(
     snapshot: Snapshot, *, since: int = 0, upto: int | None = None
 ) -> Iterator[StoredItem]:
-    """The history as people see it: everything but what was hidden from them, damage included. Of all of it, or from
-    position `since` on to before `upto`."""
+    """The history as people see it, from position `since` to before `upto`: all but hidden items, damaged items
+    included."""
     hidden = snapshot.notes.hidden_from_people
     items = islice(snapshot.items, since, upto)
     return (each for each in items if isinstance(each, Unreadable) or each.id not in hidden)
 
 
 def hidden_from_model(snapshot: Snapshot) -> frozenset[ItemId]:
-    """What no model is shown: what people have hidden from it, and what broke off in a turn that was continued."""
+    """The items that no model sees: hidden by people, or interrupted in a turn that was continued."""
     hidden, broken = snapshot.notes.hidden_from_model, snapshot.broken_off
     return hidden | broken if broken else hidden
 
@@ -432,12 +431,12 @@ def hidden_from_model(snapshot: Snapshot) -> frozenset[ItemId]:
 def seen_by_model(snapshot: Snapshot, *, since: int = 0) -> Iterator[Item]:
     """The history as the session's agent sees it, from position `since` on.
 
-    A summary that is not hidden stands in place of what it covers. Left out are: what sub-agents said
-    among themselves, steps that were set aside, unfinished reasoning, hidden items and what cannot be read.
-    What comes out is well formed: a call or result that lost its partner so is left out as well, and a call
-    that the summary covers comes along while its result is not covered, or still awaited.
+    A summary that is not hidden stands in place of the items that it covers. Left out are: items of sub-agents,
+    steps that were set aside, unfinished reasoning, hidden items and unreadable items.
+    The result is well formed: a call or result whose partner is left out is left out as well, and a call
+    that the summary covers is included if its result is not covered, or still awaited.
 
-    A view up to a position that `settled_to` gives, and one from there on, make a whole view: no call is in
+    A view up to a position that `settled_to` gives, and a view from there on, make a whole view: no call is in
     one of them and its result in the other.
     """
     hidden = hidden_from_model(snapshot)
@@ -455,18 +454,18 @@ def seen_by_model(snapshot: Snapshot, *, since: int = 0) -> Iterator[Item]:
 
 
 def seen_by_agent(snapshot: Snapshot, *, items_max: int | None) -> Iterator[Item]:
-    """The history as the model of an agent sees it that is to see at most so many items; None: all of them."""
+    """The history as an agent's model sees it, of about the last `items_max` items; None: of all items."""
     after = 0 if items_max is None else seen_after(snapshot, items_max=items_max)
     since = settled_to(snapshot, snapshot.marks[after - 1]) if after else 0
     return seen_by_model(snapshot, since=since)
 
 
 def seen_after(snapshot: Snapshot, *, items_max: int) -> int:
-    """The version after which a model begins to see, if it is to see at most so many items of the past.
+    """The version after which a model's view begins, if it may see at most `items_max` items of the past.
 
-    Turns are seen whole or not at all, the newest always, however long it is. The boundary moves in strides of
-    half the bound, so that what a provider has cached of a prompt holds for a while. A summary that reaches as
-    far stands for the past as usual.
+    A turn is seen whole or not at all; the newest is always seen, however long it is. The boundary moves in strides
+    of half of `items_max`, so that a provider's cache of the prompt stays valid for a while. 0, a view of everything,
+    if a summary covers as much.
     """
     marks, stride = snapshot.marks, max(1, items_max // 2)
     surplus = len(snapshot.items) - items_max
@@ -480,17 +479,17 @@ def seen_after(snapshot: Snapshot, *, items_max: int) -> int:
 
 
 def summary_seen(snapshot: Snapshot) -> Summary | None:
-    """The summary that stands for the session's past, if one does: the furthest that is not hidden."""
+    """The summary that stands for the session's past, if any: the furthest-reaching one that is not hidden."""
     hidden = snapshot.notes.hidden_from_model
     made = (snapshot.turn_summary, snapshot.notes.summary)
     return further(*(each for each in made if each is not None and each.id not in hidden))
 
 
 def seen_in_turn(turn: Turn, path: Path = (), *, after: Iterable[Item] = ()) -> list[Item]:
-    """A turn so far as the agent of one of its branches sees it, by the same rules.
+    """A turn so far as the agent of one of its branches sees it, by the rules of `seen_by_model`.
 
-    `after` is what comes before it and is not settled: calls that the turn before left waiting, say. They
-    come along with their results, and a result whose call is not among them is not seen.
+    `after` are the unsettled items before the turn, such as calls that the turn before left waiting. They
+    are included with their results; a result whose call is not among them is left out.
     """
     both = [*after, *_for_model(turn.items, frozenset(), path)]
     alone = _alone(both, ())
@@ -498,9 +497,9 @@ def seen_in_turn(turn: Turn, path: Path = (), *, after: Iterable[Item] = ()) -> 
 
 
 def settled_to(snapshot: Snapshot, turn: TurnMark) -> int:
-    """The position up to which a history, as it was after this turn, needed nothing that was still to come.
+    """The position up to which the history after this turn was settled: every call before it had its result.
 
-    That is the turn's end, unless it left calls waiting: then it is where the step begins that made them.
+    That is the turn's end, unless it left calls waiting: then it is the start of the step that made them.
     """
     items = snapshot.items[turn.start : turn.end]
     waiting = {each.id for each in waiting_calls(items)}
@@ -511,14 +510,14 @@ def settled_to(snapshot: Snapshot, turn: TurnMark) -> int:
 
 
 def _is_of_step(item: StoredItem) -> bool:
-    """Whether a model said it. What cannot be read may have been, and is seen by nobody."""
+    """Whether a model may have made this item in its step. An unreadable item counts: no model sees it."""
     if isinstance(item, Unreadable):
         return True
     return isinstance(item, AssistantMessage | Reasoning | ToolCall) and not item.path
 
 
 def further(*summaries: Summary | None) -> Summary | None:
-    """The summary that reaches furthest; of those that reach equally far, the last one."""
+    """The summary that covers most; of several that cover equally much, the last one."""
     best: Summary | None = None
     for each in summaries:
         if each is not None and (best is None or each.covers_to >= best.covers_to):
@@ -539,7 +538,7 @@ def _for_model(
 
 
 _CUT_BY_LENGTH = ("output_tokens", "output_chars")
-"""Limits that cut an answer short and leave nothing open: its client was told, and says how to go on."""
+"""Limits that cut an answer short and leave nothing open: the client knows, and decides how to go on."""
 
 
 def _concerns_model(item: Item) -> bool:
@@ -567,13 +566,13 @@ def _alone(items: Iterable[Item], waiting: Iterable[ToolCall]) -> set[ItemId]:
 def _calls_before(
     start: int, snapshot: Snapshot, items: Iterable[StoredItem]
 ) -> dict[int, ToolCall]:
-    """Calls before `start` whose results are among `items`, which begin there, or are still awaited, by
-    their positions."""
+    """Calls before `start`, by position, whose results are still awaited or are among `items`, the items from `start`
+    on."""
     wanted = {each.call for each in items if isinstance(each, ToolResult)}
     wanted.update(each.id for each in snapshot.waiting)
     wanted.difference_update(each.id for each in items if isinstance(each, ToolCall))
     found: dict[int, ToolCall] = {}
-    # A turn answers what the one before it left waiting, so this does not go far back.
+    # A turn answers the calls that the turn before it left waiting, so this does not go far back.
     for position in range(min(start, len(snapshot.items)) - 1, -1, -1):
         if len(found) == len(wanted):
             break

@@ -1,9 +1,9 @@
-"""A sequence that only grows, shared by everyone who holds a part of it.
+"""`Log`, an immutable sequence with cheap appending.
 
-`Log` is a value: what one holder sees never changes, and extending it returns the next value.
-Underneath, all values of one line share a single list and differ in how much of it they see, so that
-appending costs what is new, whatever the length. Two holders that extend the same value part ways:
-the second one pays for a copy of what it sees, once. An empty one is copied by everybody, so that all may share it.
+A `Log` never changes; extending it returns a new value. Underneath, logs that were made from each other share one
+list and differ in how much of it they see, so that appending costs the new items, not the length. If the same log is
+extended twice, the second extension copies what it sees, once. An empty log is always copied, so that a default value
+can be shared safely.
 
 Not for use from several threads at once: extending is a read and a write of the shared list.
 """
@@ -35,15 +35,17 @@ class Log(Sequence[T_co], Generic[T_co]):
         return log
 
     def extended(self: Log[T], items: Iterable[T]) -> Log[T]:
-        """The log with `items` after what is here. Costs their number, not the log's length."""
+        """The log with `items` at its end. Costs their number, not the log's length."""
         shared = self._shared
-        if len(shared) != self._length or not shared:  # somebody else went on from here, or may
+        if (
+            len(shared) != self._length or not shared
+        ):  # another log was extended from here, or may be
             shared = shared[: self._length]
         shared.extend(items)
         return self._seeing(shared, len(shared))
 
     def appended(self: Log[T], item: T) -> Log[T]:
-        """The log with one more item: by itself, since this runs for every token."""
+        """The log with one more item. Written out, since this runs for every token."""
         shared = self._shared
         if len(shared) != self._length or not shared:
             shared = shared[: self._length]

@@ -1,14 +1,16 @@
-"""A request that has waited for its session, on top of what the session has become meanwhile.
+"""Moves a queued request from the version that it was made for to its session's present head.
 
-What the client said stays as it was taken in. What was decided about it on top of another version is decided anew:
+The client's messages stay as they are. What was decided about them on top of the older version is decided again:
 
-1. Calls that wait now are answered by this turn. A message closes them, as it would have closed those of then.
-2. Answers to calls stay answers to these very calls. If others wait now, or none, somebody else has answered them.
-3. Messages that a turn has brought since the request came are known, if something new follows them (`history/resends.py`).
-   A later request may have brought all of them: then that one has overtaken this one. A call that is known is not
-   closed once more; but one that this client has answered comes along with its answer.
-4. Whoever went on with the session's agent goes on with the agent that the session has now.
-5. Limits of the session's own count as they are now.
+1. Calls that wait at the head are answered by this turn: a message closes them, as it would have closed the calls that
+   waited before.
+2. Results stay results for the same calls. If those calls do not wait any more, another request has answered them, and
+   this one is stale.
+3. Messages that a turn has brought since the request arrived are dropped, if something new follows them
+   (`history/resends.py`). If a later request has brought all of them, it has overtaken this one. A dropped call is not
+   closed again; but a call that this client has answered is stored together with its result.
+4. A request that named the session's agent of that time gets the agent that the session has now.
+5. The session's own limits count as they are now.
 """
 
 from __future__ import annotations
@@ -26,40 +28,42 @@ from holdfast.ids import Minter
 
 
 class StaleRequest(Value):
-    """The session has moved on, and the request means nothing any more."""
+    """The session has moved on so that the request cannot become a turn any more."""
 
     code: str
     why: str
 
 
 def rebased(request: TurnRequest, head: Snapshot, mint: Minter) -> TurnRequest | StaleRequest:
-    """The request as a turn that begins from `head`, which is the version it was made for or a later one."""
+    """The request as it begins from `head`: the version that it was made for, or a later one."""
     if head.source_key and not request.base and head.source_key != request.source_key:
-        # Whoever came first has said whose session this is; later ones were asked when they came.
+        # The first turn has set the session's source; requests that came after it were checked on arrival.
         return StaleRequest(
             code="agent_mismatch",
             why=f"the conversation was begun by an agent of {portable_key(head.source_key)} while this waited",
         )
-    said = _said(request, head, mint)
-    if isinstance(said, StaleRequest):
-        return said
+    new = _input_at(request, head, mint)
+    if isinstance(new, StaleRequest):
+        return new
     return msgspec.structs.replace(
         request,
         base=head.version,
         base_rev=head.notes.rev,
         base_length=len(head.items),
         agent=_agent(request, head),
-        input=said,
+        input=new,
         carried=head.waiting,
         limits=request.limits.within(head.notes.settings.limits),
     )
 
 
-def _said(request: TurnRequest, head: Snapshot, mint: Minter) -> Items | StaleRequest:
-    then, now = ({each.id for each in calls} for calls in (request.carried, head.waiting))
-    if then == now:
-        return _unsaid(request, head, request.input)
-    results = [each for each in request.input if isinstance(each, ToolResult) and each.call in then]
+def _input_at(request: TurnRequest, head: Snapshot, mint: Minter) -> Items | StaleRequest:
+    before, now = ({each.id for each in calls} for calls in (request.carried, head.waiting))
+    if before == now:
+        return _still_new(request, head, request.input)
+    results = [
+        each for each in request.input if isinstance(each, ToolResult) and each.call in before
+    ]
     messages = tuple(each for each in request.input if each not in results)
     answers = any(each.outcome not in ("not_answered", "refused") for each in results)
     if answers:
@@ -70,16 +74,16 @@ def _said(request: TurnRequest, head: Snapshot, mint: Minter) -> Items | StaleRe
         return StaleRequest(
             code="approval_closed", why="the calls that it decides on were closed while it waited"
         )
-    new = _unsaid(request, head, messages)
+    new = _still_new(request, head, messages)
     if isinstance(new, StaleRequest):
         return new
     return (*(unanswered(each, mint) for each in head.waiting), *new)
 
 
-def _unsaid(request: TurnRequest, head: Snapshot, items: Items) -> Items | StaleRequest:
-    """What of these items no turn has brought since the request came."""
-    came = Arrival(version=request.base, at_ms=request.came_ms)
-    new = still_new(head, items, since=came)
+def _still_new(request: TurnRequest, head: Snapshot, items: Items) -> Items | StaleRequest:
+    """The items that no turn has brought since the request arrived."""
+    arrived = Arrival(version=request.base, at_ms=request.came_ms)
+    new = still_new(head, items, since=arrived)
     if isinstance(new, Overtaken):
         return StaleRequest(
             code="no_new_user_message",
@@ -89,7 +93,7 @@ def _unsaid(request: TurnRequest, head: Snapshot, items: Items) -> Items | Stale
 
 
 def _with_their_calls(items: Items, *, known: int) -> Items:
-    """Items without the first ones, which are known, such that every result follows its call or is left out with it."""
+    """The items without the first `known` ones, such that every result follows its call or is left out with it."""
     calls = {each.id: n for n, each in enumerate(items[:known]) if isinstance(each, ToolCall)}
     apart = [each for each in items[known:] if isinstance(each, ToolResult) and each.call in calls]
     answered = [calls[each.call] for each in apart if each.outcome != "not_answered"]
@@ -98,8 +102,8 @@ def _with_their_calls(items: Items, *, known: int) -> Items:
 
 
 def _agent(request: TurnRequest, head: Snapshot) -> str:
-    """Naming the session's agent goes on with it, wherever it has been handed to since."""
+    """The agent of the turn: if the request named the session's agent, the one that the session has now."""
     if not head.version:
         return request.agent
-    then = head.marks[request.base - 1].agent if request.base else head.entry_agent
-    return head.agent if request.agent == then else request.agent
+    before = head.marks[request.base - 1].agent if request.base else head.entry_agent
+    return head.agent if request.agent == before else request.agent

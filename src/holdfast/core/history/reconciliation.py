@@ -1,19 +1,21 @@
-"""Which of a request's messages are new.
+"""Which of a request's messages are new, and the items that a turn stores for them.
 
-Clients may resend the whole conversation or only what is new, and neither is stored twice.
+Clients may resend the whole conversation or send only new messages; nothing is stored twice.
 
-1. If the request begins with the whole history, as its client has seen it, that prefix is dropped (`history/resends.py`).
-2. Otherwise what follows the request's last assistant message is new; if it has one, it has diverged.
+1. If the request begins with the whole history, as its client has seen it, that prefix is dropped
+   (`history/resends.py`).
+2. Otherwise the messages after the request's last assistant message are new; a request with such a message has
+   diverged.
 
 A request that merely repeats words is not a resend: "continue", sent twice, is two messages. Only a prefix
-that covers the *whole* history is taken for one, so what is said anew is never mistaken for the past; and if
-it tells no answer (the turn was stopped at once, or the answer was lost), its last message is asked again.
+that covers the *whole* history is dropped, so a new message is never mistaken for the past; and if the prefix
+contains no answer (the turn was stopped at once, or the answer was lost), its last message counts as asked again.
 
 White space is nothing: it is not stored, not missed, and answers no call.
 
-What is new must be something: a message with content, or results for calls that wait for the client. Calls
-that wait are answered all or none: some results without the others are refused with the missing ids; a
-message instead closes them as not answered, and open approvals as refused.
+The new messages must contain a message with content, or results for calls that wait for the client. Waiting
+calls are answered all or none: if only some results are sent, the request is refused with the missing ids; a
+message without results closes the calls as not answered, and open approvals as refused.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from holdfast.core.history.resends import (
     find_resend,
     media,
     merged,
-    was_heard,
+    repeats_steered,
 )
 from holdfast.core.items import (
     AssistantMessage,
@@ -55,7 +57,7 @@ from holdfast.core.items import (
 from holdfast.core.turns.closure import is_ours
 from holdfast.ids import CallId, MessageId, Minter, ReasoningId
 
-# ── what a request brings ────────────────────────────────────────────────────────────────────
+# ── messages of a request ────────────────────────────────────────────────────────────────────
 
 
 class IncomingCall(Value):
@@ -65,14 +67,14 @@ class IncomingCall(Value):
 
 
 class Thought(Value):
-    """What an assistant thought before it spoke, as far as its client can tell; `extras` are its provider's."""
+    """An assistant's reasoning as a client sends it back; `extras` are its provider's."""
 
     text: str = ""
     extras: Opaques = ()
 
 
 class Incoming(Value):
-    """One message of a request, as its client tells it."""
+    """One message of a request, as its client sends it."""
 
     role: Literal["user", "assistant", "system", "tool"]
     content: Parts = ()
@@ -83,46 +85,46 @@ class Incoming(Value):
     """The call that a tool message answers."""
     extras: Opaques = ()
     thoughts: tuple[Thought, ...] = ()
-    """An assistant's, before what it said."""
+    """An assistant's reasoning, before its text."""
 
 
-# ── what becomes of it ───────────────────────────────────────────────────────────────────────
+# ── outcomes ─────────────────────────────────────────────────────────────────────────────────
 
 
 class Fresh(Value):
-    """Something new: the turn may begin."""
+    """The request has new messages: the turn may begin."""
 
     input: Items
     approved: tuple[CallId, ...] = ()
     dropped: int = 0
-    """How many of the request's messages were history."""
+    """How many of the request's messages were in the history already."""
     diverged: bool = False
 
 
 class NothingNew(Value):
-    """No message with content, and no results: there is nothing to answer."""
+    """The request has no new message with content, and no results."""
 
 
 class ResultsMissing(Value):
-    """Some waiting calls were answered, these were not."""
+    """The request answers some waiting calls, but not these."""
 
     call_ids: tuple[str, ...]
 
 
 class UnknownCall(Value):
-    """A result for a call that nobody made, or that has its result already."""
+    """The request has a result for a call that does not exist, or that has its result already."""
 
     call_id: str
 
 
 class ApprovalClosed(Value):
-    """An answer about calls that wait for no approval: never, or not any more."""
+    """The request decides on calls that do not wait for an approval, or not any more."""
 
     calls: tuple[CallId, ...]
 
 
 class ApprovalsMissing(Value):
-    """Some calls were decided on, but not these: everything is decided at once, or something else is said."""
+    """The request decides on some waiting calls, but not on these, and has no message that would close them."""
 
     calls: tuple[CallId, ...]
 
@@ -151,13 +153,13 @@ def reconcile(
     since: Arrival | None = None,
     running: Items | None = None,
 ) -> Reconciled:
-    """Decide what of `messages` is new on top of `snapshot`, and what the turn will store of it.
+    """Decide which of `messages` are new on top of `snapshot`, and which items the turn will store.
 
-    `approvals` are a person's answers to calls that wait for one. Without a message beside them they have
-    to be about all such calls; a message closes those that they leave out as refused. `system_is_stored`
-    keeps system messages as items (Responses, Conversations); on chat they are instructions for one request.
-    `since` is what the session was when the request arrived, if it has waited since. `running` is what
-    was said to the turn that is open, for a request that is to be said to it as well: no call waits beside that turn.
+    `approvals` are a person's decisions on calls that wait for an approval. Without a message they must cover all
+    such calls; a message closes the calls that they leave out as refused. `system_is_stored` keeps system messages
+    as items (Responses, Conversations); in Chat Completions they are instructions for one request. `since` is the
+    session as it stood when the request arrived, if the request has waited since. `running` are the messages of the
+    open turn, for a request that is to be steered into it: no call waits while that turn is open.
     """
     waiting = snapshot.waiting if running is None else ()
     undecided = _undecided(snapshot.asked if waiting else (), approvals) if approvals else ()
@@ -168,7 +170,7 @@ def reconcile(
     if is_late or len(spoken) != 1 or spoken[0].role == "assistant":
         resend = find_resend(
             snapshot,
-            list(merged((_told(each), n + 1) for n, each in enumerate(spoken))),
+            list(merged((_seen_of(each), n + 1) for n, each in enumerate(spoken))),
             answers_end=max(
                 (n + 1 for n, each in enumerate(spoken) if each.role == "assistant"), default=0
             ),
@@ -178,7 +180,7 @@ def reconcile(
         if isinstance(resend, Overtaken):
             return resend
         new = [each for each in spoken[resend.dropped :] if not _is_supplied(each)]
-    else:  # a client that tells the history again tells more; and most do not
+    else:  # a resend has more than one message, and most requests are no resend
         resend, new = _NO_RESEND, spoken
     intake = _Intake(waiting, approvals or {}, mint)
     if undecided and not any(map(_is_said, new)):
@@ -196,17 +198,17 @@ _NO_RESEND = Resend(dropped=0)
 def is_steered_again(
     snapshot: Snapshot, messages: Sequence[Incoming], *, system_is_stored: bool = False
 ) -> bool:
-    """Whether a request says again what was steered into the last turn, and tells nothing that is new."""
+    """Whether a request repeats a message that was steered into the last turn, and has no new message."""
     spoken = (each for each in messages if system_is_stored or each.role != "system")
-    told = merged((_told(each), None) for each in spoken)
-    return was_heard(snapshot, [seen for seen, _ in told])
+    sent = merged((_seen_of(each), None) for each in spoken)
+    return repeats_steered(snapshot, [seen for seen, _ in sent])
 
 
 def take_in(snapshot: Snapshot, messages: Sequence[Incoming], mint: Minter) -> Reconciled:
-    """The items that these messages are, all of them new: nothing is compared with the history.
+    """The items for these messages, all of them new: nothing is compared with the history.
 
-    For whoever writes a history instead of talking: an answer alone is something here. Calls are answered
-    among these messages, or by nobody.
+    For clients that write a history instead of asking an agent: an assistant's message alone is enough here. Calls
+    have their results among these messages, or are closed as not answered.
     """
     intake = _Intake(snapshot.waiting, {}, mint)
     for message in _results_first(messages, snapshot.waiting):
@@ -219,7 +221,7 @@ def take_in(snapshot: Snapshot, messages: Sequence[Incoming], mint: Minter) -> R
 def _undecided(
     asked: Sequence[ToolCall], approvals: Mapping[CallId, bool]
 ) -> tuple[CallId, ...] | ApprovalClosed:
-    """The calls that wait for an approval and are not decided on, if what is decided on does wait."""
+    """The calls that wait for an approval and are not decided on; ApprovalClosed if a decided one does not wait."""
     names = [each.id for each in asked]
     closed = tuple(each for each in approvals if each not in names)
     if closed:
@@ -232,12 +234,12 @@ def _is_said(message: Incoming) -> bool:
 
 
 def _is_supplied(message: Incoming) -> bool:
-    """Whether a message is nothing but words of ours: its client was shown them in place of an answer."""
+    """Whether a message is only the text that the server shows in place of an answer while calls wait."""
     return message.role == "assistant" and not message.calls and is_ours(text_of(message.content))
 
 
 def _results_first(new: Sequence[Incoming], waiting: Sequence[ToolCall]) -> Sequence[Incoming]:
-    """Results for calls that wait, then everything else: clients may send them in any order."""
+    """The messages, results for waiting calls first: clients may send them in any order."""
     if not waiting:
         return new
     wanted = {each.call_id for each in waiting}
@@ -247,7 +249,7 @@ def _results_first(new: Sequence[Incoming], waiting: Sequence[ToolCall]) -> Sequ
 # ── comparing with history ───────────────────────────────────────────────────────────────────
 
 
-def _told(message: Incoming) -> Seen:
+def _seen_of(message: Incoming) -> Seen:
     if message.role == "tool":
         return "tool", "", (message.call_id,)
     if message.role == "assistant":
@@ -256,11 +258,11 @@ def _told(message: Incoming) -> Seen:
     return message.role, text_of(message.content), media(message.content)
 
 
-# ── taking in what is new ────────────────────────────────────────────────────────────────────
+# ── items for new messages ───────────────────────────────────────────────────────────────────
 
 
 class _Intake:
-    """Turns new messages into items, and keeps track of calls that want an answer."""
+    """Turns new messages into items, and keeps track of calls without a result."""
 
     def __init__(
         self, waiting: Sequence[ToolCall], approvals: Mapping[CallId, bool], mint: Minter
@@ -271,7 +273,7 @@ class _Intake:
         self._substantial = False
         self._approved: tuple[CallId, ...] = ()
         self._open: dict[CallId, ToolCall] = {}
-        """Calls without a result, by our own id: a provider's may come twice in one answer."""
+        """Calls without a result, by our own id: a provider may use one id twice in an answer."""
         if waiting:
             self._decide_on(waiting, approvals)
 
@@ -290,7 +292,7 @@ class _Intake:
         self._substantial = bool(self._approved or denied)
 
     def take(self, message: Incoming) -> ResultsMissing | UnknownCall | None:
-        """Take one more message in, or say why it cannot be."""
+        """Add the items of one more message, or return why the request is refused."""
         if message.role == "tool":
             return self._take_result(message)
         if not message.calls and not is_substantial(message.content):
@@ -321,7 +323,7 @@ class _Intake:
     def outcome(
         self, *, dropped: int, diverged: bool, demand: bool = True
     ) -> Fresh | NothingNew | ResultsMissing:
-        """What all of it comes to. Only with `demand` it has to be something that can be answered."""
+        """The outcome for all messages taken. With `demand`, they must contain something that an agent can answer."""
         if not (self._substantial or (self._items and not demand)):
             return NothingNew()
         refusal = self._settle_open()
@@ -333,7 +335,7 @@ class _Intake:
 
     @property
     def _asked(self) -> Iterator[ToolCall]:
-        """The open calls that are the client's to answer."""
+        """The open calls that wait for the client."""
         return (each for each in self._open.values() if each.waits_for == "client")
 
     def _take_result(self, message: Incoming) -> UnknownCall | None:
@@ -347,7 +349,7 @@ class _Intake:
         return None
 
     def _take_answer(self, message: Incoming) -> None:
-        """An assistant's message that this session has not heard: brought along from elsewhere."""
+        """Add an assistant's message that is not in this session: the client brought it from another conversation."""
         self._items += (
             Reasoning(id=self._mint(ReasoningId), text=each.text, extras=each.extras)
             for each in message.thoughts
@@ -370,7 +372,7 @@ class _Intake:
             self._open[call.id] = call
 
     def _settle_open(self) -> ResultsMissing | None:
-        """Something else is being said: calls are answered by now, all of them or none."""
+        """Close the open calls before another message: by now all of them have results, or none has."""
         if not self._open:
             self._answered = False
             return None
@@ -388,7 +390,7 @@ class _Intake:
 
 
 def unanswered(call: ToolCall, mint: Minter) -> ToolResult:
-    """What a call that waits is given if something else is said instead."""
+    """The result of a waiting call if the client sends a message instead of an answer."""
     asked = call.waits_for == "approval"
     outcome: Outcome = "refused" if asked else "not_answered"
     words = (Text(text=REFUSED if asked else NOT_ANSWERED),)

@@ -1,26 +1,26 @@
-"""Which part of a request is a resend: messages that its client knows to be in the conversation already.
+"""Which part of a request is a resend: messages that are in the conversation already.
 
-A client compares with nothing; it sends what it has seen. So a request is compared with what its client could have
-seen when it sent it, and that is decided anew whenever the conversation has moved:
+A client sends the conversation as it has seen it. So a request is compared with what its client could have seen when
+it sent the request, and compared again whenever the conversation has moved:
 
-1. What the client could have seen whole: the history as it stood when the request arrived. It has to be told from its
-   first message to its last, or it is not a resend. An answer that broke off may be told in part or left out. So may
-   every answer after the last one that is told: the client sent its message before it had that answer. What broke off
-   in a turn that was continued since may be told as well: a retry is not answered with it, and others have seen it.
-2. What the client could have seen in part: the turns since then, and the turn that is open. Their messages are known
-   again where the client tells them, in their order. The others came from other clients, and are not missed. A turn
-   that was discarded is not among them, so what it brought is new again.
-3. The last message of a request is never taken for a resend of one of those: it was sent to be answered. But if a
-   later request has overtaken this one, and has brought that message along with a newer one, then it is answered
-   there (`Overtaken`). What was said before this request came has not overtaken it.
-4. A telling without any answer whose messages are all there asks its last one again. What is stored of that question
-   each time is the question alone, so it may be in the history any number of times in a row.
-5. A telling that parts from the history is anchored by the last answer that it tells, or without any answer by the two
-   or more messages that the history begins with as well: what follows is new, but for the messages that follow there in
-   the history too. One such message is no anchor: nothing tells a client that has missed the rest from one that says
-   the first message of a conversation again. It is stored, and the request has diverged.
+1. The history as it stood when the request arrived: the client could have seen all of it. A resend contains it from the
+   first message to the last. An answer that broke off may be sent in part or left out. So may every answer after the
+   last one that is sent: the client sent its message before it had that answer. The interrupted text of a turn that was
+   continued since may be sent as well: the answer to a retry does not contain it, but other clients have seen it.
+2. The turns since then, and the open turn: the client could have seen a part of them. Messages of theirs that the
+   client sends, in their order, are known; the others came from other clients, and are not missed. Discarded turns do
+   not count, so their messages are new again.
+3. The last message of a request is never taken for a message of 2: the client sent it to be answered. But if a later
+   request has overtaken this one, and has brought that message together with a newer one, then it is answered there
+   (`Overtaken`). Messages from before this request arrived have not overtaken it.
+4. A request without any answer whose messages are all in the history asks its last message again. Each time, only that
+   message is stored, so it may be in the history any number of times in a row.
+5. A request that differs from the history is anchored by the last answer that it contains; without any answer, by two
+   or more first messages that it shares with the history. Messages after the anchor are new, except those that follow
+   the anchor in the history too. One shared first message is no anchor: the client may have missed the rest, or may be
+   beginning the same conversation again. All its messages are stored, and the request has diverged.
 
-White space is nothing, and neighbouring answers are one: a chat client has heard one answer, however many steps it took.
+White space is nothing, and neighbouring answers are one: a chat client has seen one answer, however many steps it took.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from holdfast.core.items import (
 from holdfast.ids import ItemId, TurnId, Version
 
 Seen: TypeAlias = tuple[str, str, tuple[str, ...]]
-"""What a client sees of a message: role, trimmed text, and what else identifies it: calls, or other parts."""
+"""A message as a client sees it: role, trimmed text, and the ids of its calls or digests of its other parts."""
 
-Told: TypeAlias = list[tuple[Seen, int]]
-"""The messages of a request, each with the number of those that come up to it, itself included."""
+SentMessages: TypeAlias = list[tuple[Seen, int]]
+"""The messages of a request, each with how many of the request's messages end with it: neighbours may be merged."""
 
 
 class Arrival(Value):
-    """A session as it stood when a request came, and when that was: 0 if nothing was said before."""
+    """The version that a session had when a request arrived, and the time of that; 0 if the request has not waited."""
 
     version: Version
     at_ms: int = 0
@@ -70,10 +70,10 @@ class Arrival(Value):
 def arrival(
     snapshot: Snapshot, *, at_ms: int, known: Version | None = None, least: int = 0
 ) -> Arrival:
-    """A session as it stood when a request came at this time; `known`: no further than this version. The server
-    had `least` in mind by then, so that was there, whatever the clocks say.
+    """The version that a session had when a request arrived at `at_ms`: at most `known`, and at least `least`, which
+    this server had cached by then, even if the clocks disagree.
 
-    What a turn said last was said before its end, so a turn that has said something since has ended since.
+    A turn's last item is older than its end, so a turn with an item from after the arrival has ended after it.
     """
     version = snapshot.version if known is None else min(snapshot.version, known)
     while version > least and _last_said_ms(snapshot, version) >= at_ms:
@@ -89,57 +89,62 @@ def _last_said_ms(snapshot: Snapshot, version: Version) -> int:
 
 
 class Resend(Value):
-    """How many of a request's messages are known already; `diverged` if it tells another history than ours."""
+    """How many of a request's messages are known already; `diverged` if its history differs from ours."""
 
     dropped: int
     diverged: bool = False
 
 
 class Overtaken(Value):
-    """All that the request says was brought by a later one, together with something newer, and is answered there."""
+    """A later request has brought all messages of this one, together with a newer one: they are answered there."""
 
     turn_id: TurnId | None
-    """The turn that a later request has begun; None: the one that is open."""
+    """The turn that answers; None: the open turn."""
 
 
 def find_resend(
-    snapshot: Snapshot, told: Told, *, answers_end: int, since: Arrival, running: Sequence[Item]
+    snapshot: Snapshot,
+    sent: SentMessages,
+    *,
+    answers_end: int,
+    since: Arrival,
+    running: Sequence[Item],
 ) -> Resend | Overtaken:
-    """What of a request its client has sent before.
+    """How many of a request's messages are a resend.
 
-    `answers_end` is how many of its messages come up to its last answer. `since` is what the session was when the
-    request arrived, `running` what was said to the turn that is open, if the request is for that one.
+    `answers_end` is how many of its messages end with its last answer. `since` is the session as it stood when the
+    request arrived, `running` the messages of the open turn, if the request is to be steered into it.
     """
     past = _Past(snapshot, without=snapshot.broken_off)
-    found = _find_in(past, told, answers_end, since, running)
+    found = _find_in(past, sent, answers_end, since, running)
     if not past.without or isinstance(found, Overtaken):
         return found
     if not found.diverged and found.dropped >= answers_end:
         return found
-    # It tells an answer that is none of ours, unless the words that broke off are part of it.
-    other = _find_in(_Past(snapshot), told, answers_end, since, running)
+    # The request has an answer that is not ours, unless interrupted texts are part of it.
+    other = _find_in(_Past(snapshot), sent, answers_end, since, running)
     if isinstance(other, Overtaken) or not other.diverged or other.dropped > found.dropped:
         return other
     return found
 
 
 def _find_in(
-    past: _Past, told: Told, answers_end: int, since: Arrival, running: Sequence[Item]
+    past: _Past, sent: SentMessages, answers_end: int, since: Arrival, running: Sequence[Item]
 ) -> Resend | Overtaken:
     later = past.later(since.version, running)
-    found = _whole_history(past.held_at(since.version), told)
+    found = _whole_history(past.held_at(since.version), sent)
     if found is None:
-        return _anchored(past, told, answers_end, later, since)
+        return _anchored(past, sent, answers_end, later, since)
     whole, asked_again = found
-    if 0 < whole < len(told) and past.has_answered(since.version, told[whole][0]):
+    if 0 < whole < len(sent) and past.has_answered(since.version, sent[whole][0]):
         whole += 1
-    at, last = _known_again(told, whole, later)
-    known = told[at - 1][1] if at else 0
-    overtaken = _overtaking(told, at, later[last:], since)
-    if at > whole and not overtaken and answers_end > (told[whole - 1][1] if whole else 0):
-        # It tells another answer than the one that was given meanwhile, or had that one when it came: then all that
-        # the turn was told is part of what its client has seen, in whatever order.
-        other = _anchored(past, told, answers_end, later, since)
+    at, last = _known_again(sent, whole, later)
+    known = sent[at - 1][1] if at else 0
+    overtaken = _overtaking(sent, at, later[last:], since)
+    if at > whole and not overtaken and answers_end > (sent[whole - 1][1] if whole else 0):
+        # The request has another answer than the one given meanwhile, or had that one when it arrived: then its client
+        # has seen all messages of that turn, in any order.
+        other = _anchored(past, sent, answers_end, later, since)
         if isinstance(other, Overtaken) or answers_end > known or other.dropped > known:
             return other
     return overtaken or Resend(dropped=known, diverged=asked_again and at > 0)
@@ -148,37 +153,37 @@ def _find_in(
 def still_new(
     head: Snapshot, items: Sequence[Item], *, since: Arrival
 ) -> tuple[Item, ...] | Overtaken:
-    """What is new on top of `head` of items that were taken in as new on top of another version, which is `since`."""
-    told = list(merged((seen, n + 1) for n, each in enumerate(items) if (seen := held(each))))
+    """The items that are still new on top of `head`, of items that were new on top of the version `since`."""
+    sent = list(merged((seen, n + 1) for n, each in enumerate(items) if (seen := seen_of(each))))
     later = _Past(head, without=head.broken_off).later(since.version)
-    at, last = _known_again(told, 0, later)
-    overtaken = _overtaking(told, at, later[last:], since)
-    return overtaken or tuple(items[told[at - 1][1] if at else 0 :])
+    at, last = _known_again(sent, 0, later)
+    overtaken = _overtaking(sent, at, later[last:], since)
+    return overtaken or tuple(items[sent[at - 1][1] if at else 0 :])
 
 
-def was_heard(snapshot: Snapshot, told: Sequence[Seen]) -> bool:
-    """Whether a request tells nothing but what was said already, up to a message that the last turn has heard after its
-    first one. Answers may be left out."""
+def repeats_steered(snapshot: Snapshot, sent: Sequence[Seen]) -> bool:
+    """Whether all messages of a request are known, and the last one was steered into the last turn. Answers may be left
+    out."""
     return any(
-        _was_heard(_Past(snapshot, without=without), snapshot.version, told)
+        _repeats_steered(_Past(snapshot, without=without), snapshot.version, sent)
         for without in {snapshot.broken_off, frozenset[ItemId]()}
     )
 
 
-def _was_heard(past: _Past, version: Version, told: Sequence[Seen]) -> bool:
+def _repeats_steered(past: _Past, version: Version, sent: Sequence[Seen]) -> bool:
     turn = merged(past.shown(chain.from_iterable(next(past.turns_back()))))
     steers = [seen for seen, _ in turn if seen[0] == "user"][1:]
-    if not told or told[-1] not in steers:
+    if not sent or sent[-1] not in steers:
         return False
     history = [seen for seen, _ in past.held_at(version)]
     ends = [n for n, (role, *_) in enumerate(history, 1) if role == "user"][-len(steers) :]
-    return any(history[n - 1] == told[-1] and _is_end_of(told, history[:n]) for n in ends)
+    return any(history[n - 1] == sent[-1] and _is_end_of(sent, history[:n]) for n in ends)
 
 
-def _is_end_of(told: Sequence[Seen], history: Sequence[Seen]) -> bool:
-    left = len(told)
+def _is_end_of(sent: Sequence[Seen], history: Sequence[Seen]) -> bool:
+    left = len(sent)
     for ours in reversed(history):
-        if left and (ours == told[left - 1] or _is_answered_by(told[left - 1], ours)):
+        if left and (ours == sent[left - 1] or _is_answered_by(sent[left - 1], ours)):
             left -= 1
         elif left and ours[0] != "assistant":
             return False
@@ -189,27 +194,29 @@ def _is_end_of(told: Sequence[Seen], history: Sequence[Seen]) -> bool:
 
 
 class _Said(NamedTuple):
-    """Where something was said."""
+    """The turn and the item of a message."""
 
     turn_id: TurnId | None
-    """None: to the turn that is open."""
+    """None: the open turn."""
     item: ItemId | None
 
 
 _Later: TypeAlias = list[tuple[Seen, _Said]]
-"""What was said since a request arrived."""
+"""The messages since a request arrived."""
 
 
-def _whole_history(history: Iterable[tuple[Seen, bool]], told: Told) -> tuple[int, bool] | None:
-    """How many of these messages are the whole history, or None if they do not begin with it; and whether one of them is
-    asked again, now or in the history. Only a telling without any answer can mean that.
+def _whole_history(
+    history: Iterable[tuple[Seen, bool]], sent: SentMessages
+) -> tuple[int, bool] | None:
+    """How many messages of a request are the whole history, or None if it does not begin with it; and whether a message
+    is asked again, now or in the history, which only a request without any answer can mean.
 
     Stops at the first difference, so a request with only new messages costs one comparison.
     """
-    answers = max((n + 1 for n, (seen, _) in enumerate(told) if seen[0] == "assistant"), default=0)
+    answers = max((n + 1 for n, (seen, _) in enumerate(sent) if seen[0] == "assistant"), default=0)
     at, left_out, asked_again = 0, False, False
     for ours, broke_off in history:
-        theirs = told[at][0] if at < len(told) else None
+        theirs = sent[at][0] if at < len(sent) else None
         if theirs is not None and (ours == theirs or (broke_off and _is_part_of(theirs, ours))):
             at += 1
         elif (
@@ -218,94 +225,94 @@ def _whole_history(history: Iterable[tuple[Seen, bool]], told: Told) -> tuple[in
             and (theirs is None or theirs[0] != "assistant")
         ):
             left_out = True
-        elif at and not answers and ours == told[at - 1][0]:
+        elif at and not answers and ours == sent[at - 1][0]:
             asked_again = True
         else:
             return None
-    if at < len(told):
+    if at < len(sent):
         return at, asked_again
     if not answers:
         return max(0, at - 1), True  # the last of them is asked again
-    # Nothing follows what was left out: it is said again.
+    # No message follows the answer that was left out: the request says its last message again.
     return None if left_out else (at, False)
 
 
-def _known_again(told: Told, at: int, later: _Later) -> tuple[int, int]:
-    """How many of these messages are known if those before `at` are, and how many of the later ones come up to them.
-    The last one is never known."""
+def _known_again(sent: SentMessages, at: int, later: _Later) -> tuple[int, int]:
+    """How many messages of a request are known if the first `at` are, and how many of `later` they reach. The last
+    message is never known."""
     last = 0
     for n, (ours, _) in enumerate(later):
-        if at >= len(told) - 1:
+        if at >= len(sent) - 1:
             break
-        theirs = told[at][0]
+        theirs = sent[at][0]
         if ours == theirs or _is_answered_by(theirs, ours):
             at, last = at + 1, n + 1
     return at, last
 
 
-def _overtaking(told: Told, at: int, later: _Later, since: Arrival) -> Overtaken | None:
-    """The turn that has brought the last of these messages together with a newer one, if there is such a turn."""
-    if at != len(told) - 1:
+def _overtaking(sent: SentMessages, at: int, later: _Later, since: Arrival) -> Overtaken | None:
+    """The turn that has brought the last message of a request together with a newer one, if there is such a turn."""
+    if at != len(sent) - 1:
         return None
     for (ours, where), (newer, its_where) in pairwise(later):
         both_asked = newer[0] == ours[0] == "user" and where.turn_id == its_where.turn_id
-        if both_asked and ours == told[at][0] != newer:  # what follows its like was said again
+        if both_asked and ours == sent[at][0] != newer:  # the same message twice is not a newer one
             if where.item is not None and where.item.minted_at_ms >= since.at_ms:
                 return Overtaken(turn_id=where.turn_id)
     return None
 
 
 def _anchored(
-    past: _Past, told: Told, answers_end: int, later: _Later, since: Arrival
+    past: _Past, sent: SentMessages, answers_end: int, later: _Later, since: Arrival
 ) -> Resend | Overtaken:
-    """What is known of a request that tells another history than ours: what comes up to its anchor, and after it what
-    follows that with us."""
-    at = sum(end <= answers_end for _, end in told)
+    """What is known of a request whose history differs from ours: its messages up to the anchor, and after it the
+    messages that follow the anchor in our history."""
+    at = sum(end <= answers_end for _, end in sent)
     after, diverged = later, answers_end > 0
     if not at:
-        at, after, diverged = _begun_alike(past, told, later, since.version)
-    elif at < len(told) - 1:
-        # Only then can one of the messages that follow be known: the last one never is.
-        asked = told[at - 2][0] if at > 1 else None
-        followed = _following(past, told[at - 1][0], asked)
+        at, after, diverged = _begun_alike(past, sent, later, since.version)
+    elif at < len(sent) - 1:
+        # Only then can a message after the anchor be known: the last one never is.
+        asked = sent[at - 2][0] if at > 1 else None
+        followed = _following(past, sent[at - 1][0], asked)
         if followed is not None:
             after = [*followed, *(each for each in later if each[1].turn_id is None)]
-    known, last = _known_again(told, at, after)
-    overtaken = _overtaking(told, known, [each for each in after[last:] if each in later], since)
-    dropped = max(answers_end, told[known - 1][1] if known else 0)
+    known, last = _known_again(sent, at, after)
+    overtaken = _overtaking(sent, known, [each for each in after[last:] if each in later], since)
+    dropped = max(answers_end, sent[known - 1][1] if known else 0)
     return overtaken or Resend(dropped=dropped, diverged=diverged)
 
 
 def _begun_alike(
-    past: _Past, told: Told, later: _Later, since: Version
+    past: _Past, sent: SentMessages, later: _Later, since: Version
 ) -> tuple[int, _Later, bool]:
-    """How many messages of a telling without any answer the history begins with, if that is an anchor, and what follows
-    them there; else what was said later. And whether there are any: then the telling has parted from the history."""
+    """For a request without any answer: how many first messages it shares with the history, if they are an anchor; the
+    messages after them in the history, or `later` without an anchor; and whether it shares any, so has diverged."""
     at = alike = 0
     questions = (seen for seen, _ in past.held_at(since) if seen[0] != "assistant")
     for (
         ours
-    ) in questions:  # pragma: no branch — it parts somewhere, or it would be the whole history
-        if at < len(told) and ours == told[at][0]:
+    ) in questions:  # pragma: no branch — they differ somewhere, or it would be the whole history
+        if at < len(sent) and ours == sent[at][0]:
             at += 1
-        elif not at or ours != told[at - 1][0]:  # what was asked again is there more than once
+        elif not at or ours != sent[at - 1][0]:  # a message asked again is there more than once
             break
         alike += 1
-    asked = sum(seen[0] == "user" for seen, _ in told[:at])
+    asked = sum(seen[0] == "user" for seen, _ in sent[:at])
     if asked < 2:
         return 0, later, asked > 0
     history = past.later(Version(0))
     ends = [n for n, (seen, _) in enumerate(history, 1) if seen[0] != "assistant"]
     running = (each for each in later if each[1].turn_id is None)
-    return min(at, len(told) - 1), [*history[ends[alike - 1] :], *running], True
+    return min(at, len(sent) - 1), [*history[ends[alike - 1] :], *running], True
 
 
 def _following(past: _Past, answer: Seen, asked: Seen | None) -> _Later | None:
-    """What follows an answer to what was `asked`; if it was never given to that, the last one that is like it. None if
-    there is none.
+    """The messages after an answer to `asked`; if there is no such answer, after the last answer with the same text.
+    None if there is none.
 
-    A turn may have been told more than one request brought, and all of them were answered with all that it said. So the
-    messages that it was told after this one follow it as well.
+    A turn may have taken messages of several requests, and all of them were answered with its whole answer. So messages
+    that were steered into the turn after `asked` follow the answer as well.
     """
     followed: list[_Later] = []
     likely: list[_Later] | None = None
@@ -323,28 +330,28 @@ def _following(past: _Past, answer: Seen, asked: Seen | None) -> _Later | None:
     return None if likely is None else [each for turn in reversed(likely) for each in turn]
 
 
-def _is_answered_by(told: Seen, answer: Seen) -> bool:
-    return answer[0] == "assistant" and _is_part_of(told, answer)
+def _is_answered_by(sent: Seen, answer: Seen) -> bool:
+    return answer[0] == "assistant" and _is_part_of(sent, answer)
 
 
-def _is_part_of(told: Seen, whole: Seen) -> bool:
-    (role, text, marks), (its_role, its_text, its_marks) = told, whole
+def _is_part_of(sent: Seen, whole: Seen) -> bool:
+    (role, text, marks), (its_role, its_text, its_marks) = sent, whole
     return role == its_role and its_text.startswith(text) and its_marks[: len(marks)] == marks
 
 
-# ── what clients see ─────────────────────────────────────────────────────────────────────────
+# ── messages as clients see them ─────────────────────────────────────────────────────────────
 
 
 class _Past:
-    """A conversation as clients have seen it, but for some items: what broke off in turns that were continued."""
+    """A conversation as clients have seen it, `without` some items: interrupted texts of turns that were continued."""
 
     def __init__(self, snapshot: Snapshot, *, without: frozenset[ItemId] = frozenset()) -> None:
         self._snapshot = snapshot
         self.without = without
 
     def held_at(self, version: Version) -> Iterator[tuple[Seen, bool]]:
-        """The history at a version, each message with whether it broke off, in the end or before it was continued. The
-        last turn was not continued by then."""
+        """The history at a version, each message with whether it was interrupted. The last turn is included with its
+        interrupted texts: it was not continued by then."""
         snapshot, upto = self._snapshot, None
         if version < snapshot.version:
             upto = snapshot.marks[version - 1].end if version else 0
@@ -353,24 +360,24 @@ class _Past:
         return merged(((seen, _broke_off(each)) for seen, each in items), joined=or_)
 
     def later(self, since: Version, running: Sequence[Item] = ()) -> _Later:
-        """What was said since a version, also to the turn that is open."""
+        """The messages since a version, those of the open turn included."""
         back = [self.shown(chain.from_iterable(links)) for links in self.turns_back(since)]
         said = merged(
-            (seen, _Said(None, item_id(each))) for each in running if (seen := held(each))
+            (seen, _Said(None, item_id(each))) for each in running if (seen := seen_of(each))
         )
         return [*chain.from_iterable(map(merged, reversed(back))), *said]
 
-    def has_answered(self, version: Version, told: Seen) -> bool:
-        """Whether the turn that made a version has said this, all in all: what it was told last is answered with it as
-        well, though it has said nothing since."""
-        if told[0] != "assistant":
+    def has_answered(self, version: Version, sent: Seen) -> bool:
+        """Whether this is the whole answer of the turn that made a version. It answers the turn's last steered message
+        too, although the turn may have said nothing after that message."""
+        if sent[0] != "assistant":
             return False
         links = next(self.turns_back(upto=version))
-        return any(_is_part_of(told, each) for each in self.answers_of(links))
+        return any(_is_part_of(sent, each) for each in self.answers_of(links))
 
     def turns_back(self, since: int = 0, *, upto: Version | None = None) -> Iterator[list[_Later]]:
-        """What was said in each turn since a version, and in each of its continuations, the last turn first, also what
-        broke off. A turn that was continued is answered by its last continuation."""
+        """The messages of each turn since a version, with those of its continuations, the last turn first, interrupted
+        texts included. A turn that was continued is answered by its last continuation."""
         links: list[_Later] = []
         answered_by: TurnId | None = None
         for mark in reversed(self._snapshot.marks.since(since)):
@@ -378,16 +385,16 @@ class _Past:
                 continue
             answered_by = answered_by or mark.turn_id
             items = seen_by_people(self._snapshot, since=mark.start, upto=mark.end)
-            said = ((held(each), _Said(answered_by, item_id(each))) for each in items)
+            said = ((seen_of(each), _Said(answered_by, item_id(each))) for each in items)
             links.insert(0, [(seen, where) for seen, where in said if seen is not None])
             if mark.continues is None or mark.version == since + 1:
                 yield links
                 links, answered_by = [], None
 
     def answers_of(self, links: Sequence[_Later]) -> Iterator[Seen]:
-        """What a turn and its continuations may be heard to answer: a retry is answered with all of them up to its own, a
-        person who has a turn continued, and a message to an open one, with what comes from there on. What broke off
-        before is told by those who read along, and what breaks off last by everybody."""
+        """The answers of a turn and its continuations that clients may have seen. A retry is answered with all of them
+        up to its own; a person who continues a turn, and a steered message, with those from there on. A client that
+        watched has seen earlier interrupted texts too, and every client has seen the last one."""
         for first, last in combinations(range(len(links) + 1), 2):
             before, own = [*chain.from_iterable(links[first : last - 1])], links[last - 1]
             whole = [*_shown(before, self._snapshot.broken_off), *own]
@@ -399,7 +406,7 @@ class _Past:
 
     def _seen(self, since: int, upto: int | None) -> Iterator[tuple[Seen, StoredItem]]:
         for each in seen_by_people(self._snapshot, since=since, upto=upto):
-            if (seen := held(each)) and item_id(each) not in self.without:
+            if (seen := seen_of(each)) and item_id(each) not in self.without:
                 yield seen, each
 
 
@@ -417,8 +424,8 @@ def _broke_off(item: StoredItem) -> bool:
     return isinstance(item, AssistantMessage) and item.state == "interrupted"
 
 
-def held(item: Item | Unreadable) -> Seen | None:
-    """An item as a client has seen it, or None if clients do not see such items."""
+def seen_of(item: Item | Unreadable) -> Seen | None:
+    """An item as a client sees it; None if clients do not see such items."""
     if isinstance(item, Unreadable) or item.path:
         return None
     match item:
@@ -437,7 +444,7 @@ def held(item: Item | Unreadable) -> Seen | None:
 
 
 def media(parts: Parts) -> tuple[str, ...]:
-    """What identifies the parts of a message that are not text."""
+    """A digest or address for each part of a message that is not text."""
     return tuple(_mark(part.source) for part in parts if not isinstance(part, Text | Refusal))
 
 
@@ -463,8 +470,8 @@ def _last(_: T, last: T) -> T:
 def merged(
     said: Iterable[tuple[Seen, T]], *, joined: Callable[[T, T], T] = _last
 ) -> Iterator[tuple[Seen, T]]:
-    """Neighbouring answers as one, with what belongs to the last of them, or to all as it is `joined`. What says nothing is
-    left out."""
+    """The messages with neighbouring answers merged into one; its second value is the last one's, or as `joined` makes
+    it. Empty messages are left out."""
     before: tuple[Seen, T] | None = None
     for (role, text, marks), of_it in said:
         if before is not None and role == before[0][0] == "assistant":
@@ -479,7 +486,7 @@ def merged(
 
 
 def _stripped(said: tuple[Seen, T]) -> Iterator[tuple[Seen, T]]:
-    """Trimmed, and an answer without any white space: clients put it between its steps as they like."""
+    """The message, trimmed; an answer without any white space, since clients join its steps as they like."""
     (role, text, marks), of_it = said
     text = "".join(text.split()) if role == "assistant" else text.strip()
     if text or marks:

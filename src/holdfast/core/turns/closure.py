@@ -1,14 +1,14 @@
-"""How a turn that did not complete becomes well formed, and how one is taken up again.
+"""The events that make an interrupted turn well formed, and those that resume an open turn.
 
-Both are functions from a turn to the events that bring it there; nothing is deleted, nothing invented.
+Both are functions from a turn to events; no item is deleted, and none is invented.
 
 *Closing* ends a turn that will be kept. Text so far becomes a message marked interrupted. Calls that never
 started get `not run`, calls that started and have no result get `outcome unknown`. An interruption note
-comes last, and `note_for_model` says it in plain words when the model is asked again.
+comes last; the next time that the model is asked, `note_for_model` puts it in plain words.
 
-*Resuming* goes on. A step that broke off is set aside: people see it, the model does not. Recorded results
-are used. A call that started has an unknown outcome, unless its tool is declared idempotent: then it runs
-again, under the same key.
+*Resuming* goes on with a turn. A step that broke off is set aside: people see it, the model does not. Recorded
+results are used. A call that started has an unknown outcome, unless its tool is declared idempotent: then it
+runs again, under the same key.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ BRANCH_BROKEN = "Interrupted: the agent that worked on this did not come to an e
 
 
 def closing(turn: Turn, mint: Minter) -> tuple[ev.Event, ...]:
-    """The events that make an interrupted turn well formed. None, if it is so already.
+    """The events that make an interrupted turn well formed; none if it is closed already.
 
-    Advancing the turn by them gives one that may be kept; doing it again gives nothing more.
+    The turn advanced by them may be kept.
     """
     assert turn.interrupted is not None, "only an interrupted turn is closed"
     if turn.closed or turn.ended is not None:
@@ -71,21 +71,23 @@ def resuming(turn: Turn, mint: Minter, *, after: EndedBy) -> tuple[ev.Event, ...
 
 
 def advanced(turn: Turn, happened: tuple[ev.Event, ...]) -> Turn:
-    """The turn after all of these."""
+    """The turn after all these events."""
     for event in happened:
         turn = advance(turn, event)
     return turn
 
 
-CALLS_TOLD = 30
-"""How many calls of a sub-agent that broke off are told one by one: the last ones."""
-ARGUMENTS_TOLD = 120
-"""How many characters are told of the arguments of each."""
+CALLS_LISTED = 30
+"""How many calls of a sub-agent that broke off are listed one by one: the last ones."""
+ARGUMENT_CHARS = 120
+"""How many characters of each listed call's arguments are shown."""
 
 
 def branch_work(turn: Turn, path: Path) -> str:
-    """What a sub-agent, and the sub-agents that it asked, have done: for the agent who gave the task, which would do it
-    again if it were only told that the task failed."""
+    """The calls that a sub-agent and its own sub-agents have made, in words for the agent that gave the task.
+
+    An agent that only learns that the task failed would do all of it again.
+    """
     calls = [
         each
         for each in turn.items
@@ -99,16 +101,16 @@ def branch_work(turn: Turn, path: Path) -> str:
         each.call: each.outcome for each in turn.items if isinstance(each, ToolResult)
     }
     lines = ["These are the calls that it had made; what is done stays done:"]
-    earlier = Counter(each.name for each in calls[:-CALLS_TOLD])
+    earlier = Counter(each.name for each in calls[:-CALLS_LISTED])
     if earlier:
-        names = ", ".join(f"{name} ({count})" for name, count in earlier.most_common(CALLS_TOLD))
+        names = ", ".join(f"{name} ({count})" for name, count in earlier.most_common(CALLS_LISTED))
         lines.append(f"- {earlier.total()} earlier calls: {names}")
-    for call in calls[-CALLS_TOLD:]:
-        told = call.arguments[:ARGUMENTS_TOLD]
-        more = "…" if len(told) < len(call.arguments) else ""
+    for call in calls[-CALLS_LISTED:]:
+        shown = call.arguments[:ARGUMENT_CHARS]
+        more = "…" if len(shown) < len(call.arguments) else ""
         pending = turn.find_pending(call.id)
         left: Outcome = "unknown" if pending is None or pending.may_have_run else "not_run"
-        lines.append(f"- {call.name}({told}{more}): {_BECAME[became.get(call.id, left)]}")
+        lines.append(f"- {call.name}({shown}{more}): {_BECAME[became.get(call.id, left)]}")
     return "\n".join(lines)
 
 
@@ -125,18 +127,18 @@ _WAITING = "[Waiting for your approval: "
 
 
 def waiting_words(calls: Iterable[ToolCall]) -> str:
-    """What a client is told that would be shown an empty answer, because calls wait for a person; empty if none do."""
+    """The text of an answer that would otherwise be empty, because its calls wait for an approval; empty if none do."""
     asked = ", ".join(printable(f"{each.name}({each.arguments})") for each in calls)
     return f"{_WAITING}{asked}]" if asked else ""
 
 
 def is_ours(text: str) -> bool:
-    """Whether an answer is nothing but words that we have supplied: no agent has said them."""
+    """Whether this answer is the text of `waiting_words`: no agent has said it."""
     return text.startswith(_WAITING)
 
 
 def note_for_model(item: Interruption) -> str:
-    """What the model is told, at this place in the history, about a turn that broke off."""
+    """The sentence that a model reads in place of this item: the turn broke off here, and why."""
     why = _IN_WORDS[item.ended_by]
     detail = f" ({item.detail})" if item.detail else ""
     return (
@@ -162,7 +164,7 @@ _IN_WORDS: dict[EndedBy, str] = {
 
 
 def _innermost_first(turn: Turn) -> list[Branch]:
-    """A call can only be closed once the branch that works on it is."""
+    """The branches, deepest first: a call can be closed only after the branch that works on it."""
     return sorted(turn.branches, key=lambda each: -len(each.path))
 
 
@@ -181,7 +183,9 @@ def _unanswered(turn: Turn, pending: Pending, mint: Minter) -> ev.ToolFinished:
         return _unknown(pending, mint)
     branch = turn.branch((*call.path, call.id))
     if branch is not None and branch.idle and not branch.owes_answer:
-        return _finished(call, "ok", branch.last_words, mint)  # it was done, and not yet back
+        return _finished(
+            call, "ok", branch.last_words, mint
+        )  # the sub-agent was done, its result not yet recorded
     words = f"{BRANCH_BROKEN}\n{branch_work(turn, (*call.path, call.id))}"
     return _finished(call, "unknown", words, mint)
 

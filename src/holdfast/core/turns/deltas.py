@@ -1,7 +1,7 @@
-"""From a provider's stream of deltas to events, and in the end to the items of one answer.
+"""A provider's stream of deltas as events, and in the end as the items of one answer.
 
-Providers number what they stream (a content block, a tool call); we name it, once, when it is first heard
-of, and keep that name. The text itself accumulates in the turn's draft, so nothing is collected twice.
+Providers number what they stream (a content block, a tool call); we mint an item id at the first delta of each
+number, and keep it. The text accumulates in the turn's draft, so no text is collected twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.core.turns.draft import ID_KIND, Draft
 from holdfast.errors import InvalidValue
 from holdfast.ids import ItemId, Minter
 
-# ── what providers say ───────────────────────────────────────────────────────────────────────
+# ── deltas ───────────────────────────────────────────────────────────────────────────────────
 
 
 class TextDelta(Value):
@@ -42,7 +42,7 @@ class ToolCallDelta(Value):
 
 
 class ExtraDelta(Value):
-    """Something opaque that belongs to an item: a signature, encrypted reasoning."""
+    """An opaque value that belongs to an item: a signature, encrypted reasoning."""
 
     kind: ev.DraftKind
     extra: Opaque
@@ -50,7 +50,7 @@ class ExtraDelta(Value):
 
 
 class UsageDelta(Value):
-    """What was consumed, as far as the provider has told. The last word counts."""
+    """The usage of the step as the provider reports it so far. The last report counts."""
 
     usage: ev.Usage
 
@@ -63,11 +63,11 @@ Delta: TypeAlias = (
     TextDelta | ReasoningDelta | ToolCallDelta | ExtraDelta | UsageDelta | FinishDelta
 )
 
-# ── what we make of it ───────────────────────────────────────────────────────────────────────
+# ── the accumulator ──────────────────────────────────────────────────────────────────────────
 
 
 class Accumulator:
-    """One answer in the making. Feed it deltas, record the events it returns, then ask for the answer."""
+    """Builds one answer. Feed it deltas, record the events it returns, then call `answered`."""
 
     def __init__(self, mint: Minter, *, agent: str, path: Path = ()) -> None:
         self._mint = mint
@@ -81,7 +81,7 @@ class Accumulator:
         self._finish: ev.Finish | None = None
 
     def events(self, delta: Delta) -> tuple[ev.Event, ...]:
-        """What this delta lets watchers see."""
+        """The events that this delta makes; none if watchers see nothing of it."""
         match delta:
             case TextDelta():
                 return self._grown("message", delta.index, delta.text, refusal=delta.refusal)
@@ -100,10 +100,10 @@ class Accumulator:
         return ()
 
     def answered(self, draft: Draft, *, model: str = "") -> ev.Answered:
-        """The whole answer, from the draft that the events have grown. Who its calls wait for is not decided yet."""
+        """The whole answer, from the draft that the events have grown. `waits_for` of its calls is not decided yet."""
         extras = {self._names.get(place): held for place, held in self._extras.items()}
         items = tuple(
-            self._judged(
+            self._checked(
                 each.completed(agent=self._agent, path=self._path, extras=extras.get(each.id, ()))
             )
             for each in draft.items
@@ -118,12 +118,12 @@ class Accumulator:
 
     @property
     def usage(self) -> ev.Usage:
-        """What was consumed so far: for a step that breaks off."""
+        """The usage so far: for a step that breaks off."""
         return self._usage
 
     @property
     def finished(self) -> bool:
-        """Whether the provider has said that it is done. A stream that merely ends has not."""
+        """Whether the provider has sent a finish reason. A stream that merely ends is not finished."""
         return self._finish is not None
 
     @property
@@ -160,13 +160,13 @@ class Accumulator:
     def _extra(self, delta: ExtraDelta) -> tuple[ev.Event, ...]:
         place = (delta.kind, delta.index)
         held = (*self._extras.get(place, ()), delta.extra)
-        # Bounds are checked when reading; an item that passes them could be written, and never read.
+        # The decoder checks these bounds: an item beyond them could be written, but never read again.
         if len(held) > limits.opaques_max:
             raise InvalidValue(f"one item comes with more than {limits.opaques_max} extras")
         if len(delta.extra.json) > limits.opaque_bytes_max:
             raise InvalidValue(f"an extra is larger than {limits.opaque_bytes_max} bytes")
         self._extras[place] = held
-        if place in self._names or delta.kind == "call":  # it is a call's name that opens it
+        if place in self._names or delta.kind == "call":  # a call is opened by its name
             return ()
         return (self._opened(delta.kind, delta.index),)
 
@@ -176,12 +176,12 @@ class Accumulator:
         item = self._mint(ID_KIND[kind])
         self._names[kind, index] = item
         if kind == "call" and (not call_id or call_id in self._call_ids):
-            call_id = f"call_{item.body}"  # some servers leave it out, or give one to two calls
+            call_id = f"call_{item.body}"  # some providers leave it out, or give two calls the same
         self._call_ids.add(call_id)
         return ev.ItemOpened(item=item, kind=kind, path=self._path, call_id=call_id, name=name)
 
-    def _judged(self, item: ev.Answer) -> ev.Answer:
-        """A call that was cut off was never made."""
+    def _checked(self, item: ev.Answer) -> ev.Answer:
+        """The item; a call whose arguments were cut off is set aside, since it was never made."""
         if not isinstance(item, ToolCall) or self._finish != "length" or _is_json(item.arguments):
             return item
         return msgspec.structs.replace(item, state="set_aside")

@@ -1,7 +1,7 @@
-"""An answer while it is still growing. Linear in its size, whatever the number of pieces.
+"""An answer while it is still growing. Its cost is linear in its size, however many pieces it comes in.
 
-A `Draft` is a value like everything else in the turn, so each piece makes the next one; the text itself
-is a shared `Log` of pieces, so that the next one costs the piece and not the text.
+A `Draft` is a value like everything else in the turn, so each piece makes a new draft; the text is a shared
+`Log` of pieces, so that a new draft costs the piece and not the text.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ ID_KIND: dict[DraftKind, type[MessageId | ReasoningId | CallId]] = {
     "reasoning": ReasoningId,
     "call": CallId,
 }
-"""Under what kind of id an item is opened; it keeps the id when it is done."""
+"""The type of id that an item gets when it is opened, and keeps."""
 
 
 class DraftItem(Value):
-    """One item that has been opened."""
+    """One item that the model has begun."""
 
     id: ItemId
     kind: DraftKind
@@ -56,7 +56,7 @@ class DraftItem(Value):
         state: Completeness = "complete",
         extras: Opaques = (),
     ) -> Answer:
-        """The item that this draft has become."""
+        """The item made of this draft."""
         if self.kind == "message":
             return AssistantMessage(
                 id=MessageId(self.id),
@@ -94,7 +94,7 @@ class DraftItem(Value):
 
 
 class Draft(Value):
-    """What a step has said so far, in the order in which its items were opened."""
+    """The items of a step so far, in the order in which the model began them."""
 
     items: tuple[DraftItem, ...] = ()
     chars: int = 0
@@ -110,7 +110,7 @@ class Draft(Value):
         return None
 
     def grown(self, event: Grew, more: Sequence[str] = ()) -> Draft | None:
-        """The draft with this piece of an item and what follows it there, or None if it is not open."""
+        """The draft with this piece of an item and `more` pieces of it; None if the item is not open."""
         items = self.items
         at = len(items) - 1
         while at >= 0 and items[at].id != event.item:  # nearly always, it is the last
@@ -124,7 +124,7 @@ class Draft(Value):
         )
 
     def broken(self, *, agent: str, path: Path, state: Completeness) -> tuple[Answer, ...]:
-        """What is left of a step that broke off; items that had said nothing leave nothing."""
+        """The items of a step that broke off, without items that have no text yet."""
         said = (each for each in self.items if each.pieces or each.refusal or each.kind == "call")
         return tuple(each.completed(agent=agent, path=path, state=state) for each in said)
 

@@ -1,6 +1,7 @@
-"""What a turn wants done next. Effects are wishes: nothing has happened until an event says so.
+"""What should happen next in a turn. An effect is a request to the player: it has happened once an event says so.
 
-`wanted(turn)` computes them; whoever plays the turn carries them out and reports back in events. A wish that is under way (a step started, a tool started) is not repeated.
+`wanted(turn)` computes the effects; the player carries them out and records events. An effect that is under way (a
+step or a tool has started) is not returned again.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from holdfast.core.turns.unfinished_turns import CUT
 
 
 class AskModel(Value):
-    """It is the model's turn to speak in this branch."""
+    """Ask the agent's model for the next step of this branch."""
 
     path: Path
     agent: str
 
 
 class RunCall(Value):
-    """A call has neither started nor been answered: run it, open a branch for it, or refuse it."""
+    """A call has neither started nor a result: run it, open a branch for it, or refuse it."""
 
     call: ToolCall
 
 
 class ReturnBranch(Value):
-    """A sub-agent has said its last word; give it to its call as the result."""
+    """A sub-agent has given its last answer; record it as the result of the sub-agent's call."""
 
     call: ToolCall
     text: str
@@ -45,14 +46,14 @@ class Close(Value):
 
 
 class Finish(Value):
-    """Everything is said and done: commit."""
+    """The turn is complete: commit it."""
 
 
 Effect: TypeAlias = AskModel | RunCall | ReturnBranch | StopAtLimit | Close | Finish
 
 
 def wanted(turn: Turn) -> tuple[Effect, ...]:
-    """What should happen next, without what is under way already. Empty while one can only wait."""
+    """The effects that should start now. Empty while the player can only wait for effects under way."""
     if turn.ended is not None:
         return ()
     if turn.interrupted is not None:
@@ -72,16 +73,16 @@ def _wanted_in(turn: Turn, branch: Branch) -> tuple[Effect, ...]:
         return ()
     if branch.owes_answer:
         return (AskModel(path=branch.path, agent=branch.agent),)
-    # The root's last word completes the turn, so this is a sub-agent's.
+    # The root's last answer completes the turn, so this branch is a sub-agent's.
     pending = turn.find_pending(branch.path[-1])
     assert pending is not None, "a branch lives as long as its call is pending"
     return (ReturnBranch(call=pending.call, text=branch.last_words),)
 
 
 def limit_reached(turn: Turn) -> str | None:
-    """Which bound this turn has come to, if any. A turn that is complete has passed none.
+    """The name of the bound that this turn has reached, or None. A complete turn has reached none.
 
-    An answer that the model itself cut off for length is not a whole one, so it is a limit too.
+    An answer that the model cut off for length is not whole, so that counts as a limit too.
     """
     bounds, spent = turn.request.limits, turn.request.spent
     if turn.root.draft is None and turn.root.finish == "length":

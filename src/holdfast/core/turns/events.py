@@ -1,11 +1,11 @@
-"""What can happen during a turn. Events are facts, named in the past tense; they are never taken back.
+"""The events of a turn. Events are facts, named in the past tense; they are never taken back.
 
-`Began` is record 0 of every journal: the request as it was decided. With it, and the events after it,
+`Began` is record 0 of every journal: the request as it was decided. From it and the events after it,
 any node can tell how far a turn has come, and go on.
 
 Most events are *semantic*: a step answered, a call started, a result. Two are *fine*: `ItemOpened` and
-`Grew` let a watcher see an answer grow. Everything that they say is said again, whole, by the `Answered`
-or `StepBroken` that closes their step. So a journal may leave the fine ones out and still hold the turn.
+`Grew` let a watcher see an answer grow. The `Answered` or `StepBroken` that closes their step holds the same
+text, whole. So a journal may leave the fine events out and still hold the turn.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ToolDefinition(Value):
 
 
 class Parameters(Value):
-    """How the client wants the model to speak. None leaves it to the agent."""
+    """The model parameters that a client asks for. None: the agent's own."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -64,7 +64,7 @@ class Parameters(Value):
 
 
 class TurnRequest(Value):
-    """Everything that was decided before the turn began. Nothing else may influence how it is played."""
+    """Everything that was decided before the turn began. The player uses nothing else of the request."""
 
     turn_id: TurnId
     base: Version = Version(0)
@@ -77,11 +77,11 @@ class TurnRequest(Value):
     source_digest: str = ""
     agent: str = ""
     input: Items = ()
-    """What is new, as it will be stored: results for waiting calls first, then messages."""
+    """The new items as they will be stored: results for waiting calls first, then messages."""
     carried: tuple[ToolCall, ...] = ()
     """Calls of earlier turns that were waiting when this turn began."""
     approved: tuple[CallId, ...] = ()
-    """Those of them that a person has allowed to run now."""
+    """The carried calls that a person has approved: they run now."""
     instructions: tuple[str, ...] = ()
     parameters: Parameters = Parameters()
     client_tools: tuple[ToolDefinition, ...] = ()
@@ -90,25 +90,25 @@ class TurnRequest(Value):
     deadline_at_ms: int = 0
     """Absolute, by the store's clock. 0 means none."""
     replayable: bool = False
-    """The client has said how it will come back, or the turn is to be resumed after a crash: every event is durable
-    before it is shown."""
+    """The client can come back for the answer (idempotency key, background), or the turn resumes after a crash: every
+    event is durable before a watcher sees it."""
     hears: bool = True
-    """Whether its player listens between two steps. If not, what is said to the turn begins the next one."""
+    """Whether the player takes steered messages between steps. If not, a steered message begins the next turn."""
     continues: TurnId | None = None
-    """The unfinished turn at `base` that this one goes on with. Then it brings nothing of its own."""
+    """The unfinished turn at `base` that this turn continues. A continuation has no input of its own."""
     links: int = 0
     """How many continuations in a row, up to this one, were begun by retries."""
     spent: Spent = Spent()
-    """What those before it have used of its limits."""
+    """How much of its limits the turns before this continuation have used."""
     came_ms: int = 0
-    """When the request came, by the store's clock, if it waits in the store for its session; 0 if nothing rests on it."""
+    """When the request arrived, by the store's clock, if it is queued in the store; 0 where that does not matter."""
 
 
 # ── small values ─────────────────────────────────────────────────────────────────────────────
 
 
 class Usage(Value):
-    """What a step, or a whole turn, consumed. Adds up over steps and branches."""
+    """The tokens and money that a step, or a whole turn, used. Adds up over steps and branches."""
 
     input_tokens: int = 0
     cached_tokens: int = 0
@@ -130,14 +130,14 @@ class Usage(Value):
 
 
 class StateSet(Value, tag="state_set"):
-    """A tool remembers something in the session (a to-do list). JSON; empty forgets it."""
+    """A tool stores a value in the session (a to-do list). JSON; an empty value removes the name."""
 
     name: Annotated[str, Meta(min_length=1, max_length=64)]
     value: str
 
 
 class MemoryAdded(Value, tag="memory_added"):
-    """A tool remembers something for its agent, across sessions."""
+    """A tool stores a memory for its agent, across sessions."""
 
     memory_id: str
     agent: str
@@ -150,7 +150,7 @@ class MemoryDeleted(Value, tag="memory_deleted"):
 
 
 Change: TypeAlias = StateSet | MemoryAdded | MemoryDeleted
-"""Staged by a tool's result, applied by the turn's commit: a discarded turn remembers nothing."""
+"""Staged by a tool's result, applied by the turn's commit: a discarded turn changes nothing."""
 
 Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
 Answer: TypeAlias = AssistantMessage | Reasoning | ToolCall
@@ -164,7 +164,7 @@ class Began(Value, tag="began"):
 
 
 class StepStarted(Value, tag="step_started"):
-    """A model is being asked to speak next in this branch."""
+    """A model is about to be asked for the next step of this branch."""
 
     path: Path = ()
     model: str = ""
@@ -190,7 +190,7 @@ class Grew(Value, tag="grew"):
 
 
 class Answered(Value, tag="answered"):
-    """A model has spoken: its whole answer for this step, under the ids that were opened."""
+    """The model's whole answer for this step, under the ids that were opened."""
 
     items: tuple[Answer, ...]
     path: Path = ()
@@ -200,7 +200,7 @@ class Answered(Value, tag="answered"):
 
 
 class StepBroken(Value, tag="step_broken"):
-    """A step ended without an answer. What it had said so far is kept for people to see.
+    """A step ended without an answer. The text so far is kept for people to see.
 
     The items are `set_aside` if the step will be tried again, `interrupted` if the turn ends here.
     """
@@ -220,14 +220,14 @@ class ToolStarted(Value, tag="tool_started"):
 
 
 class ToolFinished(Value, tag="tool_finished"):
-    """A call has its result; what the tool wants remembered comes with it, or not at all."""
+    """A call has its result. The changes that the tool made come with it, or not at all."""
 
     result: ToolResult
     changes: tuple[Change, ...] = ()
 
 
 class BranchOpened(Value, tag="branch_opened"):
-    """A sub-agent takes on a call. Its items carry the call's path extended by the call."""
+    """A sub-agent works on a call from here on. The path of its items is the call's path and the call's id."""
 
     call: CallId
     agent: str
@@ -241,21 +241,21 @@ class HandedOff(Value, tag="handed_off"):
 
 
 class Steered(Value, tag="steered"):
-    """A person's words reached the turn between two steps. `signals` are the numbers they came under."""
+    """Steered messages reached the turn between two steps. `signals` are the numbers of their signals."""
 
     items: tuple[UserMessage, ...]
     signals: tuple[int, ...] = ()
 
 
 class Compacted(Value, tag="compacted"):
-    """From here on the model sees a summary in place of older history. `usage` is what writing it took."""
+    """From here on the model sees a summary in place of older history. `usage` is the cost of writing it."""
 
     summary: Summary
     usage: Usage = Usage()
 
 
 class Interrupted(Value, tag="interrupted"):
-    """The turn will not complete. No model or tool is started after this; the first one decides."""
+    """The turn will not complete. No model or tool is started after this; a turn has at most one interruption."""
 
     by: EndedBy
     detail: str = ""
@@ -264,7 +264,7 @@ class Interrupted(Value, tag="interrupted"):
 
     @property
     def told(self) -> str:
-        """Why, as a turn's row tells it: with the code in front, where there is one."""
+        """The `detail` of the turn's row: the code, if there is one, and the reason."""
         return f"{self.code}: {self.detail}" if self.code else self.detail
 
 
@@ -276,7 +276,7 @@ class Resumed(Value, tag="resumed"):
 
 
 class Closed(Value, tag="closed"):
-    """The turn is well formed again after an interruption, and says where it broke off."""
+    """The turn is well formed again after an interruption; the note says where it broke off."""
 
     note: Interruption
 

@@ -1,11 +1,10 @@
-"""The ordered record of what happened during a turn, as bytes, and back.
+"""The journal of a turn: its events as numbered records, encoded and decoded.
 
 A row of the store's journal holds many records, one JSON line each, and never merges two: every record
 keeps its number. Folding the records from 0 on gives the turn.
 
-A record that does not decode stops the fold there, and only there: what came before stands, what comes
-after cannot be trusted to mean what it says. Such a turn is not resumed; since it may have acted, it is
-treated as if it had.
+A record that does not decode stops the fold: the records before it count, the records after it do not, since
+their meaning depends on it. Such a turn is not resumed; since it may have acted, it is treated as if it had.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Record(Value):
 
 
 class FoldedJournal(Value):
-    """What a journal says. `turn` is None if not even the request can be read."""
+    """The fold of a journal. `turn` is None if not even the request can be read."""
 
     turn: Turn | None
     next_n: int
@@ -48,12 +47,12 @@ def encode_records(records: Iterable[Record]) -> bytes:
 
 
 def decode_records(row: bytes) -> tuple[Record | Unreadable, ...]:
-    """The records of one row, each readable or not by itself."""
+    """The records of one row; a damaged record does not affect the others."""
     return tuple(_decoder.lenient(line) for line in row.split(b"\n")) if row else ()
 
 
 def fold(records: Iterable[Record | Unreadable]) -> FoldedJournal:
-    """The turn that these records tell of, as far as they can be read."""
+    """The turn that these records give, as far as they can be read."""
     turn: Turn | None = None
     next_n = 0
     for record in records:
@@ -78,7 +77,8 @@ def _begun(turn: Turn | None) -> Turn:
 
 
 def _misfit(record: Record, turn: Turn | None, next_n: int) -> Unreadable | None:
-    """Numbers have gaps where fine events were left out, but never step back; 0 is the request."""
+    """Why this record cannot come next, if so. Numbers may have gaps where fine events were left out, but never step
+    back; record 0, and no other, is the request."""
     if record.n < next_n:
         return Unreadable(raw=encode(record), why=f"record {record.n} comes after {next_n - 1}")
     if isinstance(record.event, ev.Began) != (turn is None) or (turn is None and record.n):

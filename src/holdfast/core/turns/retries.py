@@ -1,16 +1,17 @@
-"""How the retry of a failed attempt begins where that attempt had come to.
+"""A retry takes over the finished steps of the failed attempt before it.
 
-The attempt was discarded: its session is as if it had not been. But the client asks for the same again, and what was
-finished need not be done, or paid for, a second time. So the new turn takes over the journal's finished steps, under
-their own ids, and goes on from there as if it had been resumed: recorded results are used, a call that had started has
-an unknown outcome or is run again under its own key, a call that had not runs now. Steps that broke off are left behind.
+The attempt was discarded: its session is as if it had never begun. But the client sends the same request again, and
+finished steps need not be done, or paid for, a second time. So the new turn takes over the finished steps of the
+attempt's journal, with their ids, and goes on from there as if it had been resumed: recorded results are used, a call
+that had started has an unknown outcome or runs again under its own key, a call that had not started runs now. Steps
+that broke off are left out.
 
-1. Only on the same ground. The steps were an answer to one history, as one revision of its annotations showed it; if
-   the session has moved on since, or is another one by now, the retry starts over.
-2. Not what led to a limit: the same steps would lead there again. Such an attempt is tried afresh.
-3. Not what other people said to the attempt, nor what came after it. They were told that it failed, and will say it
-   again if they still mean it.
-4. A journal that cannot be read to its end is not trusted with anything.
+1. Steps are taken over only for the same ground: they answered one version of one history, as one revision of its
+   annotations showed it. If the session has moved on since, or the key means another session, the retry starts over.
+2. Steps that led to a limit are not taken over: they would lead there again. Such an attempt starts over.
+3. Messages that were steered into the attempt, and all that followed them, are not taken over. Their clients were told
+   that the attempt failed, and can send them again.
+4. From a journal that cannot be read to its end, nothing is taken over.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from holdfast.ids import Minter
 def retrying(
     turn: Turn, failed: Turn, happened: Iterable[ev.Event], mint: Minter
 ) -> tuple[ev.Event, ...]:
-    """The events with which a turn begins that retries one of the same session; none, if nothing is of use.
+    """The events that a turn takes over from a failed attempt in the same session; none if none can be used.
 
-    `failed` is the fold of what `happened` in that one, as far as its journal can be read.
+    `happened` are the attempt's events as far as its journal can be read, and `failed` is their fold.
     """
     assert turn.untouched, (
         "only a turn that has just begun takes over what another one has finished"
@@ -52,7 +53,7 @@ def retrying(
 
 
 def _ground(request: ev.TurnRequest) -> tuple[object, ...]:
-    """What a step depends on besides what was asked, which is the same in every attempt."""
+    """What a step depends on besides the client's message, which is the same in every attempt."""
     return (
         request.base,
         request.base_rev,
@@ -64,7 +65,7 @@ def _ground(request: ev.TurnRequest) -> tuple[object, ...]:
 
 
 def _finished(happened: Iterable[ev.Event]) -> list[ev.Event]:
-    """What happened in an attempt, without its beginning, its end, and the steps that broke off."""
+    """The events of an attempt without its begin, its end, steps that broke off, and all after a steered message."""
     finished: list[ev.Event] = []
     asking: dict[Path, ev.StepStarted] = {}
     for event in happened:

@@ -1,8 +1,8 @@
 """One turn, from request to end: a pure fold. No I/O happens here.
 
-`advance(turn, event)` says what a turn is after something happened; `wanted(turn)` in `turns/effects.py` says
-what should happen next. Playing a turn is carrying out what is wanted and reporting back; recovering one is folding
-its journal. Both see the same machine, so both come to the same state.
+`advance(turn, event)` returns the turn after an event; `wanted(turn)` in `turns/effects.py` returns what should happen
+next. A player carries out those effects and records the events that follow; a node that recovers a turn folds its
+journal. Both use the same fold, so both come to the same state.
 
 1. A turn is in the history entirely, or not at all: items leave here only through `committed_items`.
 2. Every call in a kept turn has exactly one result, and it comes later; only calls that wait for the
@@ -12,7 +12,7 @@ its journal. Both see the same machine, so both come to the same state.
 5. Leaving out the fine events (`ItemOpened`, `Grew`) changes drafts only.
 
 A turn has branches: its own agent speaks in the root (the empty path); a sub-agent speaks in the branch
-of the call that it works on. Each branch alternates between asking a model and running what it asked for.
+of the call that it works on. Each branch alternates between a model's step and the calls that the step made.
 
          ┌──────────── StepBroken ───────────┐
          ▼                                   │
@@ -47,7 +47,7 @@ class Pending(Value):
     call: ToolCall
     started: ev.ToolStarted | ev.BranchOpened | None = None
     tried: bool = False
-    """It had started before a crash and may be started again: nobody can say that it did not run."""
+    """The call had started before a crash, and may be started again: it may have run."""
 
     @property
     def may_have_run(self) -> bool:
@@ -59,19 +59,19 @@ class Pending(Value):
 
     @property
     def lost(self) -> bool:
-        """Whether a crash leaves its outcome unknown. A branch is not lost: its journal goes on."""
+        """Whether a crash leaves the call's outcome unknown. A branch is not lost: its journal goes on."""
         return isinstance(self.started, ev.ToolStarted) and not self.started.idempotent
 
 
 class Branch(Value):
-    """One agent's strand of the turn."""
+    """The part of the turn in which one agent speaks."""
 
     path: Path
     agent: str
     owes_answer: bool
-    """Once nothing is pending, the model speaks next. False when it has said its last word."""
+    """Once no call is pending, the model speaks next. False when its last answer made no call."""
     draft: Draft | None = None
-    """The step under way, with what it has said so far; None when no model is being asked."""
+    """The step under way, with the text so far; None when no model is being asked."""
     pending: tuple[Pending, ...] = ()
     steps: int = 0
     last_words: str = ""
@@ -79,12 +79,12 @@ class Branch(Value):
 
     @property
     def idle(self) -> bool:
-        """Between two steps: nobody is being asked, nothing is pending."""
+        """Between two steps: no model is being asked, no call is pending."""
         return self.draft is None and not self.pending
 
 
 class Turn(Value):
-    """A turn as far as it has come. The fold of its journal, always."""
+    """A turn as far as it has come: always the fold of its journal."""
 
     request: ev.TurnRequest
     items: Log[Item]
@@ -107,18 +107,18 @@ class Turn(Value):
 
     @property
     def agent(self) -> str:
-        """Who speaks for this turn now; becomes the session's current agent with the commit."""
+        """The agent that speaks in the root now; the commit makes it the session's current agent."""
         return self.branches[0].agent
 
     @property
     def waiting(self) -> tuple[ToolCall, ...]:
-        """The calls that the next turn will have to answer."""
+        """The calls of the root that wait for the client or for an approval: the next turn answers them."""
         pending = self.root.pending
         return tuple(each.call for each in pending if each.call.waits_for) if pending else ()
 
     @property
     def complete(self) -> bool:
-        """Everything is said and done; only calls that wait for the client are left."""
+        """Whether the turn can be committed as completed: only calls that wait for the next turn are left."""
         root = self.branches[0]
         done = len(self.branches) == 1 and root.draft is None and not self.interrupted
         if not done or root.finish == "length":
@@ -129,7 +129,7 @@ class Turn(Value):
 
     @property
     def untouched(self) -> bool:
-        """Nothing has happened yet but its beginning, however often it was taken up."""
+        """Whether the turn has only begun: no step, no call. It may have been resumed any number of times."""
         return (
             self.root.steps == 0
             and len(self.items) == len(self.request.input)
@@ -145,7 +145,7 @@ class Turn(Value):
         return next((p for b in self.branches for p in b.pending if p.call.id == call), None)
 
 
-NOBODY_IS_ASKED = "no model is being asked here"
+NO_MODEL_ASKED = "no model is being asked here"
 SETTLED = "the turn is settled"
 
 # ── the fold ─────────────────────────────────────────────────────────────────────────────────
@@ -166,7 +166,7 @@ def begin(event: ev.Began) -> Turn:
 
 
 def advance(turn: Turn, event: ev.Event) -> Turn:
-    """The turn after `event`. Raises IllegalEvent, and nothing has changed, if it cannot happen now."""
+    """The turn after `event`. Raises IllegalEvent if the event cannot happen now."""
     if turn.ended is not None:
         raise _illegal(event, SETTLED)
     match event:
@@ -207,9 +207,9 @@ def advance(turn: Turn, event: ev.Event) -> Turn:
 
 
 def advance_all(turn: Turn, events: Sequence[ev.Event]) -> Turn:
-    """The turn after all of these, as if they had come one by one. Raises IllegalEvent if one cannot happen.
+    """The turn after all of `events`, in order. Raises IllegalEvent if one of them cannot happen.
 
-    However many pieces of one text come in a row, they cost one new turn.
+    A run of pieces of one text makes one new turn value, not one per piece.
     """
     if len(events) == 1:
         return advance(turn, events[0])
@@ -219,7 +219,7 @@ def advance_all(turn: Turn, events: Sequence[ev.Event]) -> Turn:
 
 
 def _runs(events: Sequence[ev.Event]) -> Iterator[tuple[ev.Event, list[str]]]:
-    """Every event, and the pieces that it is followed by if it is a piece of the same text."""
+    """Each event with the texts of the `Grew` events that follow it directly and grow the same text."""
     first: ev.Event | None = None
     more: list[str] = []
     for event in events:
@@ -234,12 +234,12 @@ def _runs(events: Sequence[ev.Event]) -> Iterator[tuple[ev.Event, list[str]]]:
 
 
 def same_text(piece: ev.Grew, other: ev.Grew) -> bool:
-    """Whether both are pieces of one text. If nothing happens in between, the second may follow the first."""
+    """Whether both pieces grow the same text. If nothing happens in between, the second is legal after the first."""
     return piece.item == other.item and piece.refusal == other.refusal and piece.path == other.path
 
 
 def demand_growable(turn: Turn, piece: ev.Grew) -> None:
-    """Raise the IllegalEvent that `grow` would raise for this piece, if so. Costs less than growing."""
+    """Raise the IllegalEvent that `grow` would raise for this piece, if any. Costs less than `grow`."""
     if turn.ended is not None:
         raise _illegal(piece, SETTLED)
     if _present(_asking(turn, piece.path, piece).draft).find(piece.item) is None:
@@ -247,7 +247,7 @@ def demand_growable(turn: Turn, piece: ev.Grew) -> None:
 
 
 def grow(turn: Turn, event: ev.Grew, more: Sequence[str] = ()) -> Turn:
-    """The turn after a piece of a text and what follows it there. Raises IllegalEvent if it cannot grow now."""
+    """The turn after a piece of a text and `more` pieces of it. Raises IllegalEvent if the text cannot grow now."""
     if turn.ended is not None:
         raise _illegal(event, SETTLED)
     branch = _asking(turn, event.path, event)
@@ -431,7 +431,7 @@ def _resumed(turn: Turn, event: ev.Resumed) -> Turn:
         raise _illegal(event, "a step is still open")
     lost = [each.call.id for b in turn.branches for each in b.pending if each.lost]
     if lost:
-        raise _illegal(event, f"nobody knows what became of {lost}")
+        raise _illegal(event, f"the outcome of {lost} is unknown")
     branches = tuple(
         msgspec.structs.replace(each, pending=tuple(map(_rerunnable, each.pending)))
         for each in turn.branches
@@ -458,17 +458,17 @@ def _ended(turn: Turn, event: ev.Ended) -> Turn:
     return msgspec.structs.replace(turn, ended=event)
 
 
-# ── what leaves a turn ──────────────────────────────────────────────────────────────────────
+# ── what leaves a turn ───────────────────────────────────────────────────────────────────────
 
 
 def committed_items(turn: Turn) -> tuple[Item, ...]:
-    """What a kept turn adds to its session's history."""
+    """The items that a kept turn adds to its session's history."""
     assert turn.ended is not None and turn.ended.kept, "only a kept turn has items to commit"
     return tuple(turn.items)
 
 
 def without_drafts(turn: Turn) -> Turn:
-    """The turn as a journal without fine events would tell it."""
+    """The turn as a journal without fine events gives it."""
     branches = tuple(
         each if each.draft is None else msgspec.structs.replace(each, draft=Draft())
         for each in turn.branches
@@ -476,7 +476,7 @@ def without_drafts(turn: Turn) -> Turn:
     return msgspec.structs.replace(turn, branches=branches)
 
 
-# ── small steps ──────────────────────────────────────────────────────────────────────────────
+# ── helpers ──────────────────────────────────────────────────────────────────────────────────
 
 T = TypeVar("T")
 
@@ -509,7 +509,7 @@ def _branch(turn: Turn, path: Path, event: ev.Event) -> Branch:
 def _asking(turn: Turn, path: Path, event: ev.Event) -> Branch:
     branch = _branch(turn, path, event)
     if branch.draft is None:
-        raise _illegal(event, NOBODY_IS_ASKED)
+        raise _illegal(event, NO_MODEL_ASKED)
     return branch
 
 
@@ -527,7 +527,7 @@ def _spoken_in(branch: Branch, items: tuple[ev.Answer, ...], event: ev.Event) ->
 
 
 def _set_aside(item: ev.Answer, event: ev.Event) -> None:
-    """Of what broke off, a call was never made: nobody may run it, answer it or wait for it."""
+    """Demand that an item that broke off is a call that was set aside: it was never made, so it is never run."""
     if not isinstance(item, ToolCall):
         raise _illegal(event, f"{item.id} is {item.state}, but an answer is whole")
     if item.state != "set_aside" or item.waits_for:
@@ -556,7 +556,7 @@ def _with_started(turn: Turn, call: CallId, event: ev.ToolStarted | ev.BranchOpe
 
 
 def _rerunnable(pending: Pending) -> Pending:
-    """After a crash, an idempotent tool that had started may simply be started again."""
+    """The call as it is after a crash: if its tool is idempotent and had started, it may be started again."""
     started = pending.started
     again = isinstance(started, ev.ToolStarted) and started.idempotent
     return msgspec.structs.replace(pending, started=None, tried=True) if again else pending

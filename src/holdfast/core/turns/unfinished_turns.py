@@ -1,13 +1,13 @@
-"""Turns that were kept although they broke off, and what may follow them.
+"""Turns that were kept although they broke off, and how they may be continued.
 
 A kept turn that did not complete is *unfinished* while it is its session's head. It can be *continued* by a turn that
 brings no message and goes on where it broke off.
 
-1. A retry of its request continues it by itself, if the cause of its end can pass: at most `continuations_max` times in
-   a row. After that, and where the cause stays, a retry is told the failure that is stored.
-2. What a person decided (a cancel, a client whose stop button disconnects) and what a limit decided is continued when
-   a person asks for it, and never by a retry: the same words again are a new request.
-3. Bounds are counted over the continuations that retries began: together they may do what one turn may do.
+1. A retry of its request continues the turn, if the cause of its end may pass: at most `continuations_max` times in
+   a row. After that, and if the cause does not pass, the retry is answered with the stored failure.
+2. A turn that a person ended (a cancel, a client whose stop button disconnects) or a limit ended is continued only when
+   a person asks for it, never by a retry: the same words again are a new request.
+3. Limits count over all continuations that retries began: together they may use what one turn may use.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from holdfast.core.policy import Policy
 from holdfast.ids import CallId, ItemId
 
 BY_HAND: frozenset[EndedBy] = frozenset({"cancelled", "limit"})
-"""Ends after which only a person continues a turn."""
+"""Ends after which only a person may continue a turn."""
 
 CUT = "output_tokens"
-"""The limit that an answer has reached which its model cut off for length."""
+"""The limit of an answer that its model cut off for length."""
 
 _PASSING_CODES = frozenset(
     """
@@ -41,7 +41,7 @@ _PASSING_CODES = frozenset(
     storage_full storage_unavailable tool_error
     """.split()
 )
-"""Codes of models and tools that may answer the same request later. Any other code is a refusal."""
+"""Error codes after which the same request may succeed later. Any other code is a refusal."""
 
 _PASSING_ENDS: frozenset[EndedBy] = frozenset(
     {"disconnected", "deadline", "model_error", "tool_error", "crash", "superseded", "shutdown"}
@@ -49,14 +49,14 @@ _PASSING_ENDS: frozenset[EndedBy] = frozenset(
 
 
 def may_pass(by: EndedBy, code: str = "") -> bool:
-    """Whether what ended a turn may be over when the same is tried again."""
+    """Whether the cause that ended a turn may be gone when the turn is tried again."""
     if code and by in ("model_error", "tool_error", "superseded"):
         return code in _PASSING_CODES
     return by in _PASSING_ENDS
 
 
 def retries_left(by: EndedBy, code: str, policy: Policy, *, links: int) -> int | None:
-    """How many retries may still continue a kept turn that ended so; None if retries have nothing to do with it.
+    """How many retries may still continue a kept turn that ended like this; None if no retry is meant to.
 
     `links` is how many retries in a row have continued it already.
     """
@@ -68,12 +68,12 @@ def retries_left(by: EndedBy, code: str, policy: Policy, *, links: int) -> int |
 
 
 def links_after(retries_left: int | None) -> int | None:
-    """How many retries in a row have continued a turn with the next one; None if no retry may."""
+    """How many retries in a row have continued a turn, the next one included; None if no retry may."""
     return limits.continuations_max - retries_left + 1 if retries_left else None
 
 
 class Spent(Value):
-    """What the turns before a continuation have used of its bounds."""
+    """How much of its limits the turns before a continuation have used."""
 
     steps: int = 0
     calls: int = 0
@@ -85,8 +85,8 @@ NOTHING_SPENT = Spent()
 
 
 def broken_off(items: Iterable[StoredItem]) -> frozenset[ItemId]:
-    """The items of a kept turn that a model is not shown once the turn was continued: the words that broke off, and
-    the note that says so."""
+    """The items of a kept turn that no model sees once the turn was continued: the interrupted text, and the
+    interruption note."""
     return frozenset(
         each.id
         for each in items
@@ -96,8 +96,8 @@ def broken_off(items: Iterable[StoredItem]) -> frozenset[ItemId]:
 
 
 def is_cut(item: StoredItem) -> bool:
-    """Whether the answer before this note was cut by its length: what a continuation says first goes on in the middle of
-    its sentence."""
+    """Whether this note says that the answer before it was cut for length: a continuation goes on in the middle of the
+    sentence."""
     return (
         isinstance(item, Interruption)
         and item.ended_by == "limit"
@@ -107,10 +107,10 @@ def is_cut(item: StoredItem) -> bool:
 
 
 def keys_of_calls(items: Iterable[StoredItem | Item]) -> dict[CallId, CallId]:
-    """The key that each call of a chain of turns is offered to its tool under, by the call.
+    """The idempotency key that each call of a chain of turns passes to its tool, by call id.
 
-    It is the call's own id. Only a call that repeats one of an idempotent tool whose outcome is unknown, tool and
-    arguments alike, goes by the key of that one: each key is handed on once.
+    It is the call's own id, with one exception: a call that repeats a call of an idempotent tool whose outcome is
+    unknown (same tool, same arguments) uses the key of that call. Each key is passed on once.
     """
     keys: dict[CallId, CallId] = {}
     calls: dict[CallId, ToolCall] = {}
