@@ -342,7 +342,7 @@ async def test_sessions_without_a_past_leave_nothing_behind() -> None:
     histories = EncodedHistories(bytes_max=PLENTY)
     for _ in range(10):
         await asked_on(new_session(), histories)
-    assert repr(histories) == "<Histories 0 sessions, 0 bytes>"
+    assert repr(histories) == "<EncodedHistories 0 sessions, 0 bytes>"
 
 
 async def test_another_history_under_the_same_id_is_another_history() -> None:

@@ -304,7 +304,7 @@ async def test_in_a_branch_a_hook_that_wants_a_person_refuses(tmp_path: Path) ->
     )
     butler = agent("butler", says("", calls=[task("cook")]), says("Done."), sub_agents=("cook",))
     turn = await Stage(butler, cook).play("Go")
-    refused = "Refused: a hook wants a person to be asked about it, and nobody can be asked here"
+    refused = "Refused: a hook wants an approval for it, and no person can be asked here"
     assert ("refused", refused) in results(turn)
     assert act.runs == []
 

@@ -1,1 +1,1 @@
-"""How a turn is played: model, tools, model again."""
+"""The player of turns: it asks the model, runs its tools, and asks the model again."""

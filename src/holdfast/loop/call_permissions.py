@@ -1,8 +1,8 @@
-"""Who may run what: the rules, the hooks, the person who is asked, and what people have granted for good.
+"""Whether a call may run: by the rules, the hooks, a person's approval, and grants.
 
-It is decided when a model's answer is recorded, so that what is journaled says it: a call that a hook refuses has its
-result at once, one that a person has to be asked about waits. It is decided again before a call runs, by what holds
-then: a rule that has come to deny it, or a grant that was taken back meanwhile, stops it.
+This is decided when a model's answer is recorded, so that the journal holds the decision: a call that a hook refuses
+has its result at once, and a call that needs an approval waits for one. It is decided again before the call runs: a
+rule that denies it by then, or a grant that was withdrawn meanwhile, stops it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.tools.tool import Tool
 
 T = TypeVar("T")
 
-NOBODY_TO_ASK = "a hook wants a person to be asked about it, and nobody can be asked here"
+NO_APPROVAL_HERE = "a hook wants an approval for it, and no person can be asked here"
 
 CHANGED = (
     "{name!r} is not the tool any more that a person was asked about: it comes from elsewhere, or says something else "
@@ -36,23 +36,24 @@ CHANGED = (
 
 
 class CallPermissions:
-    """Gives calls of one turn leave to run, or does not."""
+    """Decides which calls of one turn may run."""
 
     def __init__(
         self, turn: OpenTurn, toolbox: TurnTools, hooks: TurnHooks, room: asyncio.Semaphore
     ) -> None:
-        """`room`: for hooks, beside the calls that run."""
+        """`room` bounds how many hooks and calls run at once."""
         self._turn = turn
         self._toolbox = toolbox
         self._hooks = hooks
         self._room = room
         self._asked_about: set[CallId] = set()
-        """Calls that hooks have seen as they were recorded, by us and not before a crash."""
+        """Calls that hooks have reviewed while this player recorded them, not before a crash."""
 
     # ── when an answer is recorded ──
 
     async def judged(self, agent: Agent, answered: ev.Answered) -> tuple[ev.Event, ...]:
-        """An answer as it is to be recorded: who its calls wait for, and the results of those that are refused."""
+        """The events of an answer: the answer with `waits_for` of its calls decided, and the results of refused
+        calls."""
         calls = [
             each
             for each in answered.items
@@ -68,28 +69,28 @@ class CallPermissions:
         return (msgspec.structs.replace(answered, items=items), *refusals)
 
     async def _judged(self, call: ToolCall, agent: Agent) -> tuple[ToolCall, str | None]:
-        """A call as it is recorded, and why it must not run."""
+        """A call as it is recorded, and why it is refused, if it is."""
         if not call.path and call.name in {t.name for t in self._turn.turn.request.client_tools}:
             return msgspec.structs.replace(call, waits_for="client"), None
         if team_tools.means_one(call, agent):
             return await self._guarded(call, agent, None)
         tool = await self._toolbox.find(agent, call.name)
         if tool is None or not self._toolbox.is_offered(agent, tool):
-            return call, None  # it is told so when it would run
+            return call, None  # `refused` answers it before it would run
         match self._permission(agent, tool):
             case "deny":
                 return call, None
             case "ask" | "allow" as permission:
-                return await self._asked_about_or_not(call, agent, tool, permission)
+                return await self._approval_decided(call, agent, tool, permission)
             case other:
                 assert_never(other)
 
-    async def _asked_about_or_not(
+    async def _approval_decided(
         self, call: ToolCall, agent: Agent, tool: Tool, permission: Permission
     ) -> tuple[ToolCall, str | None]:
         fits = _fits(tool, call.arguments)
         if permission == "ask" and call.path and not await self._is_granted(call, agent):
-            return call, None  # nobody can be asked on a sub-agent's behalf
+            return call, None  # no person can be asked about a sub-agent's call
         call, why = await self._guarded(call, agent, tool) if fits else (call, None)
         if why is not None or call.waits_for is not None:
             return call, why
@@ -100,7 +101,7 @@ class CallPermissions:
     async def _guarded(
         self, call: ToolCall, agent: Agent, tool: Tool | None
     ) -> tuple[ToolCall, str | None]:
-        """A call as hooks have left it, and why it must not run."""
+        """A call as hooks have changed it, and why it is refused, if it is."""
         if not agent.hooks.of("pre_tool_use", tool=call.name):
             return call, None
         async with self._room:
@@ -112,7 +113,7 @@ class CallPermissions:
         return (await self._waiting(call, agent) if verdict.asks else call), None
 
     async def _waiting(self, call: ToolCall, agent: Agent) -> ToolCall:
-        """A call that a person is asked about, with what its tool is known by."""
+        """The call as it waits for an approval, with the fingerprint of its tool."""
         known_by = await self._toolbox.fingerprint(agent, call.name)
         waits_for: WaitsFor = "approval"
         return msgspec.structs.replace(call, waits_for=waits_for, fingerprint=known_by)
@@ -124,7 +125,7 @@ class CallPermissions:
     # ── before a call runs ──
 
     async def refused(self, call: ToolCall, agent: Agent, tool: Tool) -> str | None:
-        """Why a call may not run by the rules and people that there are now; None if it may."""
+        """Why a call may not run by the present rules, approvals and grants; None if it may."""
         if call.fingerprint not in ("", await self._toolbox.fingerprint(agent, call.name)):
             return CHANGED.format(name=call.name)
         permission = self._permission(agent, tool)
@@ -135,13 +136,13 @@ class CallPermissions:
         return f"no rule allows {call.name!r}. Do without it, or ask the user."
 
     async def objection(self, call: ToolCall, agent: Agent) -> str | None:
-        """Why a hook objects to a call that was recorded earlier; None if it does not."""
+        """Why a hook refuses a call that was recorded earlier; None if none does."""
         pending = self._turn.turn.find_pending(call.id)
         if call.id in self._asked_about or (pending is not None and pending.tried):
-            return None  # nobody objected when it was recorded, or when it ran the first time
+            return None  # hooks let it pass when it was recorded, or when it ran the first time
         verdict = await self._hooks.reviewed(call, agent, final=True)
         if verdict.refused is None and verdict.asks and not self._is_approved(call):
-            return NOBODY_TO_ASK
+            return NO_APPROVAL_HERE
         return verdict.refused
 
     def _permission(self, agent: Agent, tool: Tool) -> Permission:
@@ -149,11 +150,12 @@ class CallPermissions:
         return permission_for(tool.spec, agent.permissions, session)
 
     def _is_approved(self, call: ToolCall) -> bool:
-        """Whether a person approved it, knowing its tool: a call that says nothing of its tool was shown to nobody."""
+        """Whether a person has approved the call and its tool: a call without a fingerprint was never shown to a
+        person."""
         return bool(call.fingerprint) and call.id in self._turn.turn.request.approved
 
     async def _is_granted(self, call: ToolCall, agent: Agent) -> bool:
-        """Whether a person has allowed this for good, and not taken it back."""
+        """Whether a grant that was not withdrawn allows the call."""
         known_by = await self._toolbox.fingerprint(agent, call.name)
         return any(
             each.covers(tool=call.name, fingerprint=known_by, arguments=call.arguments)
@@ -162,7 +164,7 @@ class CallPermissions:
 
 
 async def _all_of(work: Iterable[Awaitable[T]]) -> list[T]:
-    """What comes of all of these, side by side. If one of them fails, the others are not left at work."""
+    """The results of all these awaitables, run at the same time. Raises the first error, after all have ended."""
     ended = await asyncio.gather(*work, return_exceptions=True)
     for each in ended:
         if isinstance(each, BaseException):
@@ -174,11 +176,12 @@ async def _all_of(work: Iterable[Awaitable[T]]) -> list[T]:
 
 
 def _objection(call: ToolCall, verdict: Reviewed, tool: Tool | None) -> str | None:
-    """Why hooks do not let a call be made. Nobody is asked about a sub-agent's calls, or about colleagues."""
+    """Why hooks refuse a call, if they do. No person can be asked about a sub-agent's call, or a call to a
+    colleague."""
     if verdict.refused is not None:
         return verdict.refused
     if verdict.asks and (call.path or tool is None):
-        return NOBODY_TO_ASK
+        return NO_APPROVAL_HERE
     if tool is not None and not _fits(tool, verdict.arguments):
         return "a hook changed its arguments, and they do not fit the tool"
     return None

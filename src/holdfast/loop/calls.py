@@ -1,7 +1,7 @@
-"""The calls of a turn: which tools an agent is offered, and what happens when it asks for one.
+"""The calls of a turn: the tools that an agent is offered, and the results of its calls.
 
-A call is answered in every case, so that the turn stays well formed: by its tool, by a colleague who takes the
-task on, or by a sentence that says why not, in words that the model can do something with.
+Every call gets a result, so that the turn stays well formed: from its tool, from the sub-agent that works on the
+task, or as a sentence that tells the model why the call was not run and what it can do.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from holdfast.tools.tool import Json, Tool, ToolRun
 
 
 class Calls:
-    """Answers the calls of one turn, a few at a time."""
+    """Runs the calls of one turn, a few at a time."""
 
     def __init__(self, turn: OpenTurn, team: Team, hooks: TurnHooks) -> None:
         self._turn = turn
@@ -46,14 +46,14 @@ class Calls:
         self._hooks = hooks
         self._room = asyncio.Semaphore(limits.calls_side_by_side_max)
         self._toolbox = TurnTools(turn)
-        self._leave = CallPermissions(turn, self._toolbox, hooks, self._room)
-        self._setting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Whoever sets a piece of state has seen what the call before it made of it."""
+        self._permissions = CallPermissions(turn, self._toolbox, hooks, self._room)
+        self._state_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """One lock per state name: a tool that writes a state runs after the call before it has written."""
 
     async def offered(self, agent: Agent, path: Path) -> tuple[ev.ToolDefinition, ...]:
-        """The tools that an agent's model is told of: its own, its colleagues, and the client's.
+        """The tools that an agent's model is offered: its own, those of its team, and the client's.
 
-        No two have the same name: colleagues come before an agent's own tools, the client's before both.
+        No two have the same name: a team's tool replaces an agent's own, and a client's replaces both.
         """
         own = map(_definition, await self._toolbox.offered(agent))
         theirs = team_tools.definitions(agent, self._team, depth=len(path))
@@ -61,11 +61,11 @@ class Calls:
         return tuple({each.name: each for each in (*own, *theirs, *client)}.values())
 
     async def judged(self, agent: Agent, answered: ev.Answered) -> tuple[ev.Event, ...]:
-        """An answer as it is to be recorded: who answers its calls, and the results of those that are refused."""
-        return await self._leave.judged(agent, answered)
+        """See `CallPermissions.judged`."""
+        return await self._permissions.judged(agent, answered)
 
     async def run(self, call: ToolCall) -> None:
-        """See to it that this call gets its answer, or a colleague to work on it."""
+        """Run this call, open a branch for it, or record why it cannot run."""
         async with self._room:
             agent = self._caller(call)
             if agent is None:
@@ -79,7 +79,7 @@ class Calls:
                 await self._use_tool(call, agent)
 
     def _caller(self, call: ToolCall) -> Agent | None:
-        """Who made the call. After a hand-off that is not whoever speaks now."""
+        """The agent that made the call; after a hand-off another agent may speak now. None if it has left the team."""
         branch = self._turn.turn.branch(call.path)
         assert branch is not None, "a call is pending in a branch that exists"
         return self._team.agents.get(call.agent or branch.agent or self._team.entry)
@@ -95,7 +95,7 @@ class Calls:
         elif not self._toolbox.is_offered(agent, tool):
             words = f"{call.name!r} is not loaded; load it with {ADD} first."
             await self._answer(call, "error", words)
-        elif (why := await self._leave.refused(call, agent, tool)) is not None:
+        elif (why := await self._permissions.refused(call, agent, tool)) is not None:
             await self._answer(call, "refused", f"Refused: {why}")
         else:
             try:
@@ -107,8 +107,8 @@ class Calls:
                     await self._run_tool(call, agent, tool, arguments)
 
     async def _is_refused(self, call: ToolCall, agent: Agent) -> bool:
-        """Whether a hook objects; if so, the call is answered."""
-        why = await self._leave.objection(call, agent)
+        """Whether a hook refuses the call; if so, the refusal is recorded as its result."""
+        why = await self._permissions.objection(call, agent)
         if why is not None:
             await self._answer(call, "refused", f"Refused: {why}")
         return why is not None
@@ -116,7 +116,7 @@ class Calls:
     async def _run_tool(
         self, call: ToolCall, agent: Agent, tool: Tool, arguments: dict[str, Json]
     ) -> None:
-        async with self._setting[tool.spec.state] if tool.spec.state else nullcontext():
+        async with self._state_locks[tool.spec.state] if tool.spec.state else nullcontext():
             await self._run_tool_now(call, agent, tool, arguments)
 
     async def _run_tool_now(
@@ -145,8 +145,8 @@ class Calls:
         await self._hooks.ran(call, agent, result)
 
     def _key(self, call: ToolCall) -> CallId:
-        """What the call of an idempotent tool is offered under. In a continuation that is the key of the call that it
-        repeats, if nobody knows what became of that one."""
+        """The idempotency key of a call. In a continuation, a call that repeats a call whose outcome is unknown has
+        that call's key."""
         turn, snapshot = self._turn.turn, self._turn.snapshot
         if turn.request.continues is None:
             return call.id
@@ -181,7 +181,7 @@ class Calls:
 
     async def _hand_off(self, call: ToolCall, agent: Agent) -> None:
         if not team_tools.hands_off(agent, depth=len(call.path)):
-            words = "Only who talks to the user can hand over; finish your own task."
+            words = "Only the agent that talks to the user can hand over; finish your own task."
             await self._answer(call, "error", words)
             return
         to = team_tools.parse_handoff(call.arguments, agent, self._team)
@@ -194,7 +194,7 @@ class Calls:
             return
         note = HandOff(id=self._turn.mint(NoteId), from_agent=agent.name, to_agent=to)
         done = (Text(text=f"{to} takes over the conversation."),)
-        # In this order, and idempotent: a crash at any point leaves a hand-off that can be made again.
+        # In this order, and idempotent: after a crash at any point the hand-off can be made again.
         await self._turn.record(
             ev.ToolStarted(call=call.id, read_only=True, idempotent=True),
             *(() if speaker == to else (ev.HandedOff(item=note),)),
@@ -204,7 +204,7 @@ class Calls:
     # ── answers ──
 
     async def _answer(self, call: ToolCall, outcome: Outcome, words: str) -> None:
-        """Answer a call that is not run. One that may have run before a crash says so."""
+        """Record the result of a call that is not run. If it may have run before a crash, the result says so."""
         pending = self._turn.turn.find_pending(call.id)
         if pending is not None and pending.may_have_run:
             outcome, words = "unknown", f"{UNKNOWN} It was not run again: {words}"

@@ -1,14 +1,15 @@
-"""Keeping what a model is shown within what it takes.
+"""Keeps prompts within the context window of their model.
 
-Before a step whose prompt would not fit, the past is summed up: the agent's own model writes a summary, which
-stands in place of the older turns from then on. It is a record of the turn's journal and lands with the turn,
-or not at all. What people see does not change; nothing in the history is touched.
+Before a step whose prompt would not fit, the agent's own model writes a summary of the older turns, which it sees
+in their place from then on. The summary is an event of the turn and is committed with it, or not at all. People
+see the same history as before; no item of it changes.
 
-1. The newest turns stay as they were said, as many as fit; a summary ends where a turn ends.
-2. A summary is made of what the model would have seen: what is hidden from it stays hidden.
-3. Between two summaries a prompt only grows at its end, so that providers can cache what comes before.
-4. A model that refuses a prompt as too long is asked once more, with less. If there is no less, it has refused.
-5. A turn that is too long by itself has its own old results shortened (`shortened_results.py`), last of all.
+1. The newest turns stay as they are, as many as fit; a summary ends where a turn ends.
+2. A summary is made of the items that the model would have seen: items hidden from the model stay hidden.
+3. Between two summaries a prompt only grows at its end, so that providers can cache its beginning.
+4. A model that refuses a prompt as too long is asked once more, with a shorter one. If it cannot be shorter, the
+   refusal stands.
+5. Last of all, a turn that is too long by itself has its own old results shortened (`shortened_results.py`).
 """
 
 from __future__ import annotations
@@ -40,24 +41,24 @@ from holdfast.models.model import ModelFailed, Prompt
 from holdfast.tools.execution import clean
 
 TOO_LONG = "context_length_exceeded"
-"""The reason of a model that was shown more than it takes, whatever its provider's words for it."""
+"""The reason of a ModelFailed whose prompt was too long, for every provider."""
 
 PORTION_SHARE = 0.5
-"""Of a window: how much is read at once by who sums up. The rest is for the summary so far, and the next one."""
+"""The share of the window for one portion of transcript. The rest is for the summary so far, and the next one."""
 
 
 class PromptCompaction:
-    """Decides what the models of one turn are shown, and sums the past up when it has to."""
+    """Makes the prompts of one turn fit, with summaries where needed."""
 
     def __init__(self, turn: OpenTurn, histories: EncodedHistories, gauge: PromptSizes) -> None:
         self._turn = turn
         self._histories = histories
         self._gauge = gauge
         self._refused: dict[Path, tuple[int, ModelFailed]] = {}
-        """How large the prompt was that the model of a branch has refused, and in which words."""
+        """For each branch whose model has refused a prompt: the size of the prompt, and the error."""
 
     async def view(self, agent: Agent, path: Path, tools: tuple[ev.ToolDefinition, ...]) -> View:
-        """What the model is shown in the next step. Raises what it said if that cannot be made to fit."""
+        """What the model sees in the next step. Raises its refusal if that cannot be made to fit."""
         view = view_for(agent, path, self._turn, self._histories, tools=tools)
         room = self._room_bytes(agent)
         if room is None or view.size_bytes <= room:
@@ -79,7 +80,7 @@ class PromptCompaction:
         return view
 
     def may_help(self, agent: Agent, path: Path, view: View, failure: ModelFailed) -> bool:
-        """Whether a step that failed is worth another try: the first time that a prompt was too long."""
+        """Whether a failed step is tried again with a shorter prompt: the first time that it was too long."""
         if failure.reason != TOO_LONG or path in self._refused:
             return False
         self._refused[path] = (view.size_bytes, without_frames(failure))
@@ -87,14 +88,14 @@ class PromptCompaction:
         return True
 
     def learn(self, agent: Agent, view: View, usage: ev.Usage) -> None:
-        """A model has read what it was shown, and says how much that was."""
+        """Note how many tokens the provider has counted in a prompt."""
         self._gauge.learn(agent, self._session, view.size_bytes, tokens=usage.input_tokens)
 
     async def _sum_up(self, agent: Agent) -> bool:
-        """Put a summary in place of older turns. False if that cannot be done."""
+        """Record a summary of older turns. False if none can be made."""
         snapshot = summed_up(self._turn.snapshot, self._turn.turn)
         window = self._gauge.window(agent, self._session)
-        assert window is not None, "somebody has said what fits"
+        assert window is not None, "without a window every prompt fits"
         keep = self._gauge.bytes(agent, self._session, window * limits.compact_keep_share)
         covers_to = coverable(snapshot, keep_bytes=keep)
         if covers_to is None:
@@ -111,7 +112,7 @@ class PromptCompaction:
                 key=f"{turn_id}/summary",
             )
         except ModelFailed:
-            return False  # the step itself may be luckier, and says so if it is not
+            return False  # the step itself may still work, and reports its own error
         summary = Summary(id=mint(NoteId), text=made.text, covers_to=covers_to)
         await self._turn.record(ev.Compacted(summary=summary, usage=made.usage))
         return True
@@ -127,13 +128,13 @@ class PromptCompaction:
         return self._turn.snapshot.session_id
 
 
-# ── how far ──────────────────────────────────────────────────────────────────────────────────
+# ── how much a summary covers ────────────────────────────────────────────────────────────────
 
 
 def coverable(snapshot: Snapshot, *, keep_bytes: int) -> int | None:
-    """The position up to which a summary can stand for the history; None if it would say nothing new.
+    """The position up to which a summary may cover the history; None if it would cover nothing new.
 
-    The newest turns that weigh no more than `keep_bytes` are left as they are.
+    The newest turns, up to `keep_bytes` together, are not covered.
     """
     known = summary_seen(snapshot)
     covered = known.covers_to if known else 0
@@ -155,11 +156,11 @@ def _weight(item: StoredItem, hidden: frozenset[ItemId]) -> int:
     return len(encode(item))
 
 
-# ── in which words ───────────────────────────────────────────────────────────────────────────
+# ── writing a summary ────────────────────────────────────────────────────────────────────────
 
 
 class MadeSummary(Value):
-    """A summary, and what writing it took."""
+    """A summary, and the usage of writing it."""
 
     text: str
     usage: ev.Usage
@@ -186,9 +187,9 @@ async def summarize(
     mint: Minter,
     key: str,
 ) -> MadeSummary:
-    """A summary of what the agent's model sees up to a position, in that model's words.
+    """A summary, by the agent's model, of what it sees of the history before `covers_to`.
 
-    A past that is too long to be read at once is read in portions, each with the summary of those before.
+    A history that is too long for one prompt is read in portions, each with the summary of the portions before.
     Raises ModelFailed.
     """
     past = msgspec.structs.replace(snapshot, items=snapshot.items.prefix(covers_to), waiting=())
@@ -224,7 +225,7 @@ async def _written(agent: Agent, prompt: Prompt) -> MadeSummary:
                     case FinishDelta():
                         finished = True
                     case _:
-                        pass  # thoughts, and calls of tools that it was not given
+                        pass  # reasoning, and calls of tools that were not offered
     text = clean("".join(words)).strip()
     if not finished or not text:
         raise ModelFailed("the model wrote no summary", reason="upstream_broke_off")

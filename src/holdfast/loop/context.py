@@ -1,4 +1,4 @@
-"""What the model sees: the session's past, the turn so far, instructions, and the bytes of what they show.
+"""What a model sees in a step: instructions, the session's past, the turn so far, and the bytes of their blobs.
 
 A sub-agent sees its task and its own work, nothing else.
 """
@@ -24,21 +24,21 @@ from holdfast.models.model import Dialect, Prompt
 from holdfast.tools.tool import instruction_of
 
 BLOB_BYTES = 6_000
-"""What a picture or file weighs beside words: no provider counts its bytes."""
+"""The size that a picture or file counts as: no provider counts its bytes."""
 
 
 class View(Value):
-    """What a branch's agent sees of its past and of the turn so far; blobs are named, not yet there."""
+    """What a branch's agent sees of the past and of the turn so far. Blobs are only named, not loaded."""
 
     system: str
     pieces: tuple[EncodedPiece, ...]
     tools: tuple[ToolDefinition, ...] = ()
     here_bytes: int = 0
-    """How much of it is this turn's own."""
+    """The size of the messages of this turn."""
 
     @property
     def size_bytes(self) -> int:
-        """What it weighs in a prompt."""
+        """Its size in a prompt."""
         words = len(self.system) + sum(len(each.data) for each in self.pieces)
         tools = sum(len(each.description) + len(each.parameters) for each in self.tools)
         return words + tools + BLOB_BYTES * sum(len(each.blobs) for each in self.pieces)
@@ -55,7 +55,7 @@ def view_for(
 ) -> View:
     """What this agent sees now, in this branch of the turn.
 
-    If the turn itself is larger than `here_bytes_max`, old results in it are shown by their ends.
+    If the messages of the turn are larger than `here_bytes_max`, old results are shortened.
     """
     now, dialect = turn.turn, agent.model.dialect
     if path:
@@ -78,9 +78,9 @@ def view_for(
 
 
 async def prompt_for(agent: Agent, path: Path, turn: OpenTurn, view: View) -> Prompt:
-    """What this agent's model is asked in the step that has just begun.
+    """The prompt for this agent's model in the step that has just begun.
 
-    Raises TurnFailed if a blob that it would have to see is not in the store.
+    Raises TurnFailed if a blob of the prompt is not in the store.
     """
     return Prompt(
         system=view.system,
@@ -92,7 +92,7 @@ async def prompt_for(agent: Agent, path: Path, turn: OpenTurn, view: View) -> Pr
 
 
 def _date(agent: Agent, turn: Turn) -> tuple[str, ...]:
-    """The day on which the turn began, if its agent is told: the same in every step, and after a crash."""
+    """The day on which the turn began, if the agent wants the date: the same in every step, and after a crash."""
     if not agent.add_date:
         return ()
     began = datetime.fromtimestamp(turn.request.turn_id.minted_at_ms / 1000, UTC)
@@ -100,8 +100,8 @@ def _date(agent: Agent, turn: Turn) -> tuple[str, ...]:
 
 
 def summed_up(snapshot: Snapshot, turn: Turn) -> Snapshot:
-    """The session as it stood, seen with a summary that this turn has made of it; in a continuation, without what
-    broke off before it."""
+    """The session as the turn began, with the summary that this turn has made of it, if any; in a continuation, without
+    the interrupted text before it."""
     if turn.request.continues is not None:
         snapshot = snapshot.continued()
     made = [each for each in turn.items if isinstance(each, Summary) and not each.path]
@@ -113,7 +113,7 @@ def summed_up(snapshot: Snapshot, turn: Turn) -> Snapshot:
 async def _with_blobs(
     pieces: tuple[EncodedPiece, ...], turn: OpenTurn, dialect: Dialect
 ) -> tuple[bytes, ...]:
-    """The pieces with the bytes of their blobs in place: read when they are needed, kept by nobody."""
+    """The pieces with the bytes of their blobs in place. The bytes are read now, and not cached."""
     named = frozenset[str]().union(*(each.blobs for each in pieces))
     blobs = {digest: await _blob(digest, turn) for digest in sorted(named)}
     return tuple(
@@ -134,8 +134,8 @@ async def _blob(digest: str, turn: OpenTurn) -> bytes:
 
 
 def _step_name(turn: Turn, path: Path) -> str:
-    """Names one step of one turn: no other step, branch or attempt has the same."""
+    """A unique name for one step of one turn, over all branches and attempts."""
     branch = turn.branch(path)
-    assert branch is not None, "who is asked has a branch"
+    assert branch is not None, "a model is asked in a branch"
     where = f"/{path[-1]}" if path else ""
     return f"{turn.request.turn_id}{where}/{branch.steps}"

@@ -1,13 +1,13 @@
-"""Pasts of sessions as models see them, encoded once and kept.
+"""A cache of histories as models see them, encoded in the dialect of each model.
 
-Committed turns never change, so each is encoded when it is first needed, and its bytes are used again by every
-later turn. What a turn costs is what is new, however long the conversation. What people say about the past and
-a model can see (an item hidden, a summary) makes the pieces anew; a title does not.
+Committed turns never change, so each is encoded when it is first needed, and every later turn uses the same bytes.
+A turn costs only its new messages, however long the conversation is. An annotation that changes what the model
+sees (an item hidden, a summary) makes the cache encode the history again; a title does not.
 
-1. Kept or not, and whatever was dropped meanwhile: a past is the same bytes.
-2. A piece is a turn, up to where it is settled (`settled_to`). So no step is ever cut in two: one whose calls
-   wait is encoded together with their results, as part of the turn that brings them.
-3. A past is known by the hash chain of its turns, so another history can never be taken for it.
+1. The bytes of a history are the same whether it was cached, partly cached, or not at all.
+2. A piece is a turn, up to where it is settled (`settled_to`). So no step is cut in two: a step whose calls wait is
+   encoded together with their results, as part of the turn that brings them.
+3. A cached history is identified by the hash chain of its turns, so it is never mistaken for another.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from holdfast.ids import ItemId, NoteId, SessionId
 from holdfast.models.model import Dialect
 
 PIECES_MAX = 64
-"""More than this are joined: many small pieces cost more than one copy of them now and then."""
+"""More pieces than this are joined into one: many small pieces cost more than a copy now and then."""
 
 ENTRY_BYTES = 1024
-"""What remembering a past costs besides its pieces, so that many small ones are bounded too."""
+"""The size of a cache entry besides its pieces, so that many small entries are bounded too."""
 
 
 PIECE_BYTES = 256
-"""What a piece costs besides its bytes."""
+"""The size of a piece besides its bytes."""
 
 
 class EncodedPiece(Value):
@@ -48,24 +48,24 @@ class EncodedPiece(Value):
 
 
 class EncodedPast(Value):
-    """What a model has seen before this turn."""
+    """The history before a turn as a model sees it."""
 
     pieces: tuple[EncodedPiece, ...]
     open_step: Items
-    """What is not settled: the step whose calls were waiting. It is encoded with the turn that answers them."""
+    """The step whose calls were waiting: it is encoded with the turn that answers them."""
 
 
 class _View(Value):
-    """What people have said about a past, as far as a model can see it; and where it begins to see."""
+    """What decides, besides the items, what a model sees: hidden items, the summary, and the first version."""
 
     hidden: frozenset[ItemId]
     summary: NoteId | None
     after: int
-    """The version after which it begins to see; 0: from the beginning."""
+    """The version after which the view begins; 0: from the beginning."""
 
 
 class _Kept(Value):
-    """A past up to a position, in pieces; `link` names the turns that it came from."""
+    """An encoded history up to a position, in pieces; `link` is the chain link of its last turn."""
 
     view: _View
     version: int
@@ -79,11 +79,11 @@ class _Kept(Value):
 
 
 _Name: TypeAlias = tuple[SessionId, str]
-"""Whose past it is, in which dialect."""
+"""The session and the name of the dialect."""
 
 
 class EncodedHistories:
-    """Encoded pasts, the most recently used ones, bounded by bytes."""
+    """The most recently used encoded histories, bounded by bytes."""
 
     def __init__(self, *, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -93,9 +93,9 @@ class EncodedHistories:
     def past(
         self, snapshot: Snapshot, dialect: Dialect, *, items_max: int | None = None
     ) -> EncodedPast:
-        """The session's past as its agent's model sees it. Costs what came since the last time.
+        """The session's history as its agent's model sees it. Costs the turns since the last call.
 
-        `items_max`: about how much of it; see `seen_after`.
+        `items_max`: about how many items of it; see `seen_after`.
         """
         name = (snapshot.session_id, dialect.name)
         known = self._kept.pop(name, None)
@@ -112,7 +112,7 @@ class EncodedHistories:
     def _keep(self, name: _Name, now: _Kept) -> None:
         size = now.size_bytes
         if not now.pieces or size > self._bytes_max:
-            return  # nothing to gain, or nothing to spare
+            return  # nothing to cache, or larger than the cache
         self._kept[name] = now
         self._bytes += size
         while self._bytes > self._bytes_max:
@@ -120,11 +120,11 @@ class EncodedHistories:
             self._bytes -= dropped.size_bytes
 
     def __repr__(self) -> str:
-        return f"<Histories {len(self._kept)} sessions, {self._bytes} bytes>"
+        return f"<EncodedHistories {len(self._kept)} sessions, {self._bytes} bytes>"
 
 
 def _blank(view: _View, snapshot: Snapshot) -> _Kept:
-    """Nothing kept yet, up to where the model begins to see."""
+    """An empty entry that ends where the model's view begins."""
     if not view.after:
         return _Kept(view=view, version=0, link=chain.GENESIS, length=0, pieces=())
     mark = snapshot.marks[view.after - 1]
@@ -139,13 +139,13 @@ def _view_of(snapshot: Snapshot, after: int) -> _View:
 
 
 def _goes_on(known: _Kept, snapshot: Snapshot) -> bool:
-    """Whether this snapshot holds what was kept, and perhaps more."""
+    """Whether the cached history is a beginning of this snapshot's."""
     marks = snapshot.marks
     return 0 < known.version <= len(marks) and marks[known.version - 1].link == known.link
 
 
 def _parts_since(known: _Kept, snapshot: Snapshot) -> list[list[Item]]:
-    """What a model sees beyond what was kept: turn by turn as they are settled, and last what is not."""
+    """What a model sees after the cached history: one part for each turn, and last the unsettled step."""
     ends = [settled_to(snapshot, mark) for mark in snapshot.marks.since(known.version)]
     place: dict[ItemId | None, int] = {}
     n = 0
@@ -155,7 +155,7 @@ def _parts_since(known: _Kept, snapshot: Snapshot) -> list[list[Item]]:
         place[item_id(item)] = n
     parts: list[list[Item]] = [[] for _ in (*ends, None)]
     for seen in seen_by_model(snapshot, since=known.length):
-        # A summary stands before everything, wherever it was made.
+        # A summary comes first, wherever it was made.
         parts[0 if isinstance(seen, Summary) else place[seen.id]].append(seen)
     return parts
 

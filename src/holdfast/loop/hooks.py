@@ -1,17 +1,18 @@
-"""Running an agent's hooks in a turn: when, how often, and what becomes of what they say.
+"""The hooks of a turn's agents: when each runs, how often, and what its verdict does.
 
-1. `pre_tool_use` runs before the model's answer is recorded, once the rules have not refused the call. What it says
-   is recorded with the answer: changed arguments are the call's arguments from the start, so they are what is
-   journaled, approved, shown and run; a refusal is the call's result; if it asks for a person, the call waits for one.
-2. A call that was recorded before this playing (a person has approved it, or a crash came before its intent) is asked
-   about again before it runs. Its arguments are final then: a hook that wants others refuses it.
-   A call that had started before a crash, and may be started again, is not asked about.
+1. `pre_tool_use` runs before the model's answer is recorded, for calls that the rules have not refused. Its verdict is
+   recorded with the answer: changed arguments are the call's arguments from the start, so they are what is journaled,
+   approved, shown and run; a refusal is the call's result; if it asks for an approval, the call waits for one.
+2. A call that an earlier player recorded (a person has approved it since, or a crash came before its intent) is
+   reviewed again before it runs. Its arguments are final then: if a hook would change them, the call is refused. A call
+   that had started before a crash, and may be started again, is not reviewed again.
 3. `post_tool_use` runs after the call's result has been recorded, for calls that ran: once, or, after a crash in
    between, not at all. If it blocks, the turn fails; the result stands.
-4. `session_start` runs before the first step of a session's first turn, `stop` when an agent has said its last word,
-   `on_user_input` when a turn ends with calls that a person has to approve. None of them can block; each may run
-   again if the turn is tried again.
-5. A hook that breaks is logged. Before a tool, that refuses the call. An answer that is not understood is a no.
+4. `session_start` runs before the first step of a session's first turn, `stop` when the agent has given its last
+   answer, `on_user_input` when a turn ends with calls that a person has to approve. None of them can block; each may
+   run again if the turn is tried again.
+5. A hook that fails is logged. A `pre_tool_use` hook that fails, or gives an answer that cannot be understood, refuses
+   the call.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ log = logging.getLogger("holdfast.hooks")
 
 
 class Reviewed(Value):
-    """What hooks have made of a call."""
+    """The combined verdict of an agent's hooks on a call."""
 
     arguments: str
     asks: bool = False
-    """A person is to be asked about it."""
+    """The call needs a person's approval."""
     refused: str | None = None
-    """Why it must not run."""
+    """Why the call must not run."""
 
 
 class TurnHooks:
@@ -49,9 +50,10 @@ class TurnHooks:
         self._turn = turn
 
     async def reviewed(self, call: ToolCall, agent: Agent, *, final: bool = False) -> Reviewed:
-        """What becomes of a call that is about to be recorded; or, if that is final, about to run.
+        """The hooks' verdict on a call that is about to be recorded; if `final`, on a recorded call that is about to
+        run.
 
-        Each hook is shown what the one before it has made of the arguments.
+        Each hook sees the arguments as the hook before it has changed them.
         """
         arguments, asks = call.arguments, False
         for hook in agent.hooks.of("pre_tool_use", tool=call.name):
@@ -72,7 +74,7 @@ class TurnHooks:
         return Reviewed(arguments=arguments, asks=asks)
 
     async def ran(self, call: ToolCall, agent: Agent, result: ToolResult) -> None:
-        """A call has run, and its result is recorded. Raises TurnFailed if a hook wants the turn to end."""
+        """Run the `post_tool_use` hooks of a call. Raises TurnFailed if one of them blocks."""
         for hook in agent.hooks.of("post_tool_use", tool=call.name):
             verdict = await self._ask(hook, "post_tool_use", agent, call=call, result=result)
             why = verdict.blocks
@@ -83,7 +85,7 @@ class TurnHooks:
                 raise TurnFailed("tool_error", words, reason="hook_blocked")
 
     async def happened(self, event: HookEvent, agent: Agent) -> None:
-        """Tell the hooks that have no say."""
+        """Run the hooks of an event that cannot be blocked."""
         for hook in agent.hooks.of(event):
             verdict = await self._ask(hook, event, agent)
             if verdict.blocks is not None and not verdict.trouble:
@@ -128,7 +130,7 @@ class TurnHooks:
 
 
 def _same(arguments: str, others: str) -> bool:
-    """Whether both are the same JSON, however it is written."""
+    """Whether both are the same JSON value."""
     if arguments == others:
         return True
     try:
@@ -139,7 +141,7 @@ def _same(arguments: str, others: str) -> bool:
 
 
 def _input(call: ToolCall) -> Json:
-    """A call's arguments; as they stand, if they are not JSON."""
+    """A call's arguments, decoded; as text if they are not JSON."""
     try:
         arguments: Json = msgspec.json.decode(call.arguments)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""How a model is to speak: the agent's parameters, with what the client asked for on top."""
+"""The parameters of a step: the agent's, with those of the request on top."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.core.turns.turn import Turn
 def parameters_for(agent: Parameters, turn: Turn, path: Path) -> Parameters:
     """The parameters for the next step of a branch. Sub-agents keep their own.
 
-    A choice that forces a tool holds until the model has called one: it would never come to an end otherwise.
+    A `tool_choice` that forces a call holds until the model has made one: otherwise the turn would never end.
     """
     parameters = agent if path else merged(agent, turn.request.parameters)
     if parameters.tool_choice is None or not _has_called(turn, path):
@@ -22,7 +22,7 @@ def parameters_for(agent: Parameters, turn: Turn, path: Path) -> Parameters:
 
 
 def merged(agent: Parameters, request: Parameters) -> Parameters:
-    """The agent's parameters where the request says nothing; both, by name, for the others."""
+    """The request's parameters, and the agent's where the request has none; `others` are merged by name."""
     said = {
         name: value
         for name in Parameters.__struct_fields__
@@ -33,7 +33,7 @@ def merged(agent: Parameters, request: Parameters) -> Parameters:
 
 
 def unforced(choice: str) -> str:
-    """The same choice of tools, with the model free to call none of them."""
+    """The same `tool_choice`, with the model free to call no tool."""
     if choice in ("none", "auto"):
         return choice
     try:
@@ -42,7 +42,7 @@ def unforced(choice: str) -> str:
         return "auto"
     if not isinstance(asked, dict) or asked.get("type") != "allowed_tools":
         return "auto"
-    # Which tools are allowed stays as it is: nested as chat writes it, or flat as Responses do.
+    # The allowed tools stay as they are: nested in Chat Completions, flat in Responses.
     inner = asked.get("allowed_tools")
     if isinstance(inner, dict):
         return msgspec.json.encode({**asked, "allowed_tools": {**inner, "mode": "auto"}}).decode()

@@ -1,11 +1,11 @@
-"""Playing a turn: carry out what is wanted, report what happened, until nothing but its end is wanted.
+"""The player: it carries out the effects of a turn and records events, until only the turn's end is left.
 
-The machine in `core/` decides; this module has hands. Models and tools run side by side, each in a task; all
-of them are cancelled when the turn is, at whatever await they are, and what they had recorded stands.
+`core/` decides what should happen; this module does it. Models and tools run at the same time, each in a task; all
+of them are cancelled when the turn is, at any await, and the events that they have recorded stand.
 
-1. When playing ends, in whatever way, nothing that it started is still running.
-2. What goes wrong with the turn's own model, or with us, travels. What goes wrong in a sub-agent's branch is
-   told to the agent who gave the task.
+1. When a player ends, for any reason, none of its tasks is still running.
+2. An error of the turn's own model, or of ours, ends the turn. An error in a sub-agent's branch becomes the result
+   of its call, for the agent that gave the task.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from holdfast.models.model import ModelFailed, Prompt
 from holdfast.tools.hooks import HookEvent
 
 FindTeam: TypeAlias = Callable[[ev.TurnRequest], Awaitable[Team]]
-"""Finds the agents that a turn began with, or those that continue it. Raises TurnFailed."""
+"""Finds the team of agents that plays a turn. Raises TurnFailed."""
 
 LOOK_EVERY = 1024
-"""Characters between two looks at the limits while a model speaks; every delta counts as `DELTA` of them."""
+"""How many characters a model streams between two checks of the limits; every delta counts as `DELTA` more."""
 DELTA = 16
 AT_ONCE = LOOK_EVERY // DELTA
-"""How many deltas are recorded in one go, if so many came together."""
+"""How many deltas are recorded at once at most."""
 
 
 def _weight(event: ev.Event) -> int:
@@ -74,7 +74,7 @@ class Player:
 
 
 class _Playing:
-    """One turn being played."""
+    """The player of one turn."""
 
     def __init__(self, turn: OpenTurn, team: Team, compaction: PromptCompaction) -> None:
         self._turn = turn
@@ -83,7 +83,7 @@ class _Playing:
         self._hooks = TurnHooks(turn)
         self._calls = Calls(turn, team, self._hooks)
         self._room = asyncio.Semaphore(limits.calls_side_by_side_max)
-        """For models: as many sub-agents speak at once as tools run."""
+        """Bounds how many models are asked at once: as many as tools run."""
         self._running: dict[Hashable, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -111,12 +111,12 @@ class _Playing:
         await self._hooks.happened(event, self._named(self._turn.turn.agent or self._team.entry))
 
     async def _next(self) -> tuple[Effect, ...]:
-        """What is wanted now; people are listened to first, if the turn is between two steps."""
+        """The effects to carry out now. Between two steps, steered messages are taken first."""
         if self._turn.turn.root.idle:
             await self._turn.take_steering()
         return wanted(self._turn.turn)
 
-    # ── side by side ──
+    # ── tasks ──
 
     def _start(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
@@ -125,7 +125,7 @@ class _Playing:
                 self._running[name] = asyncio.create_task(work())
 
     def _work(self, effect: Effect) -> tuple[Hashable, Callable[[], Coroutine[None, None, None]]]:
-        """What an effect is called while it is under way, and how it is carried out."""
+        """A name for an effect while it is under way, and the function that carries it out."""
         match effect:
             case AskModel(path=path, agent=agent):
                 return path, lambda: self._ask(path, agent or self._team.entry)
@@ -134,11 +134,11 @@ class _Playing:
             case ReturnBranch(call=call, text=text):
                 return call.id, lambda: self._return(call, text)
             case _:
-                raise AssertionError(f"{effect} is not carried out beside others")
+                raise AssertionError(f"{effect} is not carried out in a task")
 
     async def _wait(self) -> None:
-        """Wait until something has been carried out. Raises what went wrong with it."""
-        assert self._running, "something is wanted, or under way, until the turn ends"
+        """Wait until a task has ended. Raises its error, if it failed."""
+        assert self._running, "until the turn ends, an effect is wanted or under way"
         await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
         done = {name: task for name, task in self._running.items() if task.done()}
         for name in done:
@@ -151,7 +151,7 @@ class _Playing:
                 del failures, done
 
     async def _stop(self) -> None:
-        """Leave nobody at work. Being cancelled once more does not make it leave sooner."""
+        """Cancel all tasks and wait until they have ended, even if this task is cancelled meanwhile."""
         cancelled: asyncio.CancelledError | None = None
         for task in self._running.values():
             task.cancel()
@@ -161,8 +161,8 @@ class _Playing:
             except asyncio.CancelledError as error:
                 cancelled = error
         for task in self._running.values():
-            _failure(task)  # they were told to stop: what else they say is of no interest
-        self._running.clear()  # what they ended with leads back to us
+            _failure(task)  # retrieve the error of a cancelled task, and ignore it
+        self._running.clear()  # their errors hold references to this player
         if cancelled is not None:
             try:
                 raise cancelled
@@ -182,7 +182,7 @@ class _Playing:
                 await self._give_up_branch(path, failure, answer.usage)
 
     async def _step(self, agent: Agent, path: Path, answer: Accumulator) -> None:
-        """One step of a branch: its model is asked, and says what it has to say."""
+        """One step of a branch: ask its model, and record the answer."""
         turn = self._turn
         tools = await self._calls.offered(agent, path)
         view = await self._compaction.view(agent, path, tools)
@@ -192,12 +192,12 @@ class _Playing:
             with spans.asking(turn, agent, answer):
                 heard = await self._listen(agent, path, answer, prompt)
             if not heard:
-                return  # the machine wants to stop here, and says so next
+                return  # a limit was reached: `wanted` gives StopAtLimit next
         except ModelFailed as failure:
             if not self._compaction.may_help(agent, path, view, failure):
                 raise
             await self._turn.record(self._broken_off(path, failure, answer.usage))
-            return  # it is asked again, and shown less
+            return  # the model is asked again, with a shorter prompt
         self._compaction.learn(agent, view, answer.usage)
         draft = self._draft(path)
         if sum(each.kind == "call" for each in draft.items) > limits.calls_per_step_max:
@@ -209,7 +209,7 @@ class _Playing:
         await turn.record(*await self._calls.judged(agent, said))
 
     async def _listen(self, agent: Agent, path: Path, answer: Accumulator, prompt: Prompt) -> bool:
-        """Record what a model says until it is done. False if a limit was reached before that."""
+        """Record the stream of a model until it ends. False if a limit was reached before that."""
         turn, weight, looked_at = self._turn, 0, 0
         async with aclosing(agent.model.stream(prompt)) as coming:
             async for deltas in coming:
@@ -222,7 +222,7 @@ class _Playing:
                             raise failure
                         finally:
                             del failure
-                    # Counted here: looking at the turn would fold every piece by itself.
+                    # Counted here: reading the turn for every delta would fold each piece by itself.
                     weight += sum(map(_weight, events))
                     if weight - looked_at >= LOOK_EVERY:
                         looked_at = weight
@@ -239,7 +239,7 @@ class _Playing:
     # ── branches ──
 
     async def _give_up_branch(self, path: Path, failure: TurnFailed, usage: ev.Usage) -> None:
-        """A sub-agent could not go on: its call fails, and the agent who asked hears of it."""
+        """End the branch of a sub-agent that failed: its call gets an error as its result."""
         branch, pending = self._turn.turn.branch(path), self._turn.turn.find_pending(path[-1])
         assert branch is not None and pending is not None
         done = branch_work(self._turn.turn, path)
@@ -253,7 +253,7 @@ class _Playing:
         await self._turn.record(self._broken_off(path, failure, usage), failed)
 
     def _broken_off(self, path: Path, failure: TurnFailed, usage: ev.Usage) -> ev.StepBroken:
-        """The step under way ends here. People see what it has said so far, models do not."""
+        """The event that ends the step under way. People see its text so far, models do not."""
         branch = self._turn.turn.branch(path)
         assert branch is not None and branch.draft is not None, "its step is under way"
         broken = branch.draft.broken(agent=branch.agent, path=path, state="set_aside")
@@ -283,7 +283,7 @@ class _Playing:
 def _heard(
     answer: Accumulator, deltas: Sequence[Delta]
 ) -> tuple[list[ev.Event], ModelFailed | None]:
-    """What these let watchers see, up to what we cannot keep: that is the model's failure, not ours."""
+    """The events of these deltas, up to the first that cannot be stored; that one is a failure of the model."""
     events: list[ev.Event] = []
     try:
         for delta in deltas:
@@ -296,14 +296,15 @@ def _heard(
 
 
 def _portions(deltas: Sequence[Delta]) -> Sequence[Sequence[Delta]]:
-    """The same, in as many portions as it takes."""
+    """The deltas in portions of at most `AT_ONCE`."""
     if len(deltas) <= AT_ONCE:
         return (deltas,)
     return [deltas[start : start + AT_ONCE] for start in range(0, len(deltas), AT_ONCE)]
 
 
 def _failure(task: asyncio.Task[None]) -> BaseException | None:
-    """What went wrong with a task that is done. Nobody but us cancels one, unless something inside it did."""
+    """The error of a task that has ended, if any. This player did not cancel it, so a cancel came from inside the
+    task."""
     if task.cancelled():
         return TurnFailed("model_error", "something that the turn needs was cancelled from inside")
     return task.exception()

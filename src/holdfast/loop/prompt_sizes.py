@@ -1,9 +1,9 @@
-"""How large prompts are, and how much a model takes. Estimates, made better by what providers report.
+"""Estimates of prompt sizes and context windows in tokens, corrected by what providers report.
 
-We count bytes; models count tokens, each in its own way. A provider says after every step how many tokens it
-has read, so the ratio of the two is known from then on, for this session and model. Before that, four bytes are
-taken for a token. Nothing depends on an estimate being right: one that is too high sums up a little early, one
-that is too low meets the provider's own refusal, which is learnt from as well.
+We count bytes; models count tokens, each in its own way. A provider reports after every step how many tokens it
+has read, so the bytes per token are known from then on, for this session and model. Before that, four bytes count
+as a token. No estimate has to be right: one that is too high makes a summary a little early, one that is too low
+meets the provider's refusal, which corrects it as well.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from holdfast.models.windows import context_window
 
 BYTES_PER_TOKEN = 4.0
 BYTES_PER_TOKEN_MIN, BYTES_PER_TOKEN_MAX = 1.0, 60.0
-"""Beyond these a provider counts something else than what we sent: a picture inside the bytes, say."""
+"""Outside these bounds the provider counts something else than our bytes, such as a picture inside them."""
 
 SIZE_BYTES_MIN = 4_000
-"""Below this what a provider adds around a prompt outweighs the prompt: nothing is learnt from it."""
+"""Smaller prompts are not measured: the text that a provider adds around them outweighs them."""
 
 
 @dataclass
@@ -32,13 +32,13 @@ class _Known:
 
 
 class PromptSizes:
-    """What is known about the prompts of recent sessions. Forgetting it costs precision only."""
+    """The measured prompt sizes of recent sessions. Forgetting them costs precision only."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[SessionId, str], _Known] = OrderedDict()
 
     def window(self, agent: Agent, session: SessionId) -> int | None:
-        """How many tokens this agent's model takes, as far as anybody has said."""
+        """How many tokens this agent's model accepts; None if that is not known."""
         stated = agent.context_window or context_window(agent.model.name)
         known = self._known.get((session, agent.model.name))
         said = [each for each in (stated, known and known.refused_tokens) if each]
@@ -51,13 +51,13 @@ class PromptSizes:
         return round(tokens * self._ratio(agent, session))
 
     def learn(self, agent: Agent, session: SessionId, size_bytes: int, *, tokens: int) -> None:
-        """A prompt of this size was read, as so many tokens."""
+        """Note that a provider has counted `tokens` in a prompt of this size."""
         if tokens > 0 and size_bytes >= SIZE_BYTES_MIN:
             ratio = min(max(size_bytes / tokens, BYTES_PER_TOKEN_MIN), BYTES_PER_TOKEN_MAX)
             self._entry(agent, session).bytes_per_token = ratio
 
     def learn_refused(self, agent: Agent, session: SessionId, size_bytes: int) -> None:
-        """A prompt of this size was refused as too large."""
+        """Note that a provider has refused a prompt of this size as too large."""
         tokens = self.tokens(agent, session, size_bytes)
         entry = self._entry(agent, session)
         entry.refused_tokens = min(tokens, entry.refused_tokens or tokens)
@@ -75,4 +75,4 @@ class PromptSizes:
         return entry
 
     def __repr__(self) -> str:
-        return f"<Gauge of {len(self._known)} sessions>"
+        return f"<PromptSizes of {len(self._known)} sessions>"

@@ -1,7 +1,7 @@
-"""A turn that is too long for its model: old results of its own tools are shown by their ends.
+"""Shortens the old tool results of a turn that is too long for its model: only their two ends are shown.
 
-A summary covers committed history only, so a turn that reads a hundred files has to be made to fit by itself.
-What is stored is not touched; a model that needs an old result again can call the tool again.
+A summary covers committed history only, so a turn that reads a hundred files has to be shortened by itself.
+The stored results do not change; a model that needs an old result again can call the tool again.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from holdfast.core.transcript import ends
 
 SHOWN_CHARS = 600
 LAST_WHOLE = 3
-"""The newest results stay as they are: they are what the model is working on."""
+"""How many of the newest results stay whole: the model is working on them."""
 STRIDE = 8
-"""Results are shortened so many at a time: a prompt that changes at every step cannot be cached."""
+"""How many results are shortened at a time: a prompt that changes at every step cannot be cached."""
 
 
 def shortened(items: Sequence[Item], *, bytes_max: int) -> list[Item]:
-    """The same items, the oldest long results cut until they fit, or until none is left to cut."""
+    """The same items, with the oldest results cut until all fit, or until none is left to cut."""
     size = sum(len(encode(each)) for each in items)
     results = [n for n, each in enumerate(items) if isinstance(each, ToolResult)][:-LAST_WHOLE]
     cut: dict[int, Item] = {}

@@ -1,7 +1,7 @@
 """The spans of a turn, by the semantic conventions for generative AI: `invoke_agent`, `chat`, `execute_tool`.
 
-The conventions are still in development; the names here are those of the version in `observe/otel.py`. What people,
-models and tools say is in none of them.
+The conventions are still in development; the names here are those of the version in `observe/otel.py`. Spans hold no
+text of people, models or tools.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PROVIDERS = {
     "vertex": "gcp.vertex_ai",
     "xai": "x_ai",
 }
-"""Where the conventions have another name for a provider than people do."""
+"""Provider names that differ in the conventions."""
 
 
 @contextmanager
 def invoking(turn: OpenTurn, team: Team) -> Iterator[None]:
-    """A whole turn, as one agent's work."""
+    """The span of a whole turn, `invoke_agent`."""
     agent = turn.turn.agent or team.entry
     attributes = _about(turn, agent)
     if (entry := team.agents.get(agent)) is not None:
@@ -45,7 +45,7 @@ def invoking(turn: OpenTurn, team: Team) -> Iterator[None]:
 
 @contextmanager
 def asking(turn: OpenTurn, agent: Agent, answer: Accumulator) -> Iterator[None]:
-    """One answer of a model, retries and fallbacks included."""
+    """The span of one answer of a model, `chat`, retries and fallbacks included."""
     model = agent.model.name.partition("/")[2] or agent.model.name
     attributes = _about(turn, agent.name)
     attributes["gen_ai.operation.name"] = "chat"
@@ -60,7 +60,7 @@ def asking(turn: OpenTurn, agent: Agent, answer: Accumulator) -> Iterator[None]:
 
 
 def using(turn: OpenTurn, agent: Agent, call: ToolCall) -> Span:
-    """One run of a tool."""
+    """The span of one run of a tool, `execute_tool`."""
     attributes = _about(turn, agent.name)
     attributes["gen_ai.operation.name"] = "execute_tool"
     attributes["gen_ai.tool.name"] = call.name
@@ -70,7 +70,7 @@ def using(turn: OpenTurn, agent: Agent, call: ToolCall) -> Span:
 
 
 def provider_of(agent: Agent) -> str:
-    """Who answers for an agent, as the conventions call them."""
+    """The provider of an agent's model, by its name in the conventions."""
     name = agent.model.name.partition("/")[0]
     return PROVIDERS.get(name, name)
 

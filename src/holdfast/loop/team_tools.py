@@ -1,4 +1,4 @@
-"""The two tools by which agents work together: giving a task, and handing the conversation over."""
+"""The two tools by which agents of a team work together: `transfer_task` and `handoff`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HANDOFF = "handoff"
 
 
 class TransferArguments(msgspec.Struct, frozen=True):
-    """The arguments of `transfer_task`, in the words that docker-agent's users know."""
+    """The arguments of `transfer_task`, with the names that docker-agent uses."""
 
     agent: str
     task: str
@@ -32,30 +32,30 @@ class Task(Value):
 
 
 class UnfitCall(Value):
-    """What is wrong with a call, in words for the model."""
+    """What is wrong with the arguments of a call, in words for the model."""
 
     why: str
 
 
 def means_one(call: ToolCall, agent: Agent) -> bool:
-    """Whether a call means one of our two tools: they are an agent's only if it has colleagues."""
+    """Whether a call is of one of the two tools: an agent has them only if it has colleagues."""
     return (call.name == TRANSFER and bool(agent.sub_agents)) or (
         call.name == HANDOFF and bool(agent.handoffs)
     )
 
 
 def gives_tasks(agent: Agent, *, depth: int) -> bool:
-    """Whether an agent, this deep in branches, may give a task to somebody. The deepest may not."""
+    """Whether an agent in a branch of this depth may give a task to a sub-agent. The deepest may not."""
     return bool(agent.sub_agents) and depth < limits.branch_depth_max
 
 
 def hands_off(agent: Agent, *, depth: int) -> bool:
-    """Whether an agent may hand over. A sub-agent owes its answer to whoever asked, and stays."""
+    """Whether an agent may hand the conversation over. A sub-agent may not: it owes an answer to its caller."""
     return bool(agent.handoffs) and depth == 0
 
 
 def definitions(agent: Agent, team: Team, *, depth: int) -> tuple[ToolDefinition, ...]:
-    """What an agent's model is told about its colleagues."""
+    """The definitions of the two tools for an agent's model, with its colleagues' names and descriptions."""
     offered: list[ToolDefinition] = []
     if gives_tasks(agent, depth=depth):
         offered.append(
@@ -79,7 +79,7 @@ def definitions(agent: Agent, team: Team, *, depth: int) -> tuple[ToolDefinition
 
 
 def parse_transfer(arguments: str, agent: Agent, team: Team) -> Task | UnfitCall:
-    """The task that is given, and to whom."""
+    """The task of a `transfer_task` call, and the agent it is for."""
     try:
         asked = msgspec.json.decode(arguments, type=TransferArguments)
     except msgspec.DecodeError as error:
@@ -93,7 +93,7 @@ def parse_transfer(arguments: str, agent: Agent, team: Team) -> Task | UnfitCall
 
 
 def parse_handoff(arguments: str, agent: Agent, team: Team) -> str | UnfitCall:
-    """Who is to take over."""
+    """The agent that takes over after a `handoff` call."""
     try:
         asked = msgspec.json.decode(arguments, type=HandoffArguments)
     except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""The tools of a turn's agents: which there are, which of them their models have loaded, and what each is known by."""
+"""The tools of a turn's agents: all of them, the ones that their models may call now, and their fingerprints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.tools.tool import Tool, Toolset, fingerprint, is_foreign, named_in
 
 
 class _Kept(Value):
-    """A tool, and where it comes from."""
+    """A tool and its origin."""
 
     tool: Tool
     origin: str
@@ -32,21 +32,21 @@ class TurnTools:
         return kept.tool if kept else None
 
     async def offered(self, agent: Agent) -> tuple[Tool, ...]:
-        """The tools that an agent's model is told of now."""
+        """The tools that are offered to an agent's model now."""
         everything = await self._of(agent)
         return tuple(kept.tool for kept in everything.values() if self.is_offered(agent, kept.tool))
 
     def is_offered(self, agent: Agent, tool: Tool) -> bool:
-        """Whether an agent may call it: a deferred one has to be loaded first."""
+        """Whether an agent may call this tool: a deferred tool has to be loaded first."""
         return not tool.spec.deferred or is_offered(tool.spec, loaded_by(agent.name, self.state()))
 
     async def fingerprint(self, agent: Agent, name: str) -> str:
-        """What a tool is known by to whoever has approved it; empty if there is none."""
+        """The fingerprint of a tool, which approvals and grants are bound to; empty if there is no such tool."""
         kept = (await self._of(agent)).get(name)
         return fingerprint(kept.tool.spec, origin=kept.origin) if kept else ""
 
     def state(self) -> dict[str, str]:
-        """What is remembered in the session, as this turn has it."""
+        """The session's state with the changes of this turn."""
         return dict(changed_state(self._turn.snapshot.state, self._turn.turn.changes))
 
     async def _of(self, agent: Agent) -> dict[str, _Kept]:
@@ -57,7 +57,7 @@ class TurnTools:
                 agent.names.reserve(named_in(toolset), origin)
             for toolset, origin in toolsets:
                 for tool in await toolset.tools():
-                    # The first of a name is meant: no server can put its own in place of a tool that a rule means.
+                    # The first tool of a name wins: no server can replace a tool that a rule names.
                     name = tool.spec.name
                     ours = not is_foreign(toolset)
                     if name not in found and (ours or agent.names.is_owned(name, origin)):
@@ -69,7 +69,7 @@ class TurnTools:
 
 
 def _ours_first(agent: Agent) -> list[tuple[Toolset, str]]:
-    """An agent's toolsets with where they come from: those that the operator names the tools of, then the others."""
+    """An agent's toolsets with their origins: first those whose tools the operator names, then the others."""
     every: list[tuple[Toolset, str]] = []
     for n, (toolset, origin) in enumerate(zip_longest(agent.toolsets, agent.origins, fillvalue="")):
         assert not isinstance(toolset, str), "there are no more origins than toolsets"
@@ -78,5 +78,6 @@ def _ours_first(agent: Agent) -> list[tuple[Toolset, str]]:
 
 
 def _made_in_code(n: int, toolset: Toolset) -> str:
-    """The origin of an agent's n-th toolset, which no file declares: two of one kind are not the same."""
+    """An origin for an agent's n-th toolset, if no file declares it: two toolsets of one type have different
+    origins."""
     return f"{n} {type(toolset).__module__}.{type(toolset).__qualname__}"
