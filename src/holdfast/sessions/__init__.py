@@ -1,1 +1,1 @@
-"""Who may touch a session, and when. The heart of Holdfast, usable without our agents or server."""
+"""Sessions and their turns: which request may write a session, and when. Usable without our agents or server."""

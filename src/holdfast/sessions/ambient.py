@@ -1,8 +1,8 @@
-"""Clock and chance, as arguments. A simulation holds them still; a server takes the machine's.
+"""Clock and randomness, as arguments. A simulation provides its own; a server takes the machine's.
 
-Times that nodes compare with each other's, such as deadlines, are the store's. A node cannot ask the store for the time
-whenever it needs it, so it sets its own clock by the store's with every renewal of its lease, and goes on from there by a
-clock that nobody can set. How far the clocks of machines are apart changes nothing.
+Times that nodes compare with each other, such as deadlines, are the store's. A node cannot ask the store for the time
+whenever it needs it, so it sets its own clock by the store's at every renewal of its lease, and goes on from there by
+a monotonic clock. So it does not matter how far the clocks of machines are apart.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _booted_ms = time_ns() // 1_000_000 - monotonic_ns() // 1_000_000
 
 
 def steady_ms() -> int:
-    """The machine's time when this process began, and what has passed since then: setting the machine's clock does not
-    change it."""
+    """The machine's time when this process began plus the time since then: setting the machine's clock does not change
+    it."""
     return _booted_ms + monotonic_ns() // 1_000_000
 
 
 class Ambient:
-    """What the outside world lends to a node: the time of day, and randomness.
+    """A node's time of day and randomness.
 
-    Waiting goes by the event loop's own clock, which a simulation provides as well.
+    Waits use the event loop's own clock, which a simulation provides as well.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Ambient:
         )
         """The store's time, as nearly as the node knows it."""
         self.own_ms = own_ms
-        """By the node's own clock: good for telling how much time has passed."""
+        """The node's own clock: good for measuring how much time has passed."""
         self._ahead_ms = 0
         self._zero_ms = _booted_ms
         """The store's time when the machine's steady clock was at zero."""
@@ -50,38 +50,40 @@ class Ambient:
         return self.own_ms() + self._ahead_ms
 
     def _steady_now_ms(self) -> int:
-        """The same by `steady_ms`, without a call and an addition: every id and every record asks for it."""
+        """The same for `steady_ms`, with one call and one addition less: it runs for every id and every record."""
         return self._zero_ms + monotonic_ns() // 1_000_000
 
     def follow(self, store_ms: int, *, asked_ms: int, told_ms: int) -> None:
-        """Set the clock by the store, which said `store_ms` between these two moments of the node's own clock.
+        """Set the clock by the store, whose time was `store_ms` between these two moments of the node's own clock.
 
-        What agrees with that stays, so a slow answer changes nothing. Otherwise it is taken to have been said at the
-        last moment: nothing runs out before its time. From any thread.
+        A clock that agrees with that is not changed, so a slow answer changes nothing. Otherwise the store's time is
+        taken to be that of the last moment, so that no deadline passes too early. Safe from any thread.
         """
         earliest_ms, latest_ms = store_ms - told_ms, store_ms - asked_ms
         if not earliest_ms <= self._ahead_ms <= latest_ms:
             self._ahead_ms, self._zero_ms = earliest_ms, _booted_ms + earliest_ms
 
     def node_id(self) -> NodeId:
-        """A name for this process. By its own clock, as nothing is known of the store's yet; so operators see how far
-        the two are apart."""
+        """An id for this node. Its time is by the node's own clock, since the store's is not known yet; so operators
+        see how far the two are apart."""
         return Minter(now_ms=self.own_ms, random_bits=self._random_bits)(NodeId)
 
     def nonce(self) -> str:
-        """A word that nobody has used before."""
+        """A random word, used once."""
         return f"{self._random_bits(64):016x}"
 
 
 _BITS, _AT_ONCE = 80, 32
-"""As many bits as an id takes, and for how many ids they are fetched: asking the machine costs more than minting."""
+"""The bits of an id, and for how many ids they are fetched at once: a system call costs more than making an id."""
 
 _fetched: list[int] = []
-os.register_at_fork(after_in_child=_fetched.clear)  # or a child would mint its parent's ids
+os.register_at_fork(
+    after_in_child=_fetched.clear
+)  # or a child would make the same ids as its parent
 
 
 def machine_bits(bits: int) -> int:
-    """So many random bits, 80 at most, which nobody can foresee and nobody else gets. From any thread."""
+    """At most 80 random bits from the operating system, each used once. Safe from any thread."""
     assert 0 < bits <= _BITS
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Snapshots that are likely to be needed again, bounded by bytes.
+"""A cache of snapshots, bounded by bytes, and of the sessions that keys lead to.
 
-A cached snapshot is never trusted: T1 checks the head that a request was reconciled against. So an entry
-that is stale, or was evicted in the middle of a turn, costs a read and nothing else.
+A cached snapshot is never trusted: the transaction that begins a turn (T1) checks the head that the request was
+compared with. So an entry that is stale, or was evicted in the middle of a turn, costs a read and nothing else.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from holdfast.core.history.conversation import Snapshot
 from holdfast.ids import SessionId, SessionKey, Tenant
 
 ENTRY_BYTES = 2048
-"""What an entry weighs besides its items."""
+"""The size of an entry besides its items."""
 
 ITEM_BYTES = 400
-"""What an item weighs besides its encoded form: its objects, measured with short messages."""
+"""The size of an item's objects besides its encoded form, measured with short messages."""
 
 
 class SnapshotCache:
-    """The most recently used snapshots, and what keys meant when they were last seen."""
+    """The most recently used snapshots, and the session that each key led to when it was last seen."""
 
     def __init__(self, *, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -54,7 +54,7 @@ class SnapshotCache:
             self._bytes -= weight_of(known)
 
     def meaning(self, tenant: Tenant, key: SessionKey) -> SessionId | None:
-        """What a key meant when it was last seen."""
+        """The session that a key led to when it was last seen."""
         return self._keys.get((tenant, key))
 
     def learn(self, tenant: Tenant, key: SessionKey, session_id: SessionId) -> None:
@@ -78,5 +78,5 @@ class SnapshotCache:
 
 
 def weight_of(snapshot: Snapshot) -> int:
-    """About what a snapshot takes in memory."""
+    """About how much memory a snapshot takes."""
     return ENTRY_BYTES + snapshot.size_bytes + ITEM_BYTES * len(snapshot.items)

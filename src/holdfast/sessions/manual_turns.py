@@ -1,12 +1,12 @@
-"""Somebody's own agent code as a turn: the shortest way to conversations that hold.
+"""`played`: a turn whose answer comes from the caller's own code, in an `async with` block.
 
     async with played(sessions, "trip-to-oslo", "And the weather?") as turn:
         answer = await my_agent(turn.messages)
         await turn.say(answer)
 
-The turn is committed when the block ends, and ended by policy if it raises: then the session is as if it had
-not been, and the error travels on. A turn that is cancelled from elsewhere cancels the block. What is steered into
-it begins the next turn: a block has no step between two others at which it would listen.
+The turn is committed when the block ends. If the block raises, the turn ends by policy, and the error travels on.
+A cancel of the turn cancels the block. A message that is steered into the turn begins the next turn: a block has no
+point between two steps at which it would take one.
 """
 
 from __future__ import annotations
@@ -46,29 +46,31 @@ LOCAL = Tenant("local")
 
 
 async def nobody_plays(turn: OpenTurn) -> None:
-    """The player of sessions whose turns are all played by their callers: a recovered turn has none."""
-    raise TurnFailed("model_error", "nobody is here to play this turn")
+    """The player for `Sessions` whose turns are all played by their callers: it fails recovered turns, which have no
+    caller."""
+    raise TurnFailed(
+        "model_error", "this turn has no player: it was begun by a caller that is gone"
+    )
 
 
 class ManualTurn:
-    """An open turn in the hands of its caller."""
+    """An open turn as its caller's block sees it."""
 
     def __init__(self, turn: OpenTurn) -> None:
         self._turn = turn
 
     @property
     def messages(self) -> list[tuple[str, str]]:
-        """Role and text of everything said and done so far, the new message included.
+        """Role and text of the conversation so far, the new message included.
 
-        What tools did, and where a turn broke off, is told in words of `system`: nobody who reads them can take
-        something for not done that was.
+        Tool results and interruptions are messages of `system`, so that the caller's model knows what was done already.
         """
         said = (*seen_by_model(self._turn.snapshot), *self._turn.turn.items)
         calls = {item.id: item for item in said if isinstance(item, ToolCall)}
         return [message for item in said if (message := _message(item, calls)) is not None]
 
     async def say(self, text: str, *, usage: ev.Usage = ev.Usage()) -> None:  # noqa: B008
-        """Answer. A turn needs one answer, after its last tool. Raises TypeError if it is no text."""
+        """Answer. A turn needs exactly one answer, after its last tool. Raises TypeError if `text` is no text."""
         _demand_text("an answer", text)
         self._demand_unanswered()
         message = AssistantMessage(id=self._turn.mint(MessageId), content=plain_text(text))
@@ -82,10 +84,10 @@ class ManualTurn:
         *,
         read_only: bool = False,
     ) -> str:
-        """Run something with an effect. Its start is durable before it runs, its result after.
+        """Run a tool that has an effect. Its start is durable before it runs, its result afterwards.
 
-        If the process dies in between, the history says that its outcome is unknown; so it does if it raises, or
-        returns something else than text, which raises TypeError. `arguments` is JSON; ValueError if it is not.
+        If the process dies in between, or `run` raises, the history says that the outcome is unknown. Raises TypeError,
+        with the same outcome, if `run` does not return text, and ValueError if `arguments` is not JSON.
         """
         _demand_json(name, arguments)
         self._demand_unanswered()
@@ -132,7 +134,7 @@ def _message(item: Item, calls: dict[CallId, ToolCall]) -> tuple[str, str] | Non
         case Summary():
             return "system", item.text
         case ToolResult():
-            call = calls.get(item.call)  # None: a summary speaks of it
+            call = calls.get(item.call)  # None: a summary covers it
             what = f"{call.name} {call.arguments}: " if call else ""
             return "system", f"[{what}{text_of(item.content)}]"
         case Interruption():
@@ -145,9 +147,10 @@ def _message(item: Item, calls: dict[CallId, ToolCall]) -> tuple[str, str] | Non
 async def played(
     sessions: Sessions, name: str | SessionId, prompt: str, *, tenant: Tenant = LOCAL
 ) -> AsyncIterator[ManualTurn]:
-    """A turn of the session with this key, or this id, played by the block. Whoever steers it waits for its end.
+    """A turn of the session with this key, or this id, played by the block. A message steered into it waits for its
+    end.
 
-    Raises TurnFailed if the turn ended in another way than by completing.
+    Raises TurnFailed if the turn did not complete.
     """
     stage = _Stage()
     ask = Ask(
@@ -173,7 +176,7 @@ async def played(
 
 
 async def _opened(stage: _Stage, watch: Watch) -> OpenTurn:
-    """The turn, once it is handed to us; a shutdown may end it before."""
+    """The turn, once it has begun. Raises TurnFailed if a shutdown ends it before that."""
     ended = asyncio.ensure_future(watch.ended())
     first: set[asyncio.Future[OpenTurn] | asyncio.Future[Ending]] = {stage.opened, ended}
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
@@ -184,7 +187,7 @@ async def _opened(stage: _Stage, watch: Watch) -> OpenTurn:
 
 
 class _Stage:
-    """Where a turn that is played in one task meets the block that plays it in another."""
+    """Connects the task that owns a turn with the caller's task, whose block plays it."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -204,13 +207,13 @@ class _Stage:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """The block has raised. A turn that was stopped knows, and waits for nothing."""
+        """End the turn with the block's error. A turn that was stopped has ended already."""
         if not self._stopped:
             self.finished.set_exception(error if isinstance(error, Exception) else _stopped())
 
     @asynccontextmanager
     async def guarded(self) -> AsyncIterator[None]:
-        """Cancel the block if the turn is stopped, and tell that apart from being cancelled oneself."""
+        """Cancel the block if the turn is stopped: then it raises TurnFailed. A cancel of the caller stays a cancel."""
         self._block = asyncio.current_task()
         try:
             yield

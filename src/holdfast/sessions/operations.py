@@ -1,6 +1,6 @@
-"""What people do with sessions besides talking: stop a turn, fork, rewind, reset, annotate, delete.
+"""Operations on sessions besides turns: cancel, fork, rewind, reset, annotate, compact, delete.
 
-None of it loads an agent, and none of it rewrites a history.
+None of them loads an agent, and none of them rewrites a history.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from holdfast.store.store import Store
 
 
 class StillRunning(Value):
-    """The turn has been told to stop and has not let go yet."""
+    """The turn was cancelled, and its player has not stopped yet."""
 
     turn_id: TurnId
 
 
 class Operations:
-    """The operations on sessions, for anybody who may."""
+    """The operations on sessions. The caller has checked that its client may use them."""
 
     def __init__(
         self,
@@ -53,24 +53,24 @@ class Operations:
         self._ambient = ambient
 
     async def cancel(self, tenant: Tenant, turn_id: TurnId) -> Ending | StillRunning:
-        """Stop a turn, wherever it is played, and say what became of it: also if it had ended before.
+        """Stop a turn, on whichever node it is played, and return how it ended, also if it had ended before.
 
-        One that waits for its session ends at once, and is not kept: it has done nothing.
-        An owner that ignores this for `cancel_grace_s` is fenced, and the turn closed from its journal.
+        A queued turn ends at once, and is not kept: it has done nothing.
+        A node that ignores the cancel for `cancel_grace_s` is fenced, and the turn is closed from its journal.
         Raises SessionMissing for an unknown turn.
         """
-        told = await self._store.signal(tenant, turn_id, kind="cancel")
+        signalled = await self._store.signal(tenant, turn_id, kind="cancel")
         note_signal(tenant, turn_id, "cancel")
-        while isinstance(told, TooLate) and told.turn.state == "queued":
+        while isinstance(signalled, TooLate) and signalled.turn.state == "queued":
             stopped = ev.Interrupted(by="cancelled")
             row = await self._queue.withdraw(tenant, turn_id, stopped, settlement="done")
             if row.ended_by is not None:
-                told = TooLate(turn=row)
-            else:  # it was opened at this moment
-                told = await self._store.signal(tenant, turn_id, kind="cancel")
-        if isinstance(told, TooLate):
-            ending = ending_of(told.turn)
-            assert ending is not None, "a turn that cannot be told anything has ended"
+                signalled = TooLate(turn=row)
+            else:  # another node opened it at this moment
+                signalled = await self._store.signal(tenant, turn_id, kind="cancel")
+        if isinstance(signalled, TooLate):
+            ending = ending_of(signalled.turn)
+            assert ending is not None, "a turn that takes no signal has ended"
             return ending
         live = self._owner.live.get(turn_id)
         if live is not None:
@@ -80,7 +80,7 @@ class Operations:
         return await self._wait_for_end(tenant, turn_id)
 
     async def _end_waiting(self, tenant: Tenant, turn_id: TurnId) -> None:
-        """A turn that waits for a node with room has nobody who would hear of a cancel; so we take it."""
+        """Take over a cancelled turn that waits for a node with room: no node would see its signal."""
         row = await self._store.turn(tenant, turn_id)
         session = await self._store.session(tenant, row.session_id) if row else None
         if session is not None and session.open_turn == turn_id and session.lease_node is None:
@@ -121,7 +121,7 @@ class Operations:
     ) -> SessionRow:
         """A new session that begins as this one stood at a version, by default its head.
 
-        `anonymous`: a line that nobody names, also if this one has a name.
+        `anonymous`: the fork is an anonymous line, even if this session has a key.
         """
         if version is None:
             row = await self._store.session(tenant, session_id)
@@ -135,11 +135,11 @@ class Operations:
         )
 
     async def reset(self, tenant: Tenant, key: SessionKey) -> SessionRow:
-        """Make a key mean a new, empty session. The old one stays, under its id."""
+        """Bind a key to a new, empty session. The old session stays, under its id."""
         return await self._bind(tenant, key, None)
 
     async def rewind(self, tenant: Tenant, key: SessionKey, version: Version) -> SessionRow:
-        """Make a key mean a fork of its session at an earlier version. The old one stays."""
+        """Bind a key to a fork of its session at an earlier version. The old session stays."""
         return await self._bind(tenant, key, version)
 
     async def _bind(self, tenant: Tenant, key: SessionKey, version: Version | None) -> SessionRow:
@@ -156,7 +156,7 @@ class Operations:
         *,
         summary_rev: int | None = None,
     ) -> AnnotateOutcome:
-        """Say something about a session or its items, beside the history."""
+        """Add annotations to a session or its items, beside the history."""
         outcome = await self._store.annotate(tenant, session_id, patches, summary_rev=summary_rev)
         await self._refresh(tenant, session_id)
         return outcome
@@ -173,10 +173,10 @@ class Operations:
     async def compact(
         self, tenant: Tenant, session_id: SessionId, text: str, *, covers_to: int, summary_rev: int
     ) -> AnnotateOutcome:
-        """Let the model see a summary in place of what comes before position `covers_to`.
+        """Let the model see a summary in place of the items before position `covers_to`; people still see everything.
 
-        One atomic step, on top of the summary with revision `summary_rev` (0: none yet); the text
-        comes from outside, and people still see everything.
+        One atomic step, on top of the summary with revision `summary_rev` (0: none yet). The caller provides the
+        text.
         """
         summary = Summary(id=self._ambient.mint(NoteId), text=text, covers_to=covers_to)
         return await self.annotate(
@@ -187,7 +187,7 @@ class Operations:
         )
 
     async def delete(self, tenant: Tenant, session_id: SessionId) -> SessionRow:
-        """Delete a session: it is gone at once, and its open turn ends."""
+        """Delete a session at once. Its open turn ends."""
         row = await self._store.remove(tenant, session_id)
         self._cache.drop(tenant, session_id)
         for live in tuple(self._owner.live.values()):

@@ -1,4 +1,4 @@
-"""What a caller asks of a session, and what it may be told. Values only."""
+"""The request for a turn (`Ask`), and the values that answer it: `Admission`, `Ending`."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ NO_ATTEMPT = Attempt(request_hash=b"")
 
 
 class Continuation(Value):
-    """The unfinished turn that a request goes on with."""
+    """The unfinished turn that a request continues."""
 
     version: Version
-    """The one that the turn made; it has to be the head."""
+    """The version that the turn made; it must be the head."""
     links: int = 0
-    """How many retries in a row, this one included, have continued it; 0 if a person asks for it."""
+    """How many retries in a row, this one included, have continued the turn; 0 if a person continues it."""
     spent: Spent = Spent()
-    """What the turns before it have used of its limits."""
+    """How much of its limits the turns before it have used."""
     is_own: bool = False
-    """Whether the request is the one that the turn began with, and not a message that the turn heard later."""
+    """Whether the request is the one that began the turn, and not one that was steered into it."""
     instead: Ask | None = None
-    """The request itself, if it is a retry: that is what it is once there is nothing left to continue."""
+    """The retry as it was sent: it begins a turn of its own if there is nothing left to continue."""
 
 
 class Ask(Value):
-    """A request that wants to become a turn of a session."""
+    """A request for a turn of a session."""
 
     tenant: Tenant
     name: SessionKey | SessionId | None
-    """A key (made if it is new), an id (must exist), or None for a line that nobody names."""
+    """A session key (a new one makes a session), a session id (must exist), or None for an anonymous line."""
     messages: tuple[Incoming, ...] = ()
     approvals: tuple[tuple[CallId, bool], ...] = ()
     agent: str = ""
@@ -57,32 +57,32 @@ class Ask(Value):
     policy: Policy = Policy()
     """The request's own, which comes last."""
     met: Callable[[AgentChoice], None] | None = None
-    """Told who will play, before anything begins. May raise: then nothing does."""
+    """Called with the agent that will play, before the turn begins. If it raises, no turn begins."""
     on_busy: OnBusy = "wait"
     wait_s: float = lane_wait_s
     if_match: Version | None = None
     create: bool = True
     attempt: Attempt = NO_ATTEMPT
     background: bool = False
-    """Its client does not wait for it: it goes on by itself, and is taken up again after a crash."""
+    """Its client does not wait for the answer: the turn goes on without a client, and is resumed after a crash."""
     queues: bool = False
-    """In the background it may also wait in the store: for a server that has room, and for its session."""
+    """A background turn may also be queued in the store, until a node has room and its session is free."""
     deadline_s: float = turn_deadline_s
     expire_after_s: float | None = None
     system_is_stored: bool = False
     verbatim: bool = False
-    """The messages are items to be added as they are: none is taken for history, any will do, and no agent
-    need be there to answer them."""
+    """The messages are stored as they are: none is compared with the history, an assistant's alone is enough, and no
+    agent answers them."""
     hears: bool = True
-    """Whether its player listens to what is said to the turn while it runs; a `verbatim` one has nobody who would."""
+    """Whether its player takes messages that are steered into the turn; that of a `verbatim` turn never does."""
     continues: Continuation | None = None
-    """It goes on with an unfinished turn, and brings nothing of its own."""
+    """The request continues an unfinished turn, and brings no message of its own."""
     note: Opaque | None = None
-    """What somebody wants to know about this request later: kept on the last item of its input."""
+    """An extra that is kept on the last item of the input, for the caller to read later."""
 
     @property
     def replayable(self) -> bool:
-        """Whether the client has said how it will come back."""
+        """Whether the client can come back for the answer: by its idempotency key, or to its background turn."""
         return self.attempt.key is not None or self.background
 
 
@@ -95,15 +95,15 @@ class AgentChoice(Value):
     policy: Policy = Policy()
     limits: TurnLimits = TurnLimits()
     knows: frozenset[str] | None = None
-    """The parameters that its model honours; None: nobody can tell."""
+    """The parameters that its model honours; None: not known."""
 
 
 Choose: TypeAlias = Callable[[Ask, Snapshot], AgentChoice]
-"""Decides who continues a session. May raise: then nothing begins."""
+"""Decides which agent plays the turn. If it raises, no turn begins."""
 
 
 def as_asked(ask: Ask, snapshot: Snapshot) -> AgentChoice:
-    """The choice of callers who have only one agent: the session's own, else the one they named."""
+    """The choice of callers that have only one agent: the session's own, else the agent that the request names."""
     return AgentChoice(
         agent=snapshot.agent or ask.agent,
         source_key=snapshot.source_key or ask.source_key,
@@ -112,7 +112,7 @@ def as_asked(ask: Ask, snapshot: Snapshot) -> AgentChoice:
 
 
 class Ending(Value):
-    """What became of a turn. Success is `completed` and kept, and nothing else."""
+    """How a turn ended. Only `completed` and kept is success."""
 
     turn_id: TurnId
     session_id: SessionId
@@ -120,7 +120,7 @@ class Ending(Value):
     by: EndedBy
     detail: str = ""
     version: Version | None = None
-    """The version that it made, if it was kept."""
+    """The version that the turn made, if it was kept."""
 
     @property
     def ok(self) -> bool:
@@ -128,7 +128,7 @@ class Ending(Value):
 
 
 def ending_of(row: TurnRow) -> Ending | None:
-    """What a turn's row says became of it; None while it is open."""
+    """The ending that a turn's row holds; None while the turn is queued or open."""
     if row.ended_by is None:
         return None
     return Ending(
@@ -142,26 +142,26 @@ def ending_of(row: TurnRow) -> Ending | None:
 
 
 def base_of(row: TurnRow) -> Version | None:
-    """The version that a turn began from; None if it has not."""
+    """The version that a turn began from; None if it is still queued."""
     return None if row.state == "queued" else row.base_head
 
 
 class Admission(Value):
-    """How a request was admitted: what its answer can say before anything has been said."""
+    """How a request was admitted: the facts of its answer that are known before the agent has spoken."""
 
     turn_id: TurnId
     session_id: SessionId
     base: Version | None
-    """None as long as it waits for its session: it will begin from what the session is then."""
+    """None while the turn is queued: it will begin from the session's head of that time."""
     created: bool = False
-    """The session is new with this turn."""
+    """This turn has made the session."""
     how: Literal["began", "queued", "joined", "replayed", "steered"] = "began"
     diverged: bool = False
     input: Items = ()
     continues: TurnId | None = None
-    """The unfinished turn that it goes on with."""
+    """The unfinished turn that it continues."""
     is_own: bool = True
-    """Whether the turn is known again by this request. Only then does the client's receipt of the answer count: other
-    clients that read the same answer say nothing about whether this one has it."""
+    """Whether a retry of this request finds the turn by the request's hash. Only then does it count that this client
+    has received the answer: the receipts of other clients say nothing about the client that began the turn."""
     request_hash: bytes = b""
-    """What a request is known by that was said to the turn of another one."""
+    """The hash of a request that was steered into another request's turn."""

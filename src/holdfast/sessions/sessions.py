@@ -1,4 +1,4 @@
-"""`Sessions`: conversations that hold, as a library.
+"""`Sessions`: the sessions of one node over one store, as a library.
 
     async with Sessions(store, play) as sessions:
         watch = await sessions.submit(Ask(tenant=…, name=SessionKey("trip-to-oslo"), messages=…))
@@ -6,7 +6,7 @@
             async for record in watch.events(): …
         ending = await watch.ended()
 
-`play` is whatever plays a turn: our loop, or somebody's own agent code (see `manual_turns.py` for a shorter way).
+`play` plays a turn: our loop, or a caller's own agent code (`manual_turns.py` has a shorter way for that).
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from holdfast.store.store import Store
 
 
 class Load(Value):
-    """How much a node has to do at one moment."""
+    """How busy a node is at one moment."""
 
     turns: int
     lanes: int
     waiting: int
     queued: int
-    """Turns that wait for a session, of the whole store, when this node looked last."""
+    """Turns of the whole store that waited for a session when this node last looked."""
     watchers: int
     store_queue: int
     live: bool
     failing: tuple[str, ...] = ()
     """Supervised tasks whose last round ended in an error."""
     read_only: bool = False
-    """The store is damaged, and takes no writes until it was verified."""
+    """The store is damaged, and refuses writes until it has been verified."""
     damaged: int = 0
-    """Conversations and other things in the store that could not be read since it was opened."""
+    """Conversations and other rows of the store that could not be read since it was opened."""
 
 
 class Sessions:
@@ -80,28 +80,29 @@ class Sessions:
         lease_ttl_s: float = limits.lease_ttl_s,
         lease_renew_s: float = limits.lease_renew_s,
     ) -> None:
-        """`play` plays recovered turns, and submitted ones that bring no player of their own.
+        """`play` plays recovered turns, and submitted turns without a player of their own.
 
-        The node's lease is renewed by a task of this loop; `heart_in_thread` is for a server whose loop may be blocked
-        for longer than a TTL, and a store that can be asked from another one. `background_max` turns that nobody waits for are
-        played here at a time; more of them wait in the store, for any node that has room.
+        The node's lease is renewed by a task of this loop. With `heart_in_thread` a thread renews it: for a server
+        whose loop may be blocked for longer than a TTL, over a store that can be used from another loop. At most
+        `background_max` background turns are played here at a time; more of them wait in the store, for any node that
+        has room.
         """
         self.store = store
         self._play = play
         self._ambient = ambient or Ambient()
         self.mint: Minter = self._ambient.mint
-        """Makes ids, for whoever needs one beside a turn."""
+        """Makes ids, for callers that need one outside a turn."""
         self.supervisor = supervisor or TaskSupervisor()
-        """Of all that lives as long as this node."""
+        """Runs the tasks that live as long as this node."""
         self._heart_in_thread = heart_in_thread
         self._heart: tuple[SupervisedTask, ...] = ()
-        """What keeps the lease: it ends last."""
+        """The task that renews the lease: it is stopped last."""
         self._background: tuple[SupervisedTask, ...] = ()
-        """What takes something on, or can wait: it ends when this node begins to leave."""
+        """Tasks that take over turns, or can wait: they are stopped when this node begins to shut down."""
         self._lasting: tuple[SupervisedTask, ...] = ()
-        """What turns that are played here depend on: it ends after the last of them."""
-        self._noting: set[asyncio.Task[None]] = set()
-        """Notes on their way to the store."""
+        """Tasks that running turns depend on: they are stopped after the last turn has ended."""
+        self._acknowledging: set[asyncio.Task[None]] = set()
+        """Tasks that write an acknowledgement to the store."""
         loop_time = _loop_time
         self.lease = Lease(
             store,
@@ -114,7 +115,7 @@ class Sessions:
         cache = SnapshotCache(bytes_max=cache_bytes)
         lanes = Lanes(waiting_max=lane_waiting_max)
         self.tally = self.supervisor.tally
-        """How much has happened here."""
+        """The counters of this node."""
         self._lanes = lanes
         self._owner = Owner(
             store, self.lease, cache, lanes, self._ambient, self.tally, background_max
@@ -131,16 +132,16 @@ class Sessions:
         self._stateless = StatelessTurns(store, self.lease, self._ambient, choose, self.tally)
 
     async def submit(self, ask: Ask, *, play: Play | None = None) -> Watch:
-        """Admit a request: its turn begins, or it joins or repeats the one that it is.
+        """Admit a request: begin its turn, or find the turn that it has begun before, and watch it.
 
-        Raises, and nothing has begun: SessionBusy, SessionConflict, SessionMissing, SessionGone, QueueFull,
+        Raises, and no turn has begun: SessionBusy, SessionConflict, SessionMissing, SessionGone, QueueFull,
         TurnRejected, KeyReused, CannotContinue, and StoreUnavailable. After an InDoubt the turn may have begun.
         """
         return await self._admissions.submit(ask, play or self._play)
 
     async def submit_again(self, ask: Ask, *, play: Play | None = None) -> Watch | None:
-        """The turn that this very request has begun before, in a session that it cannot name: joined, replayed, or
-        continued if it is unfinished. None if there is none."""
+        """The turn that the same request has begun before in an anonymous session: joined, replayed, or continued if it
+        is unfinished. None if there is none."""
         return await self._admissions.submit_again(ask, play or self._play)
 
     async def continue_turn(
@@ -152,7 +153,7 @@ class Sessions:
         deadline_s: float = limits.turn_deadline_s,
         play: Play | None = None,
     ) -> Watch:
-        """Go on with an unfinished turn, because a person asks for it: a turn of its own, in the background.
+        """Continue an unfinished turn at a person's request, by a new turn in the background.
 
         Raises SessionMissing, CannotContinue, and what `submit` raises.
         """
@@ -186,7 +187,7 @@ class Sessions:
     async def snapshot(
         self, tenant: Tenant, session_id: SessionId, version: Version | None = None
     ) -> Snapshot | None:
-        """A session as it stands, or stood at a version."""
+        """A session at its head, or at an earlier version. None if it does not exist."""
         known = self._cache.get(tenant, session_id)
         snapshot = await self.store.snapshot(tenant, session_id, version=version, known=known)
         if snapshot is not None and version is None:
@@ -194,15 +195,15 @@ class Sessions:
         return snapshot
 
     def note_handed_over(self, tenant: Tenant, admission: Admission) -> None:
-        """Note that a client has its answer whole. The note is ahead of whatever is submitted after it."""
+        """Note that a client has received its whole answer. The store gets the note before requests submitted later."""
         if not admission.is_own:
             self._admissions.steered.note_received(admission.turn_id, admission.request_hash)
             return
         task = asyncio.create_task(
             self._acknowledge(tenant, admission.turn_id), name="holdfast-handed-over"
         )
-        self._noting.add(task)
-        task.add_done_callback(self._noting.discard)
+        self._acknowledging.add(task)
+        task.add_done_callback(self._acknowledging.discard)
 
     async def _acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
         try:
@@ -215,7 +216,7 @@ class Sessions:
         return self._owner.playing_for[tenant]
 
     def load(self) -> Load:
-        """How much is going on at this moment."""
+        """How busy this node is at this moment."""
         return Load(
             turns=len(self._owner.claimed),
             lanes=len(self._lanes),
@@ -230,13 +231,13 @@ class Sessions:
         )
 
     async def __aenter__(self) -> Self:
-        with suppress(StoreReadOnly):  # what is read needs no lease
+        with suppress(StoreReadOnly):  # reading needs no lease
             await self.lease.renew()
         try:
             self._heart = (await self._start_heart(),)
             await self._recovery.sweep()
         except BaseException:
-            # Nobody will close what could not be opened, and the sweep may have taken turns on.
+            # `__aexit__` does not run after a failed `__aenter__`, and the sweep may have taken over turns.
             with suppress(StoreError):
                 await self.close(grace_s=0.0)
             raise
@@ -264,26 +265,26 @@ class Sessions:
         await self.close(grace_s=limits.drain_grace_s if error is None else 0.0)
 
     async def close(self, *, grace_s: float) -> None:
-        """Drain: let turns finish for `grace_s`, end or hand over the rest, resign.
+        """Shut down: let turns finish for `grace_s`, end or hand over the rest, and give up the lease.
 
-        The store is the caller's and stays open.
+        The store belongs to the caller and stays open.
         """
         stop = self.supervisor.stop
         await stop(*self._background)
         losses = self.supervisor.keep("losses", self._recovery.find_losses)
-        # What is stored and what is not leave side by side, within one grace time.
+        # Stored and stateless turns drain at the same time, within one grace time.
         try:
             await asyncio.gather(
                 self._owner.drain(grace_s=grace_s), self._stateless.drain(grace_s=grace_s)
             )
         finally:
             await stop(*self._lasting, losses)
-        await asyncio.gather(*self._noting, return_exceptions=True)
+        await asyncio.gather(*self._acknowledging, return_exceptions=True)
         await stop(*self._heart)
         try:
             await self.lease.resign()
         except StoreUnavailable:
-            pass  # its row expires by itself, and nothing is left that it could hold up
+            pass  # the lease expires by itself, and no turn is left that it could hold up
 
 
 def _loop_time() -> float:

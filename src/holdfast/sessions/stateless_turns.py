@@ -1,7 +1,7 @@
-"""A turn that nobody can come back to: a request that names no conversation stores nothing.
+"""Stateless turns: a request that names no conversation gets a turn that is not stored.
 
-It is played by the same machine and watched in the same way; only its last transaction goes nowhere. It cannot be
-handed over: when its node leaves, it has the same time as any other turn, and then it ends.
+It is played and watched like any other turn, but its writes go to a `NullStore`. No other node can take it over: when
+its node shuts down, it has the same grace time as any other turn, and then it ends.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from holdfast.store.store import Store
 
 
 class LooseConversation(Struct, frozen=True):
-    """A conversation that no store holds: whoever talks does, and hands it in with what comes next."""
+    """A conversation that no store holds: its caller keeps it, and passes it along with the next request."""
 
     snapshot: Snapshot
     blobs: dict[str, bytes] = field(default_factory=dict)
-    """What its tools have set aside, by digest. Later turns add to it."""
+    """The blobs of its tools' results, by digest. Later turns add to them."""
 
 
 class NullStore(Store):
-    """A store for one turn that is not stored: every write succeeds, and is gone with the turn."""
+    """The store of one stateless turn: every write succeeds, and is gone with the turn."""
 
     def __init__(self, store: Store, ambient: Ambient, loose: LooseConversation) -> None:
         self._store = store
@@ -56,7 +56,7 @@ class NullStore(Store):
     async def append(
         self, fence: Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
     ) -> None:
-        """Nobody will read it."""
+        """Drop the records: no journal is read back."""
 
     async def commit(
         self,
@@ -79,7 +79,6 @@ class NullStore(Store):
         records: bytes,
         settlement: Settlement,
     ) -> TurnRow:
-        """It has ended; that is all."""
         return TurnRow(
             tenant=fence.tenant,
             turn_id=fence.turn_id,
@@ -91,10 +90,10 @@ class NullStore(Store):
         )
 
     async def release(self, fence: Fence) -> None:
-        """There is nobody to hand it over to."""
+        """Do nothing: no other node can take the turn over."""
 
     async def put_blob(self, tenant: Tenant, session_id: SessionId, data: bytes) -> str:
-        """Kept while the turn is played: its model has to see what its tools have found."""
+        """Keep the bytes while the turn is played: the model has to see its tools' results."""
         digest = f"sha256:{sha256(data).hexdigest()}"
         self._loose.blobs[digest] = data
         return digest
@@ -107,7 +106,7 @@ class NullStore(Store):
         return await self._store.blob(tenant, lineage[-1].session_id, digest)
 
     async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]:
-        """What is remembered can be used; nothing is added to it."""
+        """The agent's stored memories. The turn can read them, and adds none."""
         return await self._store.memories(tenant, agent)
 
     async def grants(
@@ -118,7 +117,7 @@ class NullStore(Store):
         after: GrantId | None = None,
         limit: int,
     ) -> tuple[GrantRow, ...]:
-        """What was granted holds here, too: nobody can be asked."""
+        """The stored grants. They count here too: a stateless turn cannot ask for an approval."""
         return await self._store.grants(tenant, where, after=after, limit=limit)
 
 
@@ -136,11 +135,11 @@ class StatelessTurns:
         self._playing: dict[asyncio.Task[None], LiveTurn] = {}
 
     def submit(self, ask: Ask, play: Play, loose: LooseConversation | None = None) -> Watch:
-        """Begin at once, from an empty conversation or from this one. Raises what `request_of` raises."""
+        """Begin a turn at once, from an empty conversation or from `loose`. Raises what `request_of` raises."""
         session_id = self._ambient.mint(SessionId)
         if loose is None:
             loose = LooseConversation(Snapshot(session_id=session_id))
-        # A name of its own for every turn: two of them may go on from one point, in two directions.
+        # Each turn has a session id of its own: two turns may continue one loose conversation in two directions.
         snapshot = msgspec.structs.replace(loose.snapshot, session_id=session_id)
         request, new = request_of(ask, snapshot, self._ambient, self._choose)
         request = _unresumable(request)
@@ -178,9 +177,9 @@ class StatelessTurns:
         note_end(self._tally, self._playing.pop(task))
 
     async def drain(self, *, grace_s: float) -> None:
-        """Let turns finish for a while, then end them. Nothing may be submitted any more.
+        """Let turns finish for `grace_s`, then end them. The caller submits nothing any more.
 
-        A player that does not stop then either is left behind: nothing of its turn would be kept.
+        A player that does not stop then either is abandoned: its turn would not be stored anyway.
         """
         await self._wait_idle(grace_s)
         for live in tuple(self._playing.values()):
@@ -195,7 +194,7 @@ class StatelessTurns:
 
 
 async def _play_here(play: Play, turn: OpenTurn) -> None:
-    """A store that is away fails this turn. One that is stored would be left to whoever finds it there."""
+    """Play the turn; a store error fails it at once. A stored turn would be left open for recovery instead."""
     try:
         await play(turn)
     except StoreError as error:
@@ -203,7 +202,7 @@ async def _play_here(play: Play, turn: OpenTurn) -> None:
 
 
 def _unresumable(request: ev.TurnRequest) -> ev.TurnRequest:
-    """The same request, for a turn that no other node can go on with, whatever it asks for."""
+    """The same request without the `resume` policy: no other node can resume a stateless turn."""
     if request.policy.crash != "resume":
         return request
     policy = msgspec.structs.replace(request.policy, crash="auto")

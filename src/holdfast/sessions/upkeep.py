@@ -1,4 +1,4 @@
-"""What a store needs besides turns: its index brought forward, and what may go removed. Small steps, turns first."""
+"""Background work on a store: update the search index and remove expired rows, in small steps between turns."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from holdfast.store.store import Store
 
 
 class Upkeep:
-    """Does for its store, from time to time, what no turn should wait for.
+    """Indexes and prunes a store from time to time, so that no turn has to.
 
-    Both methods are rounds for the supervisor: they wait, then take a step. After a step the next one is due soon if
-    there is more to do, and else much later; after one that failed, as soon as the supervisor says.
+    Both methods are rounds for the supervisor: they wait, then take one step. The next step is due soon if there is
+    more to do, else much later; after a failed step, the supervisor decides when.
     """
 
     def __init__(self, store: Store) -> None:
@@ -21,14 +21,14 @@ class Upkeep:
         self._prune_in_s = limits.prune_s
 
     async def index(self) -> None:
-        """Bring the index forward by a step."""
+        """Index some of the sessions that the search index does not fully know."""
         await asyncio.sleep(self._index_in_s)
         self._index_in_s = 0.0
         indexed = await self._store.index()
         self._index_in_s = limits.upkeep_pause_s if indexed.more else limits.index_s
 
     async def prune(self) -> None:
-        """Remove some of what may go."""
+        """Remove some of the rows that have expired."""
         await asyncio.sleep(self._prune_in_s)
         self._prune_in_s = 0.0
         pruned = await self._store.prune()

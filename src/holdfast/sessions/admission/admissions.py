@@ -1,9 +1,9 @@
-"""From a request to a turn: recognised, queued, begun.
+"""Admission of a request: it is recognised as a retry, steered, queued, or begins a turn.
 
-The order of checks is part of the contract. A request that is known already (by its idempotency key, or as an
-SDK's retry) is joined or answered again before anything else is looked at, so that a retry never meets its own
-first attempt as an obstacle. Only then come the lane, `If-Match`, and whether there is something new; and T1
-asks all of it again, in one transaction.
+The order of checks is part of the contract. A request that was sent before (found by its idempotency key, or as an
+SDK's retry) joins its turn or is answered again before any other check, so that a retry is never blocked by its own
+first attempt. Only then come the lane, `If-Match`, and whether a message is new; and the transaction that begins
+the turn (T1) checks all of it again.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ from holdfast.store.store import Store
 from holdfast.wire.problems import Refused
 
 QUEUE_RETRY_AFTER_S = 10.0
-"""What a client is told whose turn may not even wait."""
+"""The `Retry-After` of a turn that cannot even be queued."""
 
 
 class Admissions:
-    """The door to the sessions of one node."""
+    """Admits requests to the sessions of one node."""
 
     def __init__(
         self,
@@ -111,12 +111,12 @@ class Admissions:
         # Requests with one idempotency key are admitted one after the other, so that the second
         # finds what the first has begun instead of queueing behind it.
         self._claims = Lanes(waiting_max=limits.retries_waiting_max)
-        # So are requests for one session recognised, and written down if they wait in the store, one after the other:
-        # they reach its lane in the order in which they came, however long the store takes over one of them.
+        # Requests for one session are looked up, and queued in the store, one after the other too: they reach its lane
+        # in the order in which they arrived, however long the store takes for one of them.
         self._arrivals = Lanes(waiting_max=limits.retries_waiting_max)
 
     async def submit(self, ask: Ask, play: Play) -> Watch:
-        """Begin the turn that this request asks for, or find the one that it is."""
+        """Begin a turn for this request, or find the turn that it has begun before."""
         clock = asyncio.get_running_loop().time
         began_s = clock()
         try:
@@ -133,7 +133,7 @@ class Admissions:
         return watch
 
     async def submit_again(self, ask: Ask, play: Play) -> Watch | None:
-        """The turn that this very request has begun before in a session that it cannot name, if so."""
+        """The turn that the same request has begun before in an anonymous session, if any."""
         tenant, attempt = ask.tenant, ask.attempt
         if attempt.key is not None:
             found = await self._store.find_attempt(tenant, attempt)
@@ -155,7 +155,7 @@ class Admissions:
             return None  # another request has moved the session on meanwhile
 
     def _patience(self, ask: Ask, seen: ResolvedSession | None) -> WaitBudget:
-        """The patience of a request that comes now."""
+        """The wait budget of a request that arrives now."""
         lane = None
         if self._lanes and ask.name is not None:
             lane = self._lanes.find(self._lane_name(ask))
@@ -187,8 +187,8 @@ class Admissions:
     async def _admit(
         self, ask: Ask, play: Play, patience: WaitBudget, seen: ResolvedSession | None
     ) -> Watch:
-        """Begin a turn, or wait until that is possible: then what was `seen` counts no more. Raises CannotContinue if
-        there is nothing to continue."""
+        """Begin a turn, or wait until that is possible; after a wait, `seen` is looked up again. Raises CannotContinue
+        if there is nothing to continue."""
         if ask.on_busy == "steer":
             steered, seen = await self._steer_holder(ask, patience), None
             if steered is not None:
@@ -203,13 +203,13 @@ class Admissions:
             self._lanes.leave(lane)
             raise
         if watch.live is None or watch.admission.how != "began":
-            # The player of a turn that has begun leaves its lane; this is another turn, or a queued one.
+            # A turn that has begun leaves its lane when it ends; here the request has found another turn, or is queued.
             self._lanes.leave(lane)
         return watch
 
     def _may_be_known(self, ask: Ask, seen: ResolvedSession | None) -> bool:
-        """Whether a request may have begun a turn before: with a key, as an SDK's retry, or because the head of its
-        session is unfinished, as far as we remember. No other request looks, unless one before it does."""
+        """Whether a request may have begun a turn before: it has a key, is an SDK's retry, or the cached head of its
+        session is unfinished. Any other request is not looked up, unless a request before it is being looked up."""
         attempt = ask.attempt
         if attempt.key or attempt.client_attempt:
             return True
@@ -218,8 +218,8 @@ class Admissions:
         return bool(self._arrivals) and self._arrivals.is_held(self._lane_name(ask))
 
     async def _find_known(self, ask: Ask, patience: WaitBudget, *, looks: bool) -> Watch | Ask:
-        """The turn that this request has begun before, if so, or the one that waits in the store for it. Else the request
-        as it is to begin: it may go on with a turn that is unfinished."""
+        """A watch of the turn that this request has begun before, or that is queued for it now. Else the request that
+        is to begin a turn: it may continue an unfinished one."""
         known = await self._find_in_order(ask, patience, looks=looks)
         if isinstance(known, Ask | Watch):
             return known
@@ -231,8 +231,9 @@ class Admissions:
     async def _find_in_order(
         self, ask: Ask, patience: WaitBudget, *, looks: bool
     ) -> Watch | Ask | Joined | Replay | Mismatch | Gone | None:
-        """What this request has begun before, if it `looks`, after the same was found out for the requests that came
-        before it. If that is nothing, and its session is busy, it may wait in the store from here on."""
+        """With `looks`, the turn that this request has begun before; requests for one session are looked up in the
+        order in which they arrived. If there is none and the session is busy, the request may be queued in the
+        store."""
         try:
             arrival = await self._arrivals.enter(self._lane_name(ask))
         except LaneFull:
@@ -255,7 +256,7 @@ class Admissions:
             self._arrivals.leave(arrival)
 
     async def _find_continuation(self, ask: Ask) -> Watch | None:
-        """The turn that is at work on what this request wants to be continued, if there is one."""
+        """The open turn that already continues the turn that this request wants to continue, if any."""
         assert isinstance(ask.name, SessionId) and ask.continues is not None
         session = await self._store.session(ask.tenant, ask.name)
         if session is None or session.open_turn is None or session.head != ask.continues.version:
@@ -266,7 +267,8 @@ class Admissions:
         return await self._watch(ask, row.turn_id, how="joined")
 
     async def _continuing(self, ask: Ask, found: Unfinished) -> Ask:
-        """A retry of an unfinished turn, as the request that goes on with it; as it is if it has come too late for that."""
+        """The request that continues an unfinished turn, for its retry; the retry as it is if the session has moved
+        on."""
         snapshot = await self._resolver.snapshot(ask.tenant, found.session_id, verify=True)
         if snapshot.version != found.version:
             return ask
@@ -277,11 +279,11 @@ class Admissions:
         return ask.queues and (self._owner.others_wait or not self._owner.has_room_for(ask.tenant))
 
     async def _give_way(self, ask: Ask, seen: ResolvedSession, patience: WaitBudget) -> Busy | None:
-        """Let the turns begin first that have waited in the store since before the request came: the one that is open
-        now, until none of them waits.
+        """Let turns that were queued before the request arrived begin first. Returns the open turn, for the request to
+        wait for; None if no such turn is queued.
 
-        A session that is busy may be free by the time that T1 asks: what waits then is still before this request. A
-        continuation stands where the turn stands that it goes on with: before all that have waited for that one.
+        A busy session may be free when T1 checks it: turns queued by then are still ahead of this request. A
+        continuation has the place of the turn that it continues: ahead of all turns that were queued behind that one.
         """
         if ask.on_busy == "interrupt" or ask.continues is not None or seen.expected is None:
             return None
@@ -289,7 +291,7 @@ class Admissions:
         while await self._recovery.open_earlier(ask.tenant, session_id, than_ms=patience.came_ms):
             session = await self._store.session(ask.tenant, session_id)
             if session is not None and session.open_turn is not None:
-                # A turn that no node holds waits for room, and is taken over; sweeps see to nodes that are dead.
+                # A turn that no node holds waits for room, and is taken over; sweeps handle dead nodes.
                 held = session.lease_node is not None
                 return Busy(session_id=session_id, turn_id=session.open_turn, holder_alive=held)
             patience.demand(ask, None)
@@ -297,7 +299,7 @@ class Admissions:
         return None
 
     async def _demand_room(self, ask: Ask) -> None:
-        """Raise QueueFull if too many turns wait already."""
+        """Raise QueueFull if too many turns are queued already."""
         full = await self._fullness(ask)
         if full is not None:
             try:
@@ -306,7 +308,7 @@ class Admissions:
                 del full
 
     async def _fullness(self, ask: Ask) -> QueueFull | None:
-        """Why nothing else may wait, if so."""
+        """The QueueFull error if too many turns are queued already; else None."""
         waiting = await self._recovery.waiting()
         yours, all_of_them = waiting[ask.tenant], waiting.total()
         if yours >= limits.background_queued_tenant_max:
@@ -323,15 +325,15 @@ class Admissions:
         return request_after(ask, seen.snapshot, self._ambient, self._choose, since=since)
 
     async def _answered_by(self, ask: Ask, overtaken: Overtaken) -> Watch:
-        assert overtaken.turn_id is not None, "nothing is open that it was said to"
+        assert overtaken.turn_id is not None, "the request was not compared with an open turn"
         return await self._watch(ask, overtaken.turn_id, how="replayed")
 
     # ── waiting for the session ──
 
     async def _queue(self, ask: Ask, patience: WaitBudget, *, behind: bool) -> Watch | None:
-        """Let a request wait in the store if its session is busy, or if others wait for it; else None: it may begin.
+        """Queue a request in the store if its session is busy, or if turns are queued for it; else None: it may begin.
 
-        `behind`: a request of this node wants the session already, and is not to be overtaken.
+        `behind`: another request of this node waits for the session already, and is not to be overtaken.
         """
         while True:
             seen = await self._resolver.look(ask, verify=True)
@@ -358,7 +360,7 @@ class Admissions:
                     self._ask_store(ask, seen, request), behind=behind
                 )
             except StoreUnavailable as error:
-                _tell_of_doubt(ask, request.turn_id, error)
+                _raise_in_doubt(ask, request.turn_id, error)
                 raise
             match outcome:
                 case Queued():
@@ -373,7 +375,7 @@ class Admissions:
                     return await self._attach(ask, outcome)
 
     async def _is_wanted(self, tenant: Tenant, session_id: SessionId) -> bool:
-        """Whether a session is busy, or turns wait for it."""
+        """Whether a session is busy, or turns are queued for it."""
         if (tenant, session_id) in self._owner.waited_for:
             return True
         row = await self._store.session(tenant, session_id)
@@ -384,7 +386,7 @@ class Admissions:
         try:
             await self._hurry(ask, queued)
         except (StoreUnavailable, SessionMissing):
-            pass  # it is durable, or gone with its session: a sweep sees to it, here or elsewhere
+            pass  # it is durable, or gone with its session: a sweep of this or another node opens it
         admission = Admission(
             turn_id=queued.turn_id,
             session_id=queued.session_id,
@@ -396,11 +398,11 @@ class Admissions:
         return Watch(self._store, self._owner.lease, ask.tenant, admission, None)
 
     async def _hurry(self, ask: Ask, queued: Queued) -> None:
-        """See to it that a turn need not wait for longer than it has to."""
+        """Make a queued turn begin as soon as possible: wake the sweep, or interrupt the open turn."""
         row = await self._store.session(ask.tenant, queued.session_id)
         open_turn = row.open_turn if row else None
         if open_turn is None:
-            self._owner.room.set()  # it was let go meanwhile, or somebody here is slow to take it
+            self._owner.room.set()  # the session is free meanwhile, or about to be taken by a request of this node
         elif ask.on_busy == "interrupt":
             await self._interrupt(ask.tenant, open_turn)
 
@@ -410,7 +412,7 @@ class Admissions:
         name = self._lane_name(ask)
         await self._demand_not_deleted(ask, patience, self._lanes.session(name))
         if self._lanes.is_held(name) and _may_queue(ask):
-            # Its session is still to be made, by whoever is in the lane: it waits in the store, as soon as it can.
+            # The request in the lane is still making the session: this one is queued in the store as soon as it can be.
             name = (ask.tenant, self._ambient.mint(SessionId))
         if not self._lanes.is_held(name):
             return await self._lanes.enter(name)
@@ -420,7 +422,7 @@ class Admissions:
         if first:
             self._interrupt_here(self._lanes.holder(name))
             awaited = self._lanes.awaited(name)
-            if awaited is not None:  # whoever is before us would wait for it as long as it likes
+            if awaited is not None:  # the holder of the lane would wait until that turn ends
                 await self._store.signal(ask.tenant, awaited, kind="interrupt")
                 note_signal(ask.tenant, awaited, "interrupt")
         try:
@@ -430,7 +432,7 @@ class Admissions:
             raise session_busy(ask, self._lanes.holder(name)) from None
 
     def _lane_name(self, ask: Ask) -> LaneName:
-        """A session's lane goes by its id, or by the key as long as we know no id for it."""
+        """The name of a session's lane: its id, or its key while this node does not know the id."""
         if ask.name is None:
             return (ask.tenant, self._ambient.mint(SessionId))
         if isinstance(ask.name, SessionId):
@@ -438,7 +440,7 @@ class Admissions:
         return (ask.tenant, self._cache.meaning(ask.tenant, ask.name) or ask.name)
 
     async def _interrupt(self, tenant: Tenant, turn_id: TurnId) -> None:
-        """Tell a turn to make way, wherever it is played."""
+        """Interrupt a turn, whichever node plays it."""
         await self._store.signal(tenant, turn_id, kind="interrupt")
         note_signal(tenant, turn_id, "interrupt")
         self._interrupt_here(turn_id)
@@ -458,7 +460,7 @@ class Admissions:
         patience: WaitBudget,
         remembered: ResolvedSession | None,
     ) -> Watch:
-        """T1, until it says something final. `remembered` is what the request found at once, and broke off nowhere."""
+        """Run T1 until its outcome is final. `remembered` is the cached session, if the request has not waited."""
         verify = False
         if lane.session is not None:
             await self._demand_not_deleted(ask, patience, lane.session)
@@ -470,7 +472,7 @@ class Admissions:
                     seen = None if verify else self._resolver.remembered(ask)
                     seen = seen or await self._resolver.look(ask, verify=verify)
                     if seen.expected is not None:
-                        # Those that come later may know the session by now, and stand behind this request.
+                        # Later requests may name the session by its id: they wait behind this request.
                         self._lanes.alias((ask.tenant, seen.expected), lane)
                     known = await self._known_in(ask, seen)
                     if isinstance(known, Unfinished):
@@ -489,7 +491,7 @@ class Admissions:
                     if isinstance(instead, Watch):
                         return instead
                     ask = instead
-                verify = True  # what we remember may be old: look before refusing
+                verify = True  # the cache may be stale: read the store before refusing
                 continue
             await self._demand_not_deleted(ask, patience, seen.expected)
             if isinstance(taken, Overtaken):
@@ -553,12 +555,12 @@ class Admissions:
         try:
             return await self._store.begin(self._ask_store(ask, seen, request))
         except StoreUnavailable as error:
-            if request.policy.crash == "resume":  # else nobody would play the turn
-                _tell_of_doubt(ask, request.turn_id, error)
+            if request.policy.crash == "resume":  # else no node would play the turn
+                _raise_in_doubt(ask, request.turn_id, error)
             raise
 
     async def _known_in(self, ask: Ask, seen: ResolvedSession) -> Watch | Unfinished | None:
-        """What a request is on top of a head that broke off, or if an SDK counts it: a retry, before anything else."""
+        """The turn that a request is a retry of, if the head broke off or an SDK marks the request as a retry."""
         counts = ask.attempt.client_attempt > 0 and ask.attempt.key is None
         if ask.continues is not None or not (seen.snapshot.is_unfinished or counts):
             return None
@@ -568,8 +570,8 @@ class Admissions:
         return await self._attach(ask, found)
 
     async def _instead(self, ask: Ask) -> Watch | Ask | None:
-        """What a retry is that has nothing left to continue. If another request has continued its turn to the end, that
-        is its answer; else it is the request as it was sent, with the place that it has in line. None if it is no retry.
+        """For a retry that has nothing left to continue: a watch of the completed continuation, if another request has
+        made one; else the request as it was sent, which keeps its place in the lane. None if `ask` is no retry.
         """
         continues = ask.continues
         if continues is None or continues.instead is None:
@@ -586,8 +588,9 @@ class Admissions:
     async def _demand_not_deleted(
         self, ask: Ask, patience: WaitBudget, found: SessionId | None
     ) -> None:
-        """Raise SessionGone if the session that a request has waited for was deleted, and its key means another one now,
-        or none. After a reset, the request goes to the session that was found: the client of the reset has said so."""
+        """Raise SessionGone if the session that a request has waited for was deleted, and its key leads to another
+        session now, or to none. After a reset, the request goes to the key's new session: that is what a reset is
+        for."""
         bound = patience.bound
         if bound is None or bound == found:
             return
@@ -625,11 +628,11 @@ class Admissions:
             self._lanes.alias((ask.tenant, fence.session_id), lane)
         live: LiveTurn | None = None
         if self._has_to_wait(ask):
-            # It is as durable as any other; whoever has room first takes it over, and so begins it.
+            # The turn is durable; the first node that has room takes it over, and so begins it.
             try:
                 await persistently(lambda: self._store.release(fence))
             except (StoreUnavailable, Superseded):
-                pass  # it is durable, and nobody plays it: a sweep finds it, here or elsewhere
+                pass  # it is durable, and no node plays it: a sweep of this or another node finds it
             self._owner.others_wait = True
             self._owner.look_for_waiting(ask.tenant)
         else:
@@ -661,11 +664,11 @@ class Admissions:
         if ask.name is not None and not isinstance(ask.name, SessionId):
             self._cache.learn(ask.tenant, ask.name, session_id)
 
-    # ── known already ──
+    # ── turns that exist already ──
 
     async def _attach(self, ask: Ask, found: Joined | Replay | Mismatch | Gone) -> Watch | None:
-        """The turn that this request is. None if it was said to one that has ended without hearing it: then its key
-        is free, and it begins one of its own."""
+        """A watch of the turn that this request has begun before. None if its message was steered into a turn that has
+        ended without taking it: then its key is free, and the request begins a turn of its own."""
         match found:
             case Mismatch(turn_id=turn_id):
                 raise KeyReused(str(ask.attempt.key), turn_id=turn_id)
@@ -698,11 +701,11 @@ class Admissions:
             self._store, self._owner.lease, ask.tenant, admission, self._owner.find(turn_id)
         )
 
-    # ── busy ──
+    # ── a busy session ──
 
     async def _wait_for_release(self, ask: Ask, busy: Busy, patience: WaitBudget) -> Watch | None:
-        """Wait, as the request wants it, until another turn lets go of the session. The turn, if the request was steered
-        into it."""
+        """Wait until the open turn has ended, as the request's `on_busy` says. Returns a watch of that turn if the
+        request was steered into it."""
         if not busy.holder_alive:
             await self._recovery.recover(ask.tenant, busy.session_id, busy.turn_id)
         elif ask.on_busy == "reject":
@@ -724,10 +727,11 @@ class Admissions:
                 continue
             await self._owner.lease.wait_for_others(min(limits.busy_poll_s, patience.left_s))
             if not busy.holder_alive:
-                return None  # ask T1 again: whoever may take it over has to be asked again, too
+                return None  # run T1 again: it decides whether the turn may be taken over by now
 
     async def _note_base(self, ask: Ask, lane: Lane, patience: WaitBudget, turn_id: TurnId) -> None:
-        """Note what the session is while this turn is open: neither this request nor those behind it know more."""
+        """Note the version that the open turn began from: this request, and those behind it in the lane, arrived at
+        it."""
         row = await self._store.turn(ask.tenant, turn_id)
         if row is not None and row.state == "open":
             lane.stand_on((row.session_id, row.base_head))
@@ -745,7 +749,7 @@ class Admissions:
         return await self._steer(ask, live.fence.turn_id, patience)
 
     async def _steer(self, ask: Ask, turn_id: TurnId, patience: WaitBudget) -> Watch | None:
-        """Hand the message to the running turn. None if it is too late: then it begins the next one."""
+        """Steer the message into the open turn. None if it is too late: then the request begins the next turn."""
         outcome = await self._steering.steer(ask, turn_id, patience.since, self._known_in)
         if isinstance(outcome, Watch):
             return outcome
@@ -757,15 +761,16 @@ class Admissions:
 def _may_queue(ask: Ask) -> bool:
     """Whether a request may wait in the store for a session that is busy.
 
-    A request that names a version, or continues it, would find another version by then; `reject` asks for a 409.
+    Not a request that names a version or continues a turn, since the session would have moved on by then; and not
+    one with `reject`, which asks for a 409, or `steer`.
     """
     waits = ask.on_busy not in ("reject", "steer") and ask.continues is None
     return ask.queues and ask.name is not None and ask.if_match is None and waits
 
 
-def _tell_of_doubt(ask: Ask, turn_id: TurnId, error: StoreUnavailable) -> None:
-    """Raise InDoubt if the store's answer was lost, so that this turn may be there, and is played without its client:
-    the request sent again without a key would be played twice."""
+def _raise_in_doubt(ask: Ask, turn_id: TurnId, error: StoreUnavailable) -> None:
+    """Raise InDoubt if the store's reply was lost and the request has no key: the turn may be stored, and would be
+    played without its client, so that a retry would be played a second time."""
     if error.in_doubt and ask.attempt.key is None:
         raise InDoubt(
             f"{error}. It is not known whether the turn {turn_id} is there; if it is, it is played: look before "

@@ -1,7 +1,7 @@
-"""Unfinished turns are continued: by a retry of their request, or because a person asks for it.
+"""Requests that continue an unfinished turn: a retry of its request, or a person's request to continue it.
 
-Both are requests like any other, which bring no message and name the version that they go on from (`Ask.continues`). So
-they wait in the same lanes and begin by the same T1, which lets one of them through and joins the others to it.
+Both are requests like any other that bring no message and name the version that they continue (`Ask.continues`). So
+they wait in the same lanes and begin in the same transaction (T1), which begins one of them and joins the others to it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from holdfast.store.store import Store
 
 
 async def retried_by(ask: Ask, found: Unfinished, turn_id: TurnId, store: Store) -> Ask:
-    """A request that turned out to be the retry of an unfinished turn: it goes on with that turn, and with nothing
-    else. Which version it wants and whom it interrupts was said for the message, which is there."""
+    """The request that continues an unfinished turn, for a retry of that turn's request. The retry's `if_match` and
+    `on_busy` were meant for its message, which is stored already, so they are dropped."""
     links = links_after(found.retries_left)
     assert links is not None, "a retry may continue it"
     before = await _played(store, ask.tenant, turn_id)
     row = await store.turn(ask.tenant, turn_id)
     is_own = row is not None and row.request_hash == ask.attempt.request_hash
     attempt = ask.attempt
-    if not is_own:  # its count is of another request than the one that the turn is known by
+    if not is_own:  # its attempts are not attempts of the request that began the turn
         attempt = msgspec.structs.replace(attempt, client_attempt=0)
     return msgspec.structs.replace(
         ask,
@@ -50,9 +50,9 @@ async def retried_by(ask: Ask, found: Unfinished, turn_id: TurnId, store: Store)
 
 
 async def asked_for(store: Store, tenant: Tenant, turn_id: TurnId, attempt: Attempt) -> Ask:
-    """The request of a person who wants a turn continued: as its own was, as far as that is still known, and in the
-    background. A continuation that came to nothing stands for the turn that it was to continue. Raises SessionMissing and
-    CannotContinue."""
+    """The request that continues a turn for a person: with the options of the turn's own request, as far as its journal
+    is still there, and in the background. If `turn_id` is a continuation that was not kept, the turn that it was to
+    continue is continued. Raises SessionMissing and CannotContinue."""
     row = await store.turn(tenant, turn_id)
     if row is not None and row.seq is None and row.continues is not None:
         turn_id = row.continues
@@ -70,7 +70,7 @@ async def asked_for(store: Store, tenant: Tenant, turn_id: TurnId, attempt: Atte
         parameters=request.parameters,
         client_tools=request.client_tools,
         limits=request.limits,
-        # Nobody waits for it, and it is taken up again after a crash, whatever was said of the one before.
+        # It is a background turn, and resumed after a crash, even if the turn before it was not.
         policy=msgspec.structs.replace(request.policy, disconnect=None, crash=None),
         attempt=attempt,
         background=True,
@@ -79,13 +79,13 @@ async def asked_for(store: Store, tenant: Tenant, turn_id: TurnId, attempt: Atte
 
 
 async def _played(store: Store, tenant: Tenant, turn_id: TurnId) -> Turn | None:
-    """An unfinished turn as its journal tells it, which is kept for a day."""
+    """An unfinished turn, from its journal, which is kept for a day."""
     records = [each async for some in journaled(store, tenant, turn_id, 0) for each in some]
     return fold(records).turn
 
 
 def _spent(turn: Turn) -> Spent:
-    """What a turn, and the turns that it continued, have used of the bounds of the next continuation."""
+    """How much of the limits of its next continuation a turn, and the turns that it continued, have used."""
     before = turn.request.spent
     return Spent(
         steps=before.steps + turn.root.steps,

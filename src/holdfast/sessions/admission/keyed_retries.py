@@ -1,7 +1,7 @@
-"""A keyed retry of a failed attempt begins with what that attempt has finished (`core/turns/retries.py` says with what).
+"""A keyed retry takes over the finished steps of the failed attempt before it (`core/turns/retries.py` says which).
 
-It is the first thing that the turn's player does, in one append: after a crash either all of it is in the journal or
-nothing is, and whoever takes the turn up looks again.
+The turn's player does this first, in one append: after a crash either all of these steps are in the journal, or none
+is, and the node that resumes the turn tries again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.store.store import Store
 
 
 def retried(store: Store, fence: Fence, of: TurnId | None, play: Play) -> Play:
-    """A player that does not do again what the attempt `of` has done, if there was one."""
+    """A player that first takes over the finished steps of the attempt `of`; `play` itself if `of` is None."""
     if of is None:
         return play
 
@@ -37,9 +37,9 @@ def retried(store: Store, fence: Fence, of: TurnId | None, play: Play) -> Play:
 async def _finished_steps(
     store: Store, fence: Fence, of: TurnId | None, turn: OpenTurn
 ) -> tuple[ev.Event, ...]:
-    """What the latest attempt that did anything has finished.
+    """The finished steps of the latest attempt that has any event of its own.
 
-    One that ended before it could take over what came before it has left that where it was.
+    An attempt that ended before it could take over the steps of the attempt before it is skipped.
     """
     while of is not None:
         row = await persistently(partial(store.turn, fence.tenant, of))

@@ -1,13 +1,12 @@
-"""The queue that lets one turn at a time into a session, in this process.
+"""Lanes: the queues that let one turn at a time into a session, in this process.
 
-A lane orders the requests of one process, first come, first served. It is about fairness and patience, not
-about safety: that at most one turn is open is decided by T1, over all processes. So a lane may be entered by
-somebody whose session turns out to be busy elsewhere; it then waits at the head of the lane, and the others
-behind it.
+A lane orders the requests of one process, first come, first served. It is for fairness, not for safety: the begin
+transaction (T1) makes sure, over all processes, that a session has at most one open turn. So a request may hold a lane
+and find its session busy on another node; it then waits at the head of the lane, and the others behind it.
 
 1. A lane has at most one holder and at most `waiting_max` waiters.
-2. Leaving wakes the first waiter, and nobody else.
-3. Cancelling a waiter removes that waiter; if it had been woken already, the next one is.
+2. Leaving wakes the first waiter, and no other.
+3. Cancelling a waiter removes that waiter; if it had been woken already, the next one is woken.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ class Admit(Value):
 
 
 class Wait(Value):
-    """The lane is taken; this many are before you, its holder included."""
+    """The lane is held; `position` requests are ahead, its holder included."""
 
     position: int
 
 
 class Refuse(Value):
-    """Too many are waiting already."""
+    """Too many requests wait already."""
 
     waiting: int
 
@@ -57,15 +56,15 @@ LaneName: TypeAlias = Hashable
 
 
 Base: TypeAlias = tuple[SessionId, Version]
-"""A session as it stood at one moment."""
+"""A session and its version at one moment."""
 
 
 class LaneFull(Exception):
-    """Nobody else may wait here."""
+    """Too many requests wait in the lane already."""
 
 
 class _Waiter:
-    """A request in line."""
+    """A waiting request."""
 
     __slots__ = ("came_at", "turn")
 
@@ -82,15 +81,15 @@ class Lane:
         self._waiters: list[_Waiter] = []
         self.held = False
         self.came_at: Base | None = None
-        """What the session was when its holder came, if the holder has waited since and that is known."""
+        """The session and version at which the holder arrived, if it has waited since and that is known."""
         self.base: Base | None = None
-        """What the session is while its open turn lasts."""
+        """The session and version that the open turn began from."""
         self.turn: TurnId | None = None
-        """The turn that holds it, once it has begun."""
+        """The turn that holds the lane, once it has begun."""
         self.awaited: TurnId | None = None
-        """The turn of another process that its holder waits for, as long as it has none of its own."""
+        """The turn of another process that the holder waits for, before it can begin its own."""
         self.session: SessionId | None = None
-        """The session whose turns go through here, once somebody in it has found out."""
+        """The session of this lane, once a request in the lane has found it."""
         self.names: list[LaneName] = []
 
     @property
@@ -98,7 +97,7 @@ class Lane:
         return len(self._waiters)
 
     async def enter(self, *, first: bool = False) -> None:
-        """Wait until this lane is ours. `first` goes before everybody who waits.
+        """Wait until the caller holds this lane. With `first`, it goes ahead of all waiters.
 
         Raises LaneFull at once if too many wait already.
         """
@@ -118,27 +117,26 @@ class Lane:
         except asyncio.CancelledError:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-            if (
-                not waiter.turn.cancelled()
-            ):  # it was our turn already, and we are not going to take it
+            if not waiter.turn.cancelled():  # it had been woken already: wake the next one
                 self.leave()
             raise
 
     def stand_on(self, base: Base) -> None:
-        """A turn is open on top of this version, and was when those came who have been waiting for it to begin."""
+        """Note the version that the open turn began from: requests that came to wait before it began arrived at it
+        too."""
         self.base = base
         for waiter in self._waiters:
             waiter.came_at = waiter.came_at or base
 
     def leave(self) -> None:
-        """Let the first waiter in, or leave the lane free."""
+        """Give the lane to the first waiter, or free it."""
         self.turn = self.awaited = self.base = self.came_at = None
         while self._waiters:
             waiter = self._waiters.pop(0)
-            if not waiter.turn.done():  # else its waiter was cancelled, and has not noticed yet
+            if not waiter.turn.done():  # a cancelled waiter may not have run yet
                 self.came_at = waiter.came_at
                 waiter.turn.set_result(None)
-                return  # still held: it has changed hands
+                return  # still held, by the waiter now
         self.held = False
 
     @property
@@ -150,14 +148,14 @@ class Lane:
 
 
 class Lanes:
-    """The lanes that somebody is in. A lane that nobody is in does not exist."""
+    """The lanes of a node, by name. A lane exists while a request holds it or waits in it."""
 
     def __init__(self, *, waiting_max: int) -> None:
         self._waiting_max = waiting_max
         self._lanes: dict[LaneName, Lane] = {}
 
     async def enter(self, name: LaneName, *, first: bool = False) -> Lane:
-        """Wait for the lane of this name. Whoever gets it back has to `leave` it."""
+        """Wait for the lane of this name, and hold it. The caller has to `leave` it."""
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._made(name)
@@ -168,7 +166,7 @@ class Lanes:
         return lane
 
     def enter_free(self, name: LaneName) -> Lane | None:
-        """The lane of this name, if nobody is in it. Whoever gets it back has to `leave` it."""
+        """Hold the lane of this name, if it is free; else None. The caller has to `leave` it."""
         if name in self._lanes:
             return None
         lane = self._made(name)
@@ -196,7 +194,7 @@ class Lanes:
         return lane.turn if lane else None
 
     def awaited(self, name: LaneName) -> TurnId | None:
-        """The turn elsewhere that whoever holds the lane of this name waits for, if so."""
+        """The turn of another process that the holder of the lane of this name waits for, if any."""
         lane = self._lanes.get(name)
         return lane.awaited if lane else None
 
@@ -205,7 +203,7 @@ class Lanes:
         return self._lanes.get(name)
 
     def session(self, name: LaneName) -> SessionId | None:
-        """The session whose turns go through the lane of this name, if somebody in it has found out."""
+        """The session of the lane of this name, if a request in the lane has found it."""
         lane = self._lanes.get(name)
         return lane.session if lane else None
 
@@ -213,14 +211,14 @@ class Lanes:
         return name in self._lanes and self._lanes[name].held
 
     def alias(self, name: LaneName, lane: Lane) -> None:
-        """Make another name mean this lane too, unless it means one: a new session has an id now."""
+        """Give this lane another name, unless a lane has that name: the session of a new key has an id now."""
         if name not in self._lanes:
             self._lanes[name] = lane
             lane.names.append(name)
 
     @property
     def waiting(self) -> int:
-        """How many wait, in all lanes together."""
+        """How many requests wait, in all lanes together."""
         return sum(lane.waiting for lane in set(self._lanes.values()))
 
     def __len__(self) -> int:

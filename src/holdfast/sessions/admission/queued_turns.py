@@ -1,9 +1,9 @@
-"""Turns that wait in the store for their session: opened when it is free, by any node that has room.
+"""Turns that are queued in the store for their session: any node that has room opens them when the session is free.
 
-The store says which one is next, and lets nobody overtake. What such a turn begins from is decided when it is opened
-(`core/history/rebase.py`), by the node that opens it; from then on it is a turn like any other. One that was cancelled, or
-has run out of time, or that the session has left behind, ends where it waits: it has done nothing, so there is
-nothing to keep, whatever its policy says.
+The store decides which turn is next, and no request overtakes it. The node that opens a turn decides which version it
+begins from (`core/history/rebase.py`); from then on it is a turn like any other. A queued turn that was cancelled, has
+passed its deadline, or whose request has become stale, ends in the queue: it has done nothing, so nothing is kept,
+even if its policy is `keep`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from holdfast.store.rows import TurnRow
 from holdfast.store.store import Store
 
 NOT_OPENED = "turn.not_opened"
-"""Told of a turn that could not be opened, and is left to the next sweep."""
+"""The event for a turn that could not be opened, and is left to the next sweep."""
 
 OPENINGS_MAX = 3
-"""How often a turn is tried to be opened before the next sweep: its session may be moving on all the time."""
+"""How often opening a turn is tried before the next sweep: its session may be moving on all the time."""
 
 
 class Queue:
-    """The turns that wait for a session, as one node sees them."""
+    """The turns that are queued for a session, as one node sees them."""
 
     def __init__(
         self, store: Store, owner: Owner, play: Play, ambient: Ambient, tally: Tally
@@ -50,31 +50,31 @@ class Queue:
         self._ambient = ambient
         self._tally = tally
         self._deadlines: dict[TurnId, int] = {}
-        """Until when those that wait may, as far as we have read their requests."""
+        """The deadlines of queued turns whose requests this node has read."""
         self._opening: dict[TurnId, asyncio.Lock] = {}
 
     @property
     def seen(self) -> int:
-        """How many waited when we looked last."""
+        """How many turns were queued when this node last looked."""
         return len(self._deadlines)
 
     async def counted(self) -> Counter[Tenant]:
-        """How many wait, of each tenant."""
+        """How many turns of each tenant are queued."""
         return Counter(each.tenant for each in await self._look())
 
     async def _look(self) -> tuple[WaitingTurn, ...]:
-        # Several nodes may each have let in the last one.
+        # Several nodes may each have queued the last turn that fits.
         return await self._store.queued(limit=2 * limits.background_queued_max)
 
     async def ready(self) -> tuple[WaitingTurn, ...]:
-        """The queued turns whose session is free, in the order in which they came. Ends turns that have run out of time.
+        """The queued turns whose session is free, the oldest first. Ends turns that have passed their deadline.
 
         A turn whose session a request of this node wants is left out: the request gives way to it by itself
         (`open_earlier`), if the turn came first.
         """
         before = frozenset(self._owner.waited_for)
         waiting = await self._look()
-        # Who has come to wait while we looked stays: not to miss the end of what they wait for.
+        # Sessions that were added during the read stay, so that the end of their open turn is not missed.
         self._owner.waited_for -= before
         self._owner.waited_for.update((each.tenant, each.session_id) for each in waiting)
         late = await self._end_late(waiting, SweepErrors(NOT_OPENED))
@@ -87,12 +87,13 @@ class Queue:
         )
 
     async def open_earlier(self, tenant: Tenant, session_id: SessionId, *, than_ms: int) -> bool:
-        """Open the turn that a session is free for, if turns wait that came before this time. Whether such turns wait.
+        """Open the session's first queued turn, if turns are queued since before `than_ms` and the session is free.
+        Returns whether such turns are queued.
 
-        Room does not matter: a request waits for the session now, which came later. The first turn may end where it
-        waits, and so may the turns behind it: each is tried as often as any other.
+        Room does not matter here: a later request is waiting for the session. The first turn may end in the queue, and
+        so may the turns behind it: each is tried at most `OPENINGS_MAX` times.
         """
-        apart, tried = SweepErrors(NOT_OPENED), Counter[TurnId]()
+        errors, tried = SweepErrors(NOT_OPENED), Counter[TurnId]()
         while True:
             waiting = [each for each in await self._look() if each.session_id == session_id]
             if not waiting:
@@ -103,13 +104,13 @@ class Queue:
             if not first.ready or tried[first.turn_id] == OPENINGS_MAX:
                 return True
             tried[first.turn_id] += 1
-            if await apart.see_to(first, partial(self.open, first)):
+            if await errors.attempt(first, partial(self.open, first)):
                 return True
 
     async def withdraw(
         self, tenant: Tenant, turn_id: TurnId, cause: ev.Interrupted, *, settlement: Settlement
     ) -> TurnRow:
-        """End a turn where it waits; the turn as it is then, also if it does not wait any more."""
+        """End a turn in the queue. Returns its row, also if it is not queued any more."""
         row = await self._store.withdraw(
             tenant,
             turn_id,
@@ -125,8 +126,8 @@ class Queue:
     # ── opening ──
 
     async def open(self, waiting: WaitingTurn) -> bool:
-        """Open a turn on top of what its session is now. Whether it has become ours. A turn that is being opened here
-        already is waited for."""
+        """Open a turn at its session's head. Returns whether this node plays it now. Waits for another task of this
+        node that is opening the same turn."""
         opening = self._opening.setdefault(waiting.turn_id, asyncio.Lock())
         try:
             async with opening:
@@ -150,7 +151,7 @@ class Queue:
         return False
 
     async def _open_on_head(self, waiting: WaitingTurn, asked: ev.TurnRequest) -> bool | Moved:
-        """Whether the turn is ours now; `Moved` if its session has come further while we looked."""
+        """Whether this node plays the turn now; `Moved` if its session has moved on meanwhile."""
         head = await self._store.snapshot(waiting.tenant, waiting.session_id)
         if head is None:
             return False  # deleted, and the turn with it
@@ -192,13 +193,13 @@ class Queue:
 
     # ── ends ──
 
-    async def _end_late(self, waiting: Iterable[WaitingTurn], apart: SweepErrors) -> set[TurnId]:
-        """End those that have run out of time, ready or not."""
+    async def _end_late(self, waiting: Iterable[WaitingTurn], errors: SweepErrors) -> set[TurnId]:
+        """End the turns that have passed their deadline, ready or not. Returns their ids."""
         known, self._deadlines = self._deadlines, {}
         return {
             each.turn_id
             for each in waiting
-            if await apart.see_to(each, partial(self._end_if_late, each, known.get(each.turn_id)))
+            if await errors.attempt(each, partial(self._end_if_late, each, known.get(each.turn_id)))
         }
 
     async def _end_if_late(self, waiting: WaitingTurn, until_ms: int | None) -> bool:
@@ -212,12 +213,12 @@ class Queue:
         return late
 
     async def _fail(self, waiting: WaitingTurn, cause: ev.Interrupted) -> bool:
-        """It may be tried again under its key. False: it was not opened."""
+        """End a turn in the queue so that its key may be used again. Returns False: the turn was not opened."""
         await self.withdraw(waiting.tenant, waiting.turn_id, cause, settlement="failed")
         return False
 
 
 def last_words(cause: ev.Interrupted, *, at_ms: int) -> bytes:
-    """The records after the request of a turn that ends where it waits."""
+    """The records after the request of a turn that ends in the queue."""
     ended = ev.Ended(by=cause.by, kept=False)
     return encode_records(numbered((cause, ended), first=1, at_ms=at_ms))

@@ -1,4 +1,4 @@
-"""Requests that were here before: known by a key, by their hash, or by a message that an open turn has heard."""
+"""Finds the turn of a request that was sent before: by its key, its hash, or a message steered into an open turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.store.store import Store
 
 
 class Recognition:
-    """Finds the turn that a request has begun before, or that has heard its message."""
+    """Finds the turn that a request has begun before, or that its message was steered into."""
 
     def __init__(self, store: Store, steered: SteeredRequests, ambient: Ambient) -> None:
         self._store = store
@@ -24,8 +24,9 @@ class Recognition:
     async def find(
         self, ask: Ask, target: Target | None, snapshot: Snapshot | None
     ) -> Known | None:
-        """What a request has begun before. A request without a key that says again what was steered into a turn that
-        broke off stands for the request of that turn. `snapshot` is the session as far as it is remembered."""
+        """The turn of an earlier attempt of this request, if any. A request without a key that repeats a message
+        steered into a turn that broke off counts as a retry of that turn's request. `snapshot` is the cached session,
+        if any."""
         found = await self._store.find_attempt(ask.tenant, ask.attempt, target)
         if found is not None or snapshot is None or not snapshot.marks:
             return found
@@ -35,8 +36,7 @@ class Recognition:
             found = await self._find_as_head(ask, target, snapshot)
             if isinstance(found, Unfinished) and found.version == snapshot.version:
                 return found
-            # The turn that has heard the message was the head once: what the same request has begun since then has not
-            # heard it.
+            # The turn with the steered message may not be the head any more: look again if the session has moved on.
             newer = await self._store.snapshot(ask.tenant, snapshot.session_id, known=snapshot)
             if newer is not None and newer.version > snapshot.version:
                 return await self.find(ask, target, newer)
@@ -47,7 +47,7 @@ class Recognition:
     async def _find_as_head(
         self, ask: Ask, target: Target | None, snapshot: Snapshot
     ) -> Joined | Replay | Unfinished | None:
-        """What the request of the turn at the head has begun, if it is said again, as long as that is the head."""
+        """The result for a retry of the request that began the head's turn, if it is about this session."""
         turn = await self._store.turn(ask.tenant, snapshot.marks[-1].turn_id)
         attempt = Attempt(request_hash=turn.request_hash if turn else b"")
         found = await self._store.find_attempt(ask.tenant, attempt, target)
@@ -56,7 +56,7 @@ class Recognition:
         return None
 
     async def _find_steered(self, ask: Ask, snapshot: Snapshot, turn_id: TurnId) -> Replay | None:
-        """The turn that an SDK's retry was said to before, if that one has ended a short while ago."""
+        """The turn that an earlier attempt of an SDK's retry was steered into, if it has ended a short while ago."""
         row = await self._store.turn(ask.tenant, turn_id)
         if row is None or row.session_id != snapshot.session_id:
             return None
@@ -65,8 +65,8 @@ class Recognition:
 
 
 def _is_steered_again(ask: Ask, snapshot: Snapshot) -> bool:
-    """Whether a request says again what was steered into a turn that broke off. A request that says which version it follows
-    means another place in the conversation than the message that was steered."""
+    """Whether a request repeats a message that was steered into a turn that broke off. A request with `if_match` does
+    not: it means another place in the conversation."""
     if not snapshot.is_unfinished or ask.attempt.key is not None or ask.if_match is not None:
         return False
     if ask.approvals or ask.verbatim:

@@ -1,8 +1,8 @@
-"""From the name in a request to the session that it means, and what is new for it.
+"""Finds the session that a request names, and makes the turn request from the new messages.
 
-Nothing is decided for good here: the key and the head are checked again inside T1, in the transaction that
-stores the turn. So a cached meaning or snapshot may be old, and a key that is not remembered may be taken for a
-new one; `begin` then answers `Moved` or `Gone`, and we look again.
+Nothing is final here: the transaction that begins the turn (T1) checks the key and the head again. So a cached key
+or snapshot may be stale, and a key that is not cached may be taken for a new one; `begin` then answers `Moved` or
+`Gone`, and the lookup is repeated.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from holdfast.store.store import Store
 
 
 class ResolvedSession(Value):
-    """What a name means, as far as we know."""
+    """The session that a request names, as far as this node knows."""
 
     target: Target
     expected: SessionId | None
     """The session that was found; None if there is none yet."""
     snapshot: Snapshot
     verified: bool
-    """Read just now, not remembered."""
+    """Read from the store just now, not from the cache."""
 
 
 class SessionLookup:
-    """Finds sessions by name, through the cache where that is enough."""
+    """Finds sessions by key or id, in the cache where that is enough."""
 
     def __init__(self, store: Store, cache: SnapshotCache, ambient: Ambient) -> None:
         self._store = store
@@ -64,7 +64,7 @@ class SessionLookup:
         self._ambient = ambient
 
     def remembered(self, ask: Ask) -> ResolvedSession | None:
-        """What this request's name meant when it was last seen, if we have that session in mind, too."""
+        """The session of this request from the cache alone; None if the key or the session is not cached."""
         name = ask.name
         known = self._cache.meaning(ask.tenant, name) if isinstance(name, SessionKey) else name
         snapshot = None if known is None else self._cache.get(ask.tenant, known)
@@ -76,7 +76,7 @@ class SessionLookup:
         return ResolvedSession(target=target, expected=known, snapshot=snapshot, verified=False)
 
     async def look(self, ask: Ask, *, verify: bool) -> ResolvedSession:
-        """What this request's name means. With `verify`, nothing remembered is taken on trust.
+        """The session that this request names. With `verify`, it is read from the store, not from the cache.
 
         Raises SessionMissing and SessionGone.
         """
@@ -110,22 +110,22 @@ class SessionLookup:
             known = row.session_id
         snapshot = await self.snapshot(ask.tenant, known, verify=verify)
         if looked_up:
-            # Only now: requests that come meanwhile still line up by the key, as this one did.
+            # Only now: requests that arrive meanwhile still wait in the lane of the key, as this one did.
             self._cache.learn(ask.tenant, key, known)
         return ResolvedSession(target=target, expected=known, snapshot=snapshot, verified=verify)
 
     async def with_blobs(
         self, tenant: Tenant, seen: ResolvedSession, request: TurnRequest
     ) -> TurnRequest:
-        """Keep what is too large for an item, before the turn that names it begins. A session that is not
-        there yet has its id already; if another one turns out to be meant, it is kept there, too."""
+        """Store the blobs of a request, before the turn whose items name them begins. A session that does not exist yet
+        has its id already; if the key turns out to lead to another session, the blobs are stored there, too."""
         items, large = set_aside(request.input)
         for data in large:
             await self._store.put_blob(tenant, seen.snapshot.session_id, data)
         return msgspec.structs.replace(request, input=items) if large else request
 
     async def snapshot(self, tenant: Tenant, session_id: SessionId, *, verify: bool) -> Snapshot:
-        """A session as it stands, or stood when it was last seen. Raises SessionMissing and SessionGone."""
+        """A session at its head, or as it is cached. Raises SessionMissing and SessionGone."""
         known = self._cache.get(tenant, session_id)
         if known is not None and not verify:
             return known
@@ -141,7 +141,7 @@ class SessionLookup:
 
 
 def named(name: SessionKey | SessionId) -> Target:
-    """What a name stands for, in a request that makes no session by it."""
+    """The target of a session key or id, for a request that makes no session."""
     return ById(session_id=name) if isinstance(name, SessionId) else ByKey(key=name)
 
 
@@ -152,11 +152,11 @@ def _nothing_yet(target: Target, fresh: SessionId, *, verified: bool = True) -> 
 
 
 def _may_be_first(ask: Ask) -> bool:
-    """Whether a key that we do not remember is taken to be new. T1 looks anyway, and says so if it is not: to look
-    before it as well would make every first request of a conversation wait once more.
+    """Whether a key that is not cached is taken to be new. T1 checks it anyway, and answers if it is not new: a read
+    before T1 would make every first request of a conversation wait once more.
 
-    Not where we would be wrong more often than right, since an assistant has spoken already, nor where being wrong
-    would leave something behind: what is too large for an item is kept before T1.
+    False if the request contains an assistant's message, since the key is then more likely known; and false if it has
+    blobs, which are stored before T1 and would be left behind.
     """
     return ask.create and all(
         each.role in ("user", "system") and all(type(part) is Text for part in each.content)
@@ -167,8 +167,8 @@ def _may_be_first(ask: Ask) -> bool:
 def request_of(
     ask: Ask, snapshot: Snapshot, ambient: Ambient, choose: Choose
 ) -> tuple[TurnRequest, Fresh]:
-    """The turn that a request becomes on top of this snapshot, which it has found at once. Raises what `request_after`
-    raises."""
+    """The turn request for `ask` on top of this snapshot, for a request that has not waited. Raises what
+    `request_after` raises."""
     taken = request_after(ask, snapshot, ambient, choose)
     assert not isinstance(taken, Overtaken), "nothing can have overtaken it"
     return taken
@@ -183,11 +183,11 @@ def request_after(
     since: Arrival | None = None,
     running: Items | None = None,
 ) -> tuple[TurnRequest, Fresh] | Overtaken:
-    """The turn that a request becomes on top of this snapshot, which may have moved while the request waited: `since`
-    and `running` are for `reconcile`.
+    """The turn request for `ask` on top of this snapshot. The session may have moved while the request waited: `since`
+    and `running` are passed to `reconcile`.
 
-    Raises SessionConflict if `if_match` names another version, TurnRejected if nothing is new or
-    results are missing, CannotContinue if it is to continue what is not the head, and whatever `choose` raises.
+    Raises SessionConflict if `if_match` names another version, TurnRejected if no message is new or
+    results are missing, CannotContinue if the turn to continue is not the head, and the errors of `choose`.
     """
     if ask.if_match is not None and ask.if_match != snapshot.version:
         raise SessionConflict(snapshot.session_id, expected=ask.if_match, found=snapshot.version)
@@ -220,7 +220,7 @@ def request_after(
         limits=ask.limits.within(agent.limits).within(snapshot.notes.settings.limits),
         policy=policy,
         deadline_at_ms=ambient.now_ms() + round(ask.deadline_s * 1000),
-        # Whoever takes a turn up again has to know what was shown of it: what counts no more is taken back.
+        # A node that resumes the turn has to know which events watchers have seen, to set them aside.
         replayable=ask.replayable or policy.crash == "resume",
         hears=ask.hears and not ask.verbatim,
         continues=continued,
@@ -231,7 +231,7 @@ def request_after(
 
 
 def _continued(asked: Continuation, snapshot: Snapshot) -> TurnId:
-    """The turn at the head, which is to be continued."""
+    """The turn at the head, which the request continues. Raises CannotContinue if it cannot."""
     if asked.version > snapshot.version:
         raise CannotContinue(f"version {int(asked.version)}", "turn_not_head")
     turn_id = snapshot.marks[asked.version - 1].turn_id
@@ -263,11 +263,11 @@ def _reconciled(
 
 
 def _noted(items: Items, note: Opaque | None) -> Items:
-    """The same items, the last of which carries the note. Without items there is nobody to carry it."""
+    """The same items, the last one with the note. Without items the note is dropped."""
     if note is None or not items:
         return items
     last = items[-1]
-    assert not isinstance(last, Interruption | HandOff | Summary), "nobody brings these along"
+    assert not isinstance(last, Interruption | HandOff | Summary), "no request brings these items"
     extras = (*last.extras[: limits.opaques_max - 1], note)
     return (*items[:-1], msgspec.structs.replace(last, extras=extras))
 

@@ -1,8 +1,8 @@
-"""Messages for a turn that is open: the turn hears them at its next step, and answers them.
+"""Messages that are steered into an open turn: its player takes them before its next step, and answers them.
 
-A client that resends everything tells the open turn's own messages as well, and its later request may have told the
-turn what an earlier one brings only now. So what is new is decided on top of what that turn was told so far, and the
-store takes it only if the turn was told nothing else meanwhile.
+A client that resends everything sends the open turn's own messages as well, and a later request of it may have brought
+a message before the earlier request did. So new messages are found by comparison with all messages of the open turn so
+far, and the store accepts them only if no other message was steered into the turn meanwhile.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from holdfast.store.store import Store
 
 
 class HeardMessage(Value):
-    """The turn has heard the message, of this request or of a later one, and answers it."""
+    """The turn's player has taken the message, from this request or a later one, and answers it."""
 
 
 class SteeredMessages:
-    """Hands messages to open turns, wherever they are played."""
+    """Steers messages into open turns, whichever node plays them."""
 
     def __init__(
         self, store: Store, owner: Owner, resolver: SessionLookup, ambient: Ambient, choose: Choose
@@ -63,10 +63,11 @@ class SteeredMessages:
         since: Callable[[Snapshot], Arrival],
         find_known: Callable[[Ask, ResolvedSession], Awaitable[Watch | Unfinished | None]],
     ) -> HeardMessage | Watch | Joined | Replay | Mismatch | Gone | None:
-        """Hand the message to the running turn. None if it is too late: then it begins the next one. `since` tells
-        what the session was when the request came, and `find_known` which turn it is a retry of, if it is one.
+        """Steer the request's messages into the open turn. None if it is too late: then the request begins the next
+        turn. `since` tells how the session stood when the request arrived, and `find_known` the turn that the request
+        is a retry of, if it is one.
 
-        A request with an idempotency key claims it for that turn: a retry finds the turn instead of speaking again.
+        The idempotency key of a request is bound to that turn: a retry finds the turn instead of steering again.
         """
         while True:
             here = self._owner.live.get(turn_id)
@@ -104,7 +105,7 @@ class SteeredMessages:
                 case TooLate() | Unfinished():
                     return None
                 case Signalled(n=n):
-                    # What it was decided on top of may still be on its way, unless the turn has changed hands since.
+                    # Earlier signals may not be delivered yet; deliver them first, unless the turn has changed hands.
                     if here is self._owner.live.get(turn_id):
                         self._deliver(*(each for each in earlier if not each.consumed))
                     self._deliver(_row(ask, turn_id, n, messages))
@@ -115,20 +116,20 @@ class SteeredMessages:
     async def _new(
         self, ask: Ask, seen: ResolvedSession, *, since: Arrival, running: Items
     ) -> tuple[UserMessage, ...] | Overtaken | None:
-        """The messages that are new to the turn; None if the request has more to say than a turn can be told."""
+        """The messages that are new to the turn; None if the request also has results, which cannot be steered."""
         try:
             taken = request_after(
                 ask, seen.snapshot, self._ambient, self._choose, since=since, running=running
             )
         except TurnRejected:
             if seen.snapshot.waiting:
-                return None  # it may answer calls that wait again if the turn is discarded
+                return None  # it may answer calls that will wait again if the turn is discarded
             raise
         if isinstance(taken, Overtaken):
             return taken
         said = (await self._resolver.with_blobs(ask.tenant, seen, taken[0])).input
         messages = tuple(each for each in said if isinstance(each, UserMessage))
-        # Results are answers, not remarks: they begin a turn of their own.
+        # Results answer calls of the last turn, so they begin a turn of their own.
         return messages if len(messages) == len(said) else None
 
     def _deliver(self, *rows: SignalRow) -> None:
@@ -136,9 +137,9 @@ class SteeredMessages:
             self._owner.deliver(row)
 
     async def _heard(self, ask: Ask, turn_id: TurnId, n: int) -> HeardMessage | None:
-        """Wait until the turn has heard what it was told up to this signal, or has ended without; 0: it began so.
+        """Wait until the turn has taken the signals up to `n`, or has ended without; 0: the message began the turn.
 
-        Raises InDoubt if the store stays away and the request has no key: sent again, it would be heard twice.
+        Raises InDoubt if the store stays unavailable and the request has no key: sent again, it could be taken twice.
         """
         try:
             return HeardMessage() if not n or await self.is_heard(ask.tenant, turn_id, n) else None
@@ -150,7 +151,7 @@ class SteeredMessages:
             ) from error
 
     async def _said_to(self, ask: Ask, turn_id: TurnId) -> tuple[Items, tuple[SignalRow, ...]]:
-        """What was said to a turn so far, and its signals."""
+        """The messages of an open turn so far, and its signals."""
         said: list[Item] = [*await self._input(ask.tenant, turn_id)]
         rows: list[SignalRow] = []
         while row := await self._store.find_signal(ask.tenant, turn_id, len(rows) + 1):
@@ -169,19 +170,19 @@ class SteeredMessages:
         return ()
 
     async def is_heard(self, tenant: Tenant, turn_id: TurnId, n: int) -> bool:
-        """Wait until a turn has heard a signal, or has ended without.
+        """Wait until a turn has taken a signal, or has ended without.
 
-        Raises StoreUnavailable if the store cannot be asked, or takes nothing, for `store_retry_s`.
+        Raises StoreUnavailable if the store is unavailable, or accepts no writes, for `store_retry_s`.
         """
         while not await self._was_heard(tenant, turn_id, n):
             if await persistent_ending(self._store, tenant, turn_id) is not None:
-                # It may have been heard at the last moment, after we had looked.
+                # The turn may have taken it at the last moment, after the check above.
                 return await self._was_heard(tenant, turn_id, n)
             await self._owner.lease.wait_for_others()
         return True
 
     async def _was_heard(self, tenant: Tenant, turn_id: TurnId, n: int) -> bool:
-        # Not given up at once: it has been sent, and a client that were told to send it again would be heard twice.
+        # Retried: the message has been sent, and a client that sends it again would steer it twice.
         row = await persistently(lambda: self._store.find_signal(tenant, turn_id, n))
         return row is not None and row.consumed
 

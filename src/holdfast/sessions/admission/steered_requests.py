@@ -1,11 +1,11 @@
-"""Requests without a key whose messages were said to an open turn: how an SDK's retry of one is known again.
+"""Recognises an SDK's retry of a request without a key whose message was steered into an open turn.
 
-A turn is known by the request that began it. A message that the turn hears later brings what its own request is known by
-along, as an extra that only this module reads; so it is where the message is, on every node and after a crash.
+A turn's row holds the hash of the request that began it. A steered message carries the hash of its own request, as an
+extra that only this module reads; so the hash is where the message is, on every node and after a crash.
 
-Only a request that an SDK says to have sent before is looked for, and for no longer than that of a turn. A client that has
-its answer has no reason to send the request again, so the same words are new then; each node remembers that of the answers
-that it has handed over.
+Only a request that an SDK marks as a retry is looked for, and for as long as a turn's own request would be. A client
+that has received its answer has no reason to retry, so the same words are new then; each node remembers which answers
+it has delivered.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _decode = msgspec.json.Decoder(_Known).decode
 
 
 def signed(messages: tuple[UserMessage, ...], attempt: Attempt) -> tuple[UserMessage, ...]:
-    """Messages of which the last one says what their request is known by. A request with a key is known by that."""
+    """The messages, the last one with the hash of their request. A request with a key needs none."""
     if attempt.key is not None or not attempt.request_hash or not messages:
         return messages
     known = _Known(attempt.request_hash.hex(), attempt.client_attempt)
@@ -44,7 +44,7 @@ def signed(messages: tuple[UserMessage, ...], attempt: Attempt) -> tuple[UserMes
 
 
 def is_retried(items: Iterable[StoredItem], attempt: Attempt) -> bool:
-    """Whether one of these items is the message of an earlier attempt of a request."""
+    """Whether one of these items is the message of an earlier attempt of this request."""
     if attempt.key is not None or not attempt.client_attempt:
         return False
     found = (
@@ -59,20 +59,20 @@ def is_retried(items: Iterable[StoredItem], attempt: Attempt) -> bool:
 
 
 class SteeredRequests:
-    """Where such requests were heard, as far as their clients may not know."""
+    """Finds the turns that requests were steered into, for clients that may not have their answer."""
 
     def __init__(self) -> None:
         self._received: dict[tuple[TurnId, bytes], None] = {}
 
     def note_received(self, turn_id: TurnId, request_hash: bytes) -> None:
-        """A client has the answer to what it said to this turn."""
+        """Note that a client has received the answer of the turn that its request was steered into."""
         self._received[turn_id, request_hash] = None
         if len(self._received) > RECEIPTS_MAX:
             del self._received[next(iter(self._received))]
 
     def find(self, snapshot: Snapshot, attempt: Attempt) -> TurnId | None:
-        """The turn that has answered an earlier attempt of this request: the one that heard it, or that one's last
-        continuation."""
+        """The turn that has answered an earlier attempt of this request: the one that it was steered into, or that
+        turn's last continuation."""
         if attempt.key is not None or not attempt.client_attempt:
             return None
         answered_by: TurnId | None = None

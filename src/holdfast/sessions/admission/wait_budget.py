@@ -1,4 +1,4 @@
-"""How long a request may wait for its session, and what the session was when the request came."""
+"""How long a request may wait for its session, and how the session stood when the request arrived."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from holdfast.sessions.admission.session_lookup import ResolvedSession
 from holdfast.sessions.session_requests import Ask
 
 RETRY_AFTER_S = 1.0
-"""What a client is told who meets a session that is busy: most turns take a few seconds."""
+"""The `Retry-After` of a busy session: most turns take a few seconds."""
 
 
 class WaitBudget:
-    """How long a request may still wait for its session."""
+    """How long one request may still wait for its session."""
 
     def __init__(
         self, ask: Ask, came_ms: int, lane: Lane | None, seen: ResolvedSession | None
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.came_ms = came_ms
-        """By the store's clock."""
+        """When the request arrived, by the store's clock."""
         self._until = self._loop.time() + ask.wait_s
         self._used: bool = False
         self.came_at = lane.base if lane else None
-        """What the session was when the request came, if a turn was open then and that is known."""
+        """The session and version at which the request arrived, if a turn was open then and that is known."""
         self.bound = lane.session if lane else None
-        """The session that was in use when the request came, if that is known: it waits for that one."""
+        """The session that was busy when the request arrived, if that is known: the request waits for it."""
         self._seen = seen
-        """What was there when the request came, as far as it was remembered."""
+        """The cached session when the request arrived, if there was one."""
 
     def since(self, snapshot: Snapshot) -> Arrival:
-        """What a session was when the request came: others may overtake a request although nothing is in its way, if its
-        own T1 is slow. What was remembered when the request came has overtaken nothing."""
+        """How a session stood when the request arrived. Others may overtake a request that need not wait, if its own
+        begin transaction is slow. Versions that were cached when the request arrived have not overtaken it."""
         came_at, seen = self.came_at, self._seen
         session_id = snapshot.session_id
         known = came_at[1] if came_at is not None and came_at[0] == session_id else None
@@ -48,12 +48,12 @@ class WaitBudget:
         return max(0.0, self._until - self._loop.time())
 
     def demand(self, ask: Ask, turn_id: TurnId | None) -> None:
-        """Raise SessionBusy if there is none left."""
+        """Raise SessionBusy if no time is left."""
         if self.left_s <= 0:
             raise session_busy(ask, turn_id)
 
     def once(self) -> bool:
-        """True the first time."""
+        """True on the first call only."""
         first, self._used = not self._used, True
         return first
 

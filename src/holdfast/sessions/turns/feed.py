@@ -1,16 +1,17 @@
-"""The events of one turn, for whoever watches. Watchers are cursors over a shared log.
+"""The feed of one turn: its events for watchers, each of which is a cursor over a shared log.
 
-1. Publishing never waits: a slow watcher costs the turn nothing, and a token of a long turn no more than one of a short.
+1. Publishing never waits: a slow watcher costs the turn nothing, and a token costs the same in a long turn as in a
+   short one.
 2. A watcher sees every event from where it began, in order, once, and then the end.
-3. Watchers come late, leave early and know nothing of each other.
+3. Watchers may join late and leave early, and do not affect each other.
 
-A watcher that is up to date may take what happens at once, in the turn's own task (`Take`), instead of being woken
-for it: a token then costs one task and not two. It must not wait, so whoever cannot take it now is woken after all.
+A watcher that is up to date may take new events in the turn's own task (`Take`), instead of being woken for them: a
+token then runs one task and not two. Taking must not wait, so a watcher that cannot take events now is woken instead.
 
-The log is bounded. What is older than the bound is in the journal (`older`), if that has every event. Otherwise it is
-packed, in the journal's form and squeezed: some 13 bytes a token in place of 220, of which the turn holds the text
-anyway. Every event stays what it was and keeps its number: clients come back with any number that they have seen, so
-pieces of a text that were made one would show them something twice, or never.
+The log is bounded. Older events are read from the journal (`older`), if that has every event. Otherwise they are kept
+compressed, in the journal's encoding: some 13 bytes a token in place of 220, not counting the text, which the turn
+holds anyway. Events are never merged, and keep their numbers: a client may come back with any number that it has seen,
+and merged pieces of a text would reach it twice, or never.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from holdfast.core.turns.events import Grew
 from holdfast.core.turns.journal import Record, encode_records
 
 Older: TypeAlias = Callable[[int, int], AsyncIterator[Sequence[Record]]]
-"""Reads the records with numbers from one up to before another, from the journal."""
+"""Reads the journal's records from the first number to before the second."""
 
 Take: TypeAlias = Callable[[Sequence[Record]], bool]
-"""Takes what happens the moment it does, without waiting. False if it cannot: then it has taken nothing."""
+"""Takes new records at once, without waiting. False if it cannot: then it has taken none of them."""
 
 PACKED_TOGETHER = 1_000
-"""How many events are packed at a time: enough to squeeze them well, and under a millisecond of the turn's time."""
+"""How many events are compressed at a time: enough to compress well, in under a millisecond of the turn's time."""
 
 
 EVENT_BYTES = 220
-"""What an event weighs in memory."""
+"""The size of an event in memory."""
 
 
 class Feed:
-    """One turn's log. `publish` in the turn's task, `watch` in anybody's."""
+    """The log of one turn. The turn's task publishes; any task may watch."""
 
     def __init__(
         self,
@@ -51,23 +52,23 @@ class Feed:
         older: Older | None = None,
         journal_has_all: bool = True,
     ) -> None:
-        """`first_n` is the number of the first event that will be published: those of an earlier
-        attempt at the turn are in its journal. So is what is published, unless not `journal_has_all`."""
+        """`first_n` is the number of the first event that will be published: the events of earlier attempts at the turn
+        are in its journal. With `journal_has_all`, so are all published events."""
         self._events_max = events_max
         self._older = older
         self._forgets = older is not None and journal_has_all
         self._packed: list[_Packed] = []
-        """What came before the log, if no journal has it."""
+        """Events from before the log, if the journal does not have them all."""
         self._log: list[Record] = []
         self._next_n = first_n
         self._ended = False
         self.watchers = 0
-        """How many are watching."""
+        """How many watchers there are."""
         self._waiting: list[_Waiter] = []
         """Watchers that have seen everything, in the order in which they came to wait."""
 
     def publish(self, *records: Record) -> None:
-        """Show these, in order, to everybody at once."""
+        """Append records, and give them to all watchers."""
         if not records:
             return
         assert not self._ended, "nothing happens after the end"
@@ -80,7 +81,7 @@ class Feed:
             self._waiting = [each for each in self._waiting if each.takes(records)]
 
     def end(self) -> None:
-        """Nothing more will be published. Ending again does nothing."""
+        """End the feed: nothing more will be published. Ending again does nothing."""
         self._ended = True
         for waiter in self._waiting:
             waiter.wake()
@@ -88,13 +89,13 @@ class Feed:
 
     @property
     def size_bytes(self) -> int:
-        """About what it weighs, if its events are as short as tokens are."""
+        """About how much memory the feed takes, if its events are as short as tokens."""
         packed = sum(len(each.raw) for each in self._packed) if self._packed else 0
         return EVENT_BYTES * len(self._log) + packed
 
     @property
     def text_chars(self) -> int:
-        """How much text the events of its log bring."""
+        """How many characters of text the events of the log hold."""
         return sum(len(each.event.text) for each in self._log if isinstance(each.event, Grew))
 
     @property
@@ -109,11 +110,11 @@ class Feed:
     async def watch(
         self, since: int = 0, *, quiet_s: float | None = None, take: Take | None = None
     ) -> AsyncGenerator[Sequence[Record], None]:
-        """Every event with a number of at least `since`, until the end: each time, all that there are.
-        None at all each time that nothing has happened for `quiet_s`. What `take` takes is not among them;
-        what it raises is raised here."""
+        """Batches of all events from number `since` on, until the end. An empty batch each time that nothing has
+        happened for `quiet_s`. Events that `take` takes are not in the batches; an error that it raises is raised
+        here."""
         patience = WaitTimeout(quiet_s) if quiet_s is not None else None
-        # Asked once, and not for every token: on 3.11 that is a system call.
+        # Once, and not for every token: on 3.11 this is a system call.
         loop = asyncio.get_running_loop()
         self.watchers += 1
         try:
@@ -125,7 +126,7 @@ class Feed:
                             yield records
                     since = first
                     continue
-                # A copy: the log may be trimmed while whoever watches is busy with what it got.
+                # A copy: the log may be trimmed while the watcher is busy with this batch.
                 news = self._log[self._place(since) :]
                 if news:
                     since = news[-1].n + 1
@@ -143,14 +144,14 @@ class Feed:
                 patience.end()
 
     def _place(self, since: int) -> int:
-        """Where the first event with at least this number is in the log."""
+        """The index in the log of the first event with at least this number."""
         dense = len(self._log) - (self._next_n - since)  # nearly always: numbers have no gaps
         if 0 <= dense < len(self._log) and self._log[dense].n == since:
             return dense
         return bisect_left(self._log, since, key=_number)
 
     async def _wait(self, waiter: _Waiter) -> int:
-        """Wait for something to happen, or for the end. The number up to which everything is seen then."""
+        """Wait for an event, a timeout, or the end. Returns the number before which the watcher has seen everything."""
         self._waiting.append(waiter)
         if waiter.patience is not None:
             waiter.patience.begin(waiter.woken)
@@ -162,8 +163,9 @@ class Feed:
         return waiter.since
 
     async def _earlier(self, since: int, first: int) -> AsyncGenerator[Sequence[Record], None]:
-        """What is not in the log any more, or never was: the events from one number up to before another."""
-        # A copy: what is packed in the meantime is still to come for whoever reads this.
+        """The events from `since` to before `first`, which are not in the log: from the journal, or from compressed
+        batches."""
+        # A copy: batches that are packed meanwhile are not part of this range.
         here = self._packed[bisect_right(self._packed, since, key=_end) :]
         upto = here[0].first if here else first
         if self._older is not None and since < upto:
@@ -173,7 +175,7 @@ class Feed:
             yield packed.records(since)
 
     def _trim(self) -> None:
-        """Make room: what is oldest goes, to be read from the journal, or is packed if it is not there."""
+        """Shorten the log: drop the oldest events if the journal has them, else compress them."""
         if self._forgets:
             del self._log[: -self._events_max // 2]
             return
@@ -186,7 +188,7 @@ class Feed:
 
 
 class _Packed:
-    """Some events in a row, as few bytes."""
+    """A run of events, compressed."""
 
     __slots__ = ("end", "first", "raw")
 
@@ -197,7 +199,7 @@ class _Packed:
         self.raw = zlib.compress(encode_records(records), 1)
 
     def records(self, since: int) -> list[Record]:
-        """Those with a number of at least `since`."""
+        """The records with a number of at least `since`."""
         records = [_decoder.strict(line) for line in zlib.decompress(self.raw).split(b"\n")]
         return records[bisect_left(records, since, key=_number) :]
 
@@ -220,13 +222,14 @@ class _Waiter:
         self.take = take
 
     def takes(self, records: Sequence[Record]) -> bool:
-        """Whether it has taken these, and goes on waiting. If not, it is woken to look for itself."""
+        """Offer records to the watcher. True if it took them, and goes on waiting; otherwise it is woken to read the
+        log."""
         if self.take is None or self.woken.done():
             self.wake()
             return False
         try:
             taken = self.take(records)
-        except Exception as error:  # the watcher's trouble, not the turn's
+        except Exception as error:  # raised in the watcher's task, not in the turn's
             self.woken.set_exception(error)
             return False
         if not taken:
@@ -245,8 +248,8 @@ class _Waiter:
 class WaitTimeout:
     """Ends a wait that lasts too long.
 
-    One timer for all the waits of a watcher: when it fires, it looks at when the present one began. So a
-    token costs a look at the clock, and not a timer.
+    One timer serves all waits of a watcher: when it fires, it checks when the present wait began. So a token
+    costs a look at the clock, and not a timer.
     """
 
     def __init__(self, after_s: float) -> None:
@@ -257,7 +260,7 @@ class WaitTimeout:
         self._timer = self._loop.call_later(after_s, self._look)
 
     def begin(self, waiting: asyncio.Future[None]) -> None:
-        """Somebody waits for this from now on."""
+        """Time a new wait, from now on."""
         self._waiting = waiting
         self._since = self._loop.time()
 

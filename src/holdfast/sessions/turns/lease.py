@@ -1,14 +1,15 @@
-"""A node's right to hold sessions: one row, renewed for as long as its process lives.
+"""The lease of a node: its right to hold sessions, one row that is renewed for as long as its process lives.
 
-One statement renews it, whatever the number of turns. It runs in a thread of its own with an event loop of
-its own, so that a busy or blocked main loop does not look like a dead process; a simulation, or a store that
-lives on one loop, runs the same heartbeat as a task.
+One statement renews it, however many turns there are. A server renews it in a thread with its own event loop, so
+that a busy or blocked main loop does not look like a dead process; a simulation, or a store that lives on one
+loop, renews it in a task.
 
 1. A node that could not renew for a TTL counts as dead, to itself too: it starts no tool and begins no turn
-   until it has renewed. If others have acted on it, whatever it still writes is refused by the fence.
-2. Renewing again after a gap starts a new record: others judge nobody before it is one TTL long.
-3. A renewal is the write that every node makes all the time: where the store takes none for `store_retry_s`, its disk
-   is full or it is away, and nothing that another node is to write is waited for any longer.
+   until it has renewed. If other nodes have taken over its turns, the fence refuses its writes.
+2. Renewing again after a gap starts a new record: a node declares others dead only after its own record is one TTL
+   long.
+3. Every node renews all the time: if the store accepts no renewal for `store_retry_s`, its disk is full or it is
+   unavailable, and this node stops waiting for writes of other nodes.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from holdfast.sessions.turns.store_retries import told_again
 from holdfast.store.store import Store
 
 PATIENCE_SHARE = 1 / 3
-"""Of a lease, for one renewal: then there is time for another one before it ends."""
+"""The share of the TTL that one renewal may take: there is time for another before the lease ends."""
 
 RETRY_SHARE = 1 / 5
-"""Of the time between two renewals, after one that failed: some can fail before a lease ends."""
+"""The share of `renew_s` to wait after a failed renewal: several can fail before the lease ends."""
 
 SILENT = "the store did not answer a renewal in time"
 
 
 class Lease:
-    """This node's row. Start it before the first turn, stop it after the last."""
+    """This node's lease. It is renewed before the first turn begins, and resigned after the last."""
 
     def __init__(
         self,
@@ -54,16 +55,16 @@ class Lease:
         self._renew_s = renew_s
         self._live_until = float("-inf")
         self._refused: tuple[float, StoreUnavailable] | None = None
-        """Since when the store takes no renewal, and what it said last."""
+        """Since when the store has accepted no renewal, and its last error."""
 
     @property
     def is_live(self) -> bool:
-        """Whether we may believe that others take us for alive. Errs on the safe side."""
+        """Whether other nodes surely take this node for alive. False if in doubt."""
         return self._monotonic() < self._live_until
 
     async def renew(self) -> None:
-        """Renew once, and set the clock by the store's. The TTL counts from before the store was asked: it may have
-        been slow."""
+        """Renew once, and set the clock by the store's. The TTL counts from before the call, since the store may be
+        slow."""
         asked, asked_ms = self._monotonic(), self._ambient.own_ms()
         try:
             row = await self._store.renew(self.node, ttl_ms=round(self.ttl_s * 1000))
@@ -91,9 +92,9 @@ class Lease:
         self._refused = since, told_again(error)
 
     async def wait_for_others(self, at_most_s: float = limits.busy_poll_s) -> None:
-        """Wait a moment for what another node is about to write.
+        """Wait a moment for another node's write.
 
-        Raises StoreUnavailable, as the store said it, once it has taken no renewal of ours for `store_retry_s`.
+        Raises the store's last StoreUnavailable once it has accepted no renewal of this node for `store_retry_s`.
         """
         if self._refused is not None:
             since, error = self._refused
@@ -103,17 +104,17 @@ class Lease:
 
     @property
     def backoff(self) -> Backoff:
-        """A renewal that fails is tried again soon, however often it has failed."""
+        """The pause after a failed renewal: always short, however often it has failed."""
         pause_s = self._renew_s * RETRY_SHARE
         return Backoff(first_s=pause_s, most_s=pause_s)
 
     @property
     def _patience_s(self) -> float | None:
-        """How long one renewal may take. A connection may fall silent, and nobody is told: as long as the lease
-        lasts, it is left while there is time for another one. Once it has ended, nothing is won by that."""
+        """How long one renewal may take. A connection may fall silent without an error: while the lease lasts, the
+        renewal is given up in time for another one. Once the lease has ended, giving up gains nothing."""
         return self.ttl_s * PATIENCE_SHARE if self.is_live else None
 
     async def resign(self) -> None:
-        """Say that this node is gone."""
+        """Give up the lease: other nodes may take over this node's turns at once."""
         self._live_until = float("-inf")
         await self._store.resign(self.node)

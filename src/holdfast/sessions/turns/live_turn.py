@@ -3,13 +3,13 @@ anything else. Connections only watch; none of them runs it.
 
 1. The end is decided once. The first interruption wins; after the last transaction has been submitted, a
    cancel, a disconnect or a deadline changes nothing.
-2. Success is `Finish`: everything is said and done, and the commit is durable. A player that returns early,
+2. Success means that the turn is complete (`Finish`) and its commit is durable. A player that returns early,
    raises, or is cancelled has not succeeded.
-3. A turn that was lost to another node is not a failed turn: nothing is ended here, and whoever watched goes
-   on watching it there.
-4. A turn that the store would not take for `store_retry_s` is left to recovery, and its watchers are told so: what
-   becomes of it is not known before the store is back.
-5. Nothing of a turn is left when its last watcher has gone, however it ended: no cycle leads from it to itself.
+3. A turn that was lost to another node is not a failed turn: nothing is ended here, and its watchers follow it
+   there.
+4. A turn whose end the store did not accept for `store_retry_s` is left to recovery, and its watchers get
+   StoreUnavailable: how it ends is not known before the store is back.
+5. No reference cycle leads from a turn to itself: its memory is freed when its last watcher has gone.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _steering: Decoder[tuple[UserMessage, ...]] = Decoder(tuple[UserMessage, ...])
 
 
 class Lost(Value):
-    """The turn is not ours any more, or nobody here knows what became of it; the store does."""
+    """This node does not own the turn any more, or does not know how it ended; the store does."""
 
 
 class LiveTurn:
-    """A turn while this node plays it. What a player sees of it is `OpenTurn`."""
+    """A turn while this node plays it. Its player uses it as an `OpenTurn`."""
 
     def __init__(
         self,
@@ -71,8 +71,8 @@ class LiveTurn:
         now_ms: Callable[[], int],
         judge: Judge | None = None,
     ) -> None:
-        """`judge` decides what becomes of it in place of its own policy: for turns that are recovered. One that
-        nobody could take over needs no lease."""
+        """`judge` decides what becomes of the turn in place of its own policy: for recovered turns. A stateless turn,
+        which no other node can take over, has no lease."""
         self._store = store
         self.fence = fence
         self._snapshot = snapshot
@@ -85,36 +85,36 @@ class LiveTurn:
             store, fence, turn, feed, now_ms=now_ms, on_failure=self._unrecorded
         )
         self._playing: asyncio.Task[object] | None = None
-        """The task that runs us, while it is in the player's hands."""
+        """The task of this turn, while it runs the player."""
         self._stops = 0
-        """How often it was told to stop while it was."""
+        """How often that task was cancelled to stop the player."""
         self._cause: ev.Interrupted | None = None
         self._deciding = False
         self._late: ev.Interrupted | None = None
         self._lost = False
         self.broke = False
-        """It is still ours, and something about it keeps us from ending it."""
+        """An unexpected error keeps this node from ending the turn, which it still holds."""
         self.abandoned = False
-        """It goes on in its player's hands, and nowhere else."""
+        """Its player does not stop; this node takes no more notice of it."""
         self._steers: dict[int, SignalRow] = {}
         self._clients = 0
         self.heard: set[int] = set()
-        """The numbers of the steers that became part of this turn."""
+        """The numbers of the steer signals whose messages are part of this turn."""
         self.error: Exception | None = None
-        """What the player raised, if it did."""
+        """The error that the player raised, if any."""
         self.unstored: StoreUnavailable | None = None
-        """Why the store did not take it, if that is why it was left."""
+        """Why the store did not accept the turn's end, if the turn was left open for that."""
         self.after: Snapshot | None = None
         """The session after this turn, if it was kept."""
         self.loop = asyncio.get_running_loop()
-        """Where it is played. On 3.11, asking which loop runs is a system call."""
+        """The event loop of the turn. On 3.11, finding the running loop is a system call."""
         self.began_s = self.loop.time()
         self.settling_s: float | None = None
-        """When it was decided how this turn ends, by the loop's clock."""
+        """When this node began to end the turn, by the loop's clock."""
         self.done: asyncio.Future[Ending | Lost] = self.loop.create_future()
         self._waiting: list[asyncio.Future[None]] = []
 
-    # what a player sees
+    # ── for the player ──
 
     @property
     def tenant(self) -> Tenant:
@@ -146,8 +146,8 @@ class LiveTurn:
             await recorder.flush()
 
     async def _be_seen_alive(self) -> None:
-        """Renew the lease if others may take this node for dead. They would have the intent of a call refused if they had
-        acted on that; but a node that is about to act itself had better be seen alive."""
+        """Renew the lease if other nodes may take this one for dead. If they have taken over the turn, the fence
+        refuses the intent anyway; but a node that is about to run a tool should be seen alive."""
         lease = self._lease
         if lease is not None and not lease.is_live:
             await persistently(lease.renew)
@@ -175,19 +175,19 @@ class LiveTurn:
         if not self._steers or not self.turn.root.idle or self.turn.interrupted:
             return ()
         heard, self._steers = self._steers, {}
-        # Before it is durable: a poll that was under way brings them again, as if they were new.
+        # Before it is durable: a poll that is under way may deliver the same signals again.
         self.heard |= heard.keys()
         rows = [heard[n] for n in sorted(heard)]  # hints come in any order
         messages = tuple(each for row in rows for each in steering_messages(row))
         await self._recorder.record(ev.Steered(items=messages, signals=tuple(heard)))
         return messages
 
-    # what others do to it
+    # ── for clients and other nodes ──
 
     def interrupt(self, by: EndedBy, detail: str = "", code: str = "") -> bool:
-        """Stop playing, and end by policy. False if the end has been decided already."""
+        """Stop the player, and end the turn by policy. False if the end has been decided already."""
         if self._deciding:
-            # Too late, unless it turns out that the turn has to go on.
+            # Too late, unless the store refuses the commit because of a steered message.
             self._late = self._late or ev.Interrupted(by=by, detail=detail, code=code)
         if self._deciding or self._cause is not None:
             return False
@@ -196,7 +196,8 @@ class LiveTurn:
         return True
 
     def lose(self) -> None:
-        """The turn is somebody else's, or nobody's: stop playing. What is being settled finds out itself."""
+        """Stop the player: another node has the turn, or its session is gone. A last transaction under way finds out
+        itself."""
         self._lost = True
         self._stop_playing()
 
@@ -205,8 +206,8 @@ class LiveTurn:
         return self._lost
 
     def abandon(self) -> bool:
-        """Leave a player alone that does not stop although the turn is not ours any more: nobody watches it, and it
-        records nothing. False if nobody plays: what is being settled finds out itself."""
+        """Give up on a player that does not stop although this node has lost the turn: watchers leave it, and it can
+        record nothing. False if no player runs: a last transaction under way finds out itself."""
         if self._playing is None or self.abandoned:
             return False
         self._lost = self.abandoned = True
@@ -215,7 +216,7 @@ class LiveTurn:
         return True
 
     def steer(self, rows: Iterable[SignalRow]) -> None:
-        """Somebody has said something to this turn; it is heard at the next step."""
+        """Add messages that were steered into this turn; the player takes them before the next step."""
         self._steers.update((row.n, row) for row in rows if row.n not in self.heard)
 
     def join(self) -> None:
@@ -230,7 +231,7 @@ class LiveTurn:
                 self.interrupt("disconnected")
 
     async def wait_end(self) -> Ending | Lost:
-        """Wait until it is done here. Whoever gives up waiting disturbs nobody."""
+        """Wait until the turn has ended here, or was lost. Cancelling the wait does not affect other waiters."""
         if not self.done.done():
             waiting: asyncio.Future[None] = self.loop.create_future()
             self._waiting.append(waiting)
@@ -243,10 +244,11 @@ class LiveTurn:
         turn = self._recorder.turn
         return decide(turn.request.policy, by, acted=turn.acted)
 
-    # its life
+    # ── from beginning to end ──
 
     async def run(self, play: Play) -> None:
-        """Play it to its end. What became of it is in `done`; a store that is away leaves it Lost, and `unstored`."""
+        """Play the turn to its end, which is then in `done`. If the store is unavailable, that is Lost, and `unstored`
+        is set."""
         deadline = self._start_deadline()
         try:
             outcome = await self._play_and_settle(play)
@@ -305,7 +307,7 @@ class LiveTurn:
                     await self.take_steering()
 
     async def _play(self, play: Play) -> None:
-        """Let the player play until it returns, raises, or is told to stop."""
+        """Run the player until it returns, raises, or is stopped."""
         if self._lost or self._cause is not None or self._recorder.turn.interrupted is not None:
             return
         task = self._playing = _this_task()
@@ -313,7 +315,7 @@ class LiveTurn:
             await play(self)
         except asyncio.CancelledError as error:
             if task.cancelling() > self._stops:
-                raise  # we ourselves are being torn down with the event loop
+                raise  # this task itself was cancelled, with the event loop
             without_frames(error)
         except (Superseded, StoreError):
             raise
@@ -321,7 +323,7 @@ class LiveTurn:
             self._failed(without_frames(error))
         finally:
             self._playing = None
-            while self._stops:  # the player was told to stop, not we
+            while self._stops:  # the cancels were for the player, not for this task
                 self._stops -= 1
                 task.uncancel()
 
@@ -331,7 +333,7 @@ class LiveTurn:
             self._playing.cancel()
 
     def _failed(self, failure: Exception) -> None:
-        """A player that raises says why its turn cannot go on, in our words or in its own."""
+        """Interrupt the turn with the player's error: a TurnFailed with its own cause, any other as a model error."""
         self._playing = None  # it has stopped already
         self.error = failure
         if isinstance(failure, TurnFailed):
@@ -355,7 +357,7 @@ class LiveTurn:
                 return ev.Interrupted(by="model_error", detail="the player stopped in the middle")
 
     def _unrecorded(self, failure: BaseException) -> None:
-        """The journal cannot be written: whatever is being played is in vain."""
+        """Stop the player: the journal cannot be written any more."""
         self._stop_playing()
 
     def _start_deadline(self) -> asyncio.TimerHandle | None:
@@ -375,7 +377,7 @@ def _this_task() -> asyncio.Task[object]:
 
 
 def steering_payload(messages: tuple[UserMessage, ...]) -> bytes:
-    """What a steer signal carries."""
+    """The payload of a steer signal with these messages."""
     return encode(messages)
 
 

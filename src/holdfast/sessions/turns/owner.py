@@ -1,4 +1,4 @@
-"""The turns that this node owns, each in a task of its own, and the signals that reach them."""
+"""`Owner`: the turns that this node plays, each in a task of its own, and the signals for them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from holdfast.store.rows import SignalRow
 from holdfast.store.store import Store
 
 ENDED_BYTES = 16 * 1024
-"""What a turn that is over weighs besides its events."""
+"""The size of an ended turn in memory besides its events."""
 
 
 class Owner:
-    """Takes turns on, sees them through, and remembers them for a while.
+    """Plays the turns of this node to their end, and remembers them for a while.
 
-    It claims every turn that it plays or is about to: those it may not take for orphans. One turn may be
-    claimed twice, by the one who has just lost it and the one who has just taken it over.
+    It claims every turn that it plays or is about to play, so that recovery does not take them for orphans. One turn
+    may be claimed twice here: by its player that has just lost it, and by the recovery that has just taken it over.
     """
 
     def __init__(
@@ -56,34 +56,35 @@ class Owner:
         self._ambient = ambient
         self.live: dict[TurnId, LiveTurn] = {}
         self._ended: deque[tuple[float, int, LiveTurn]] = deque()
-        """Turns that are over, and until when they are remembered."""
+        """Ended turns: until when each is remembered, its size, and the turn."""
         self._ended_bytes = 0
-        """About what they weigh."""
+        """About how much memory the ended turns take."""
         self.playing_for: Counter[Tenant] = Counter()
-        """How many turns are played here for each tenant that has one."""
+        """How many turns of each tenant are played here; tenants with none are left out."""
         self._background: dict[TurnId, Tenant] = {}
-        """Turns that nobody waits for, which are played as far as there is room."""
+        """The background turns that are played here, at most about `background_max`."""
         self._background_max = background_max
         self.others_wait = False
-        """As far as we know, such turns wait in the store: whoever comes now comes after them."""
+        """Background turns wait in the store for room, as far as this node knows: a new one has to wait behind them."""
         self.waited_for: set[tuple[Tenant, SessionId]] = set()
-        """Sessions that turns wait for in the store, as far as we know."""
+        """Sessions that queued turns wait for, as far as this node knows."""
         self.room = asyncio.Event()
-        """Set when there is room for one of those that wait, or a session is free that one waits for."""
+        """Set when this node has room for a waiting turn, or a session is free that a queued turn waits for."""
         self.breaks: Counter[TurnId] = Counter()
-        """How often turns have broken here that are still ours."""
+        """How often each turn that this node still holds has ended here with an unexpected error."""
         self.unstored: dict[TurnId, LiveTurn] = {}
-        """Turns that are over here and open in the store, which did not take their end."""
+        """Turns that have ended here but are open in the store, because the store did not accept their end."""
         self._forgetting: asyncio.TimerHandle | None = None
         self._claims: dict[TurnId, int] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._tasks: dict[LiveTurn, tuple[asyncio.Task[None], Lane | None]] = {}
-        """The task that plays each turn, as an event loop does not keep tasks alive; and the lane that it is in."""
+        """The task that plays each turn, since an event loop does not keep tasks alive; and the lane that the turn
+        holds."""
         self._draining = False
         self._grace_is_over = False
         self._hinted: asyncio.Event | None = None
-        """Set when there may be signals for us; None until we listen, or if the store gives no hints."""
+        """Set when there may be signals for this node; None until it listens, or if the store gives no hints."""
 
     # ── claims ──
 
@@ -92,13 +93,13 @@ class Owner:
         return self._claims.keys()
 
     def beginning(self, turn_id: TurnId) -> TurnReservation:
-        """Claim a turn that is about to begin here: a drain waits for it. Raises StoreUnavailable if this node begins
-        nothing any more, although it may have when the request came."""
+        """Claim a turn that is about to begin here: a drain waits for it. Raises StoreUnavailable if this node has
+        begun to shut down since the request arrived."""
         self.demand_open()
         return TurnReservation(self, turn_id)
 
     def claiming(self, turn_id: TurnId) -> TurnReservation:
-        """This turn is about to be ours, inside this context."""
+        """Claim a turn that this node is about to take over, for the length of this context."""
         return TurnReservation(self, turn_id)
 
     def claim(self, turn_id: TurnId) -> None:
@@ -115,9 +116,9 @@ class Owner:
     # ── turns ──
 
     def has_room_for(self, tenant: Tenant) -> bool:
-        """Whether one more turn of this tenant that nobody waits for can be played here.
+        """Whether one more background turn of this tenant can be played here.
 
-        A few are played of each tenant, however many others have: their turns do not take its place.
+        Every tenant may have a few, however many turns of other tenants are played.
         """
         if self._draining:
             return False
@@ -127,11 +128,11 @@ class Owner:
         return list(self._background.values()).count(tenant) < least
 
     def is_wanted(self, tenant: Tenant, session_id: SessionId) -> bool:
-        """Whether a request here is at the door of a session, or plays it."""
+        """Whether a request of this node holds the lane of a session, waiting to begin or playing."""
         return self._lanes.is_held((tenant, session_id))
 
     def look_for_waiting(self, tenant: Tenant) -> None:
-        """See to it that what waits, of this tenant at least, is begun as far as there is room."""
+        """Wake the sweep if background turns wait in the store and there is room for one of this tenant."""
         if self.others_wait and self.has_room_for(tenant):
             self.room.set()
 
@@ -148,8 +149,8 @@ class Owner:
         judge: Judge | None = None,
         background: bool = False,
     ) -> LiveTurn:
-        """Own this turn from now on. `shown` are events that its watchers see although they are written
-        already; `lane` is left when it has ended; `background` turns take up room."""
+        """Own this turn from now on, and play it in a task. `shown` are records that its watchers see although they are
+        written already; `lane` is left when the turn has ended; a `background` turn counts against `background_max`."""
         kept = turn.request.replayable or first_n > 0
         feed = Feed(
             events_max=limits.feed_events_max,
@@ -173,7 +174,7 @@ class Owner:
         self.claim(fence.turn_id)
         self.unstored.pop(fence.turn_id, None)
         before = self.live.get(fence.turn_id)
-        if before is not None:  # it was told to stop, and has not
+        if before is not None:  # its player was told to stop, and has not stopped
             self.abandon(before)
         self.live[fence.turn_id] = live
         self.playing_for[fence.tenant] += 1
@@ -183,7 +184,7 @@ class Owner:
             live.interrupt("shutdown")
         playing = self._see_through(live, play, lane)
         task = live.loop.create_task(playing, name=fence.turn_id)
-        if not task.done():  # where tasks begin at once, a short turn is over by now
+        if not task.done():  # with eager tasks, a short turn has ended by now
             self._tasks[live] = (task, lane)
         return live
 
@@ -191,11 +192,11 @@ class Owner:
         try:
             await live.run(play)
         finally:
-            self._tasks.pop(live, None)  # what is running is kept alive by who runs it
+            self._tasks.pop(live, None)  # a task that is running needs no reference
             if not live.abandoned:
-                self._part_from(live, lane)
+                self._clean_up(live, lane)
 
-    def _part_from(self, live: LiveTurn, lane: Lane | None) -> None:
+    def _clean_up(self, live: LiveTurn, lane: Lane | None) -> None:
         fence = live.fence
         self.let_go(fence.turn_id)
         if live.broke:
@@ -216,11 +217,11 @@ class Owner:
         note_end(self._tally, live)
 
     def abandon(self, live: LiveTurn) -> None:
-        """Wait no longer for a player that does not stop although its turn is not ours any more: its watchers find
-        the turn where it is now, and whoever comes next has its place."""
+        """Stop waiting for a player that does not stop although this node has lost its turn: watchers follow the turn
+        in the store, and the next request gets its lane."""
         if live.abandon():
             _, lane = self._tasks[live]
-            self._part_from(live, lane)
+            self._clean_up(live, lane)
 
     def _played_for(self, tenant: Tenant) -> None:
         self.playing_for[tenant] -= 1
@@ -228,8 +229,8 @@ class Owner:
             del self.playing_for[tenant]
 
     def _remember(self, live: LiveTurn) -> None:
-        """Keep a turn that has ended for a while, or until others need the room. They go in the order in which they
-        came, so that one timer does for all of them."""
+        """Keep an ended turn for `feed_keep_s`, or until newer ones need the memory. The oldest is forgotten first, so
+        one timer is enough for all of them."""
         loop, weight = live.loop, _weight(live)
         self._ended.append((loop.time() + limits.feed_keep_s, weight, live))
         self._ended_bytes += weight
@@ -257,12 +258,12 @@ class Owner:
         return read
 
     def find(self, turn_id: TurnId) -> LiveTurn | None:
-        """A turn that this node plays, or has played and knows more of than the store."""
+        """A turn that this node plays, or has played and knows more about than the store."""
         return self.live.get(turn_id) or self.unstored.get(turn_id)
 
     @property
     def playing(self) -> tuple[LiveTurn, ...]:
-        """The turns that are ours, as far as we know."""
+        """The turns that are being played here."""
         return tuple(each for each in self.live.values() if not each.done.done())
 
     @property
@@ -272,7 +273,7 @@ class Owner:
     # ── signals ──
 
     def deliver(self, row: SignalRow) -> None:
-        """A signal has come for one of our turns; heeding it twice is harmless."""
+        """Pass a signal on to its turn, if that is played here. Doing so twice is harmless."""
         live = self.live.get(row.turn_id)
         if live is None or live.done.done():
             return
@@ -285,9 +286,9 @@ class Owner:
                 live.interrupt("cancelled", "a newer request took its place")
 
     async def hear_signals(self) -> None:
-        """Wait, then look for signals: one plain read for all our turns. Hints only make it quicker.
+        """Wait, then read the signals of all turns of this node in one query. Hints only make it quicker.
 
-        A round for the supervisor; while the store is away, signals stay where they are."""
+        A round for the supervisor; while the store is unavailable, signals wait there."""
         if self._hinted is None and isinstance(self._store, HintSupport):
             hinted = asyncio.Event()
             self._store.listen(self.lease.node, hinted.set)
@@ -297,19 +298,19 @@ class Owner:
             for row in await self._store.signals(self.lease.node):
                 self.deliver(row)
 
-    # ── leaving ──
+    # ── shutting down ──
 
     def demand_open(self) -> None:
-        """Raise StoreUnavailable if this node begins nothing any more."""
+        """Raise StoreUnavailable if this node is shutting down."""
         if self._draining:
             raise StoreUnavailable(
                 "this node is shutting down, so it starts nothing; retry elsewhere"
             )
 
     async def drain(self, *, grace_s: float) -> None:
-        """Begin nothing more, and let running turns finish for a while; then end them by policy, or hand
-        them over. What is being begun at this moment is among them. A player that does not stop then either is left
-        behind, and its turn to the other nodes."""
+        """Begin no more turns, and let running ones finish for `grace_s`; then end them by policy, or hand them over.
+        Turns that are just beginning count as running. A player that does not stop then either is abandoned, and other
+        nodes take over its turn."""
         self._draining = True
         await self._wait_idle(grace_s)
         self._grace_is_over = True
@@ -329,7 +330,7 @@ class Owner:
 
 
 async def wait_for_hint(hinted: asyncio.Event | None, *, at_most_s: float) -> None:
-    """Until there is a hint, or it is time to look without one."""
+    """Wait until there is a hint, but at most `at_most_s`."""
     if hinted is None:
         await asyncio.sleep(at_most_s)
         return
@@ -342,15 +343,15 @@ async def wait_for_hint(hinted: asyncio.Event | None, *, at_most_s: float) -> No
 
 
 def _weight(live: LiveTurn) -> int:
-    """About what a turn that is over holds in memory: its events with what they say, and its history, which the cache
-    may have let go of."""
+    """About how much memory an ended turn holds: its events with their text, and its history, which the cache may have
+    evicted."""
     before, after = live.snapshot, live.after
     said = live.feed.text_chars if after is None else after.size_bytes - before.size_bytes
     return ENDED_BYTES + live.feed.size_bytes + said + weight_of(after or before)
 
 
 class TurnReservation:
-    """A turn that is about to be ours."""
+    """A claim on a turn, for the length of a `with` block."""
 
     __slots__ = ("_owner", "_turn_id")
 

@@ -1,15 +1,16 @@
-"""What happens in a turn becomes a journal, and is shown. One recorder per turn that this node owns.
+"""The recorder of a turn that this node owns: it folds events into the turn, appends them to the journal, and publishes
+them to the feed.
 
-Every event is folded into the turn: at once, so that what cannot happen is refused; but the pieces of a text only when
-somebody looks at the turn. The first of them is asked whether it may come, and nothing can be wrong with the second
-that was not wrong with the first. When an event is shown and when it is durable depends on the turn:
+An event is folded at once, so that an illegal one is refused. Only the pieces of a text are folded later, when the turn
+is next read: the first piece is checked, and if it is legal, so are the pieces that follow it directly. When an event
+is published and when it is durable depends on the turn:
 
-*Plain* turns show events at once. Fine events are shown and forgotten; semantic ones are appended, several at
-a time, when one of them has to be durable, or when the turn will go on for a while; what is left at the end
-goes with the commit. A turn of one step and no tools so costs two transactions: its begin and its commit.
+*Plain* turns publish events at once. Fine events are not stored; semantic ones are appended, several at a time, when
+one of them has to be durable, or when the turn will go on for a while; the rest goes with the commit. So a turn of one
+step and no tools costs two transactions: its begin and its commit.
 
-*Replayable* turns show an event only after the append that holds it is durable. Appends drain the queue: while
-one is under way the next ones gather, without a timer. A token never costs a commit of its own.
+*Replayable* turns publish an event only after the append that holds it is durable. While an append is under way, the
+next events gather, without a timer. A token never costs a transaction of its own.
 
 A tool's start is durable before `record` returns, in both.
 """
@@ -30,10 +31,10 @@ from holdfast.store.store import Store
 
 
 class Recorder:
-    """Folds, appends and shows the events of one turn.
+    """Folds, appends and publishes the events of one turn.
 
-    `on_failure` is told once if the journal cannot be written any more: by Superseded, or by a store
-    that stayed away for too long. Nothing is recorded after that.
+    `on_failure` is called once if the journal cannot be written any more: with Superseded, or with StoreUnavailable
+    after `store_retry_s`. Nothing is recorded after that.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Recorder:
         self._fence = fence
         self._turn = turn
         self._piece: ev.Grew | None = None
-        """The piece of a text that is still to be folded, if there is one; and what has followed it there."""
+        """The first piece of a text that is not folded yet, if any; `_growth` are the pieces after it."""
         self._growth: list[str] = []
         self.feed = feed
         self._next_n = feed.next_n
@@ -61,32 +62,32 @@ class Recorder:
         self._drain: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._hold = False
-        """The end is near: what is pending goes with the last transaction."""
+        """The turn is about to end: pending records go with the last transaction."""
 
     @property
     def turn(self) -> Turn:
-        """The turn after everything that was recorded."""
+        """The turn after all recorded events."""
         if self._piece is not None:
             self._turn = grow(self._turn, self._piece, self._growth)
             self._piece, self._growth = None, []
         return self._turn
 
     async def record(self, *events: ev.Event) -> None:
-        """Record that these happened, in one go; see `OpenTurn.record`."""
+        """Record events in one go; see `OpenTurn.record`."""
         if self.note(events):
             await self.flush()
 
     def note(self, events: tuple[ev.Event, ...]) -> bool:
-        """Record that these happened. True if they have to be durable before anything else happens."""
+        """Record events. True if they must be durable before the turn goes on: then the caller flushes."""
         if self._failure is not None:
             raise self._failure
         self._hold = False
         if self._replayable or len(events) != 1:
             return self._note_all(events)
-        # One event of a plain turn: what nearly all are.
+        # One event of a plain turn: nearly always.
         event = events[0]
         if type(event) is ev.Grew:
-            # A piece of a text: nothing can be wrong with it that was not wrong with the one before it there.
+            # A piece of a text: if the piece before it was legal, so is this one.
             piece = self._piece
             if piece is not None and same_text(piece, event):
                 self._growth.append(event.text)
@@ -101,7 +102,7 @@ class Recorder:
         self.feed.publish(record)
         kind = type(event)
         if kind in _FINE:
-            return False  # shown, and that is all
+            return False  # published, not stored
         self._pending.append(record)
         return self._hurry({kind})
 
@@ -120,7 +121,7 @@ class Recorder:
         return self._hurry(kinds)
 
     def _hurry(self, kinds: set[type]) -> bool:
-        """Whether what is pending has to be durable first. If not, it may be worth an append all the same."""
+        """Whether pending records must be durable before the turn goes on. If not, an append may start all the same."""
         if kinds & _URGENT:
             return True
         if self._pending and (self._replayable or (kinds & _STEPS and _goes_on(self.turn))):
@@ -128,16 +129,16 @@ class Recorder:
         return False
 
     def closing_records(self, events: tuple[ev.Event, ...]) -> tuple[Turn, tuple[Record, ...]]:
-        """What the turn and its unwritten records would be after these last events.
+        """The turn and its unwritten records as they will be after these last events.
 
-        Nothing is recorded: the events happen with the transaction that writes them (`settled`).
+        Nothing is recorded yet: the last transaction writes the events, then `settled` records them.
         """
         turn = advance_all(self.turn, events)
         last = numbered(events, first=self._next_n, at_ms=self._now_ms())
         return turn, (*self._pending, *last)
 
     def settled(self, turn: Turn, tail: tuple[Record, ...]) -> None:
-        """The last events have happened: show what was not shown yet."""
+        """Record the last events, which are durable now, and publish the records that were not published yet."""
         shown = self.feed.next_n
         self._turn, self._piece, self._growth = turn, None, []
         self._pending = []
@@ -145,7 +146,7 @@ class Recorder:
         self._next_n = self.feed.next_n
 
     async def flush(self) -> None:
-        """Wait until everything recorded so far is durable. Raises what keeps it from being so."""
+        """Wait until all recorded events are durable. Raises the error if they cannot be written."""
         self._hold = False
         while self._pending or self._drain is not None:
             self._start_draining()
@@ -154,9 +155,10 @@ class Recorder:
             self.check()
 
     async def wait_idle(self) -> None:
-        """Wait for an append that is under way; what is pending stays pending, to go with the last transaction.
+        """Wait for an append that is under way; pending records stay pending, to go with the last transaction.
 
-        But only an append consumes a signal. Words that were heard and not consumed would be said again.
+        But a pending `Steered` is flushed, since only an append marks its signals as consumed: otherwise its messages
+        would be delivered again.
         """
         if any(isinstance(each.event, ev.Steered) for each in self._pending):
             await self.flush()
@@ -166,27 +168,27 @@ class Recorder:
         self.check()
 
     def stop(self) -> None:
-        """The turn is not ours any more: leave what is not written yet to whoever has it now."""
-        self._on_failure = _told_nobody
+        """Stop writing: the turn has ended, or another node has it."""
+        self._on_failure = _ignore
         if self._failure is not None:
             without_frames(self._failure)
         if self._drain is not None:
             self._drain.cancel()
 
     def refuse(self, why: Exception) -> None:
-        """Record nothing more: whoever tries is told why."""
+        """Record nothing more: later calls of `note` raise `why`."""
         self._failure = self._failure or why
         self.stop()
 
     def check(self) -> None:
-        """Raise what keeps this turn from being recorded, if anything does."""
+        """Raise the error that keeps this turn from being recorded, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     def _start_draining(self) -> None:
         if self._drain is None and self._pending:
             task = asyncio.create_task(self._append_pending(), name="holdfast-journal")
-            if not task.done():  # where tasks begin at once, it may be
+            if not task.done():  # an eager task may be done already
                 self._drain = task
 
     async def _append_pending(self) -> None:
@@ -215,13 +217,13 @@ class Recorder:
         )
 
 
-def _told_nobody(failure: BaseException) -> None:
-    """Nobody plays any more."""
+def _ignore(failure: BaseException) -> None:
+    """The player has stopped already, so it need not be stopped."""
 
 
 def _goes_on(turn: Turn) -> bool:
-    """Whether the turn is not about to end: then a step is worth an append now, so that watchers
-    elsewhere see it and a crash loses little."""
+    """Whether the turn is not about to end: then a step is appended now, so that watchers on other nodes see it and a
+    crash loses little."""
     return not turn.complete and turn.interrupted is None
 
 

@@ -1,15 +1,15 @@
-"""Turns that a dead node has left open are ended or resumed, by policy, on any node.
+"""Recovery of turns that a dead node has left open: any node ends or resumes them, by their policy.
 
-Taking over comes first: it bumps the fencing token, so the old holder's writes are refused from then on, and
-counts the attempt before it starts. Only then is the journal read, and folded by the same machine that played
-the turn. What it says decides:
+The takeover comes first: it raises the fencing token, so the old holder's writes are refused from then on, and
+counts the attempt before it starts. Only then is the journal read and folded, by the same functions that played
+the turn. The state of the turn decides:
 
-    it was interrupted already            →  it ends so
-    a cancel was waiting, or time is up   →  it ends so
-    handed over before anything happened  →  it begins: it was waiting for a node with room
-    the policy says resume, attempts left →  it goes on, on this node
-    otherwise                             →  the policy for crashes; a journal that cannot be read to its end
-                                             may have acted, so it is kept as far as it can be
+    it was interrupted already            →  it ends with that cause
+    a cancel was waiting, or time is up   →  it ends with that cause
+    handed over before its first step     →  it begins: it was waiting for a node with room
+    the policy is resume, attempts left   →  it goes on, on this node
+    otherwise                             →  the policy for crashes; a turn whose journal cannot be read to its end
+                                             may have acted, so as much of it as can be read is kept
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from holdfast.store.rows import JournalRow, TurnRow
 from holdfast.store.store import Store
 
 ORPHANS_MAX = 100
-"""How many a sweep looks at. Those that are left are found by the next one."""
+"""How many turns of dead nodes a sweep looks at. The next sweep finds the rest."""
 
 SIDE_BY_SIDE_MAX = 8
-"""How many are taken over at a time: each asks the store several times, and clients ask it, too."""
+"""How many turns are taken over at a time: each takes several store calls, and clients need the store, too."""
 
 # ── the decision ─────────────────────────────────────────────────────────────────────────────
 
@@ -59,7 +59,7 @@ class Plan(Value):
 
     resume: bool
     cause: ev.Interrupted | None
-    """Why it ends, if it is not resumed and does not say so itself."""
+    """Why the turn ends; None if it is resumed."""
 
 
 def plan(
@@ -73,8 +73,9 @@ def plan(
     breaks: int = 0,
     unstored: StoreUnavailable | None = None,
 ) -> Plan:
-    """Decide how a turn goes on that its holder has left; `handed_over` if it did so on purpose. `breaks` is how often
-    it has broken on this node, which lives on; `unstored`, what kept the store from taking its end here."""
+    """Decide whether a turn without a holder is resumed; `handed_over` if its holder released it on purpose. `breaks`
+    is how often an unexpected error has stopped it on this node; `unstored` is why the store did not accept its end
+    here."""
     deadline_ms = turn.request.deadline_at_ms
     if turn.interrupted is not None:
         return Plan(resume=False, cause=turn.interrupted)
@@ -97,7 +98,7 @@ def plan(
 
 
 def _crash(unstored: StoreUnavailable | None) -> ev.Interrupted:
-    """What is said of a turn that its holder could not end: its node is gone, or its store was away."""
+    """The cause for a turn that its holder could not end: the node is gone, or the store was unavailable."""
     if unstored is None:
         return ev.Interrupted(by="crash")
     code = unstored.code if isinstance(unstored, StorageFull) else StoreUnavailable.code
@@ -105,17 +106,17 @@ def _crash(unstored: StoreUnavailable | None) -> ev.Interrupted:
 
 
 def judge_recovered(policy: Policy, *, acted: bool, by: EndedBy) -> Verdict:
-    """The policy for a turn that is not resumed although it asked for it: as if it had said `auto`."""
+    """What becomes of a turn that is not resumed: a policy of `resume` counts as `auto`."""
     if policy.crash == "resume" and by == "crash":
         policy = msgspec.structs.replace(policy, crash="auto")
     return decide(policy, by, acted=acted)
 
 
-# ── doing it ─────────────────────────────────────────────────────────────────────────────────
+# ── recovery ─────────────────────────────────────────────────────────────────────────────────
 
 
 class Recovery:
-    """Finds what dead nodes have left, and sees to it."""
+    """Finds the turns that dead nodes have left open, and ends or resumes them."""
 
     def __init__(
         self,
@@ -135,13 +136,13 @@ class Recovery:
         self._side_by_side = asyncio.Semaphore(SIDE_BY_SIDE_MAX)
 
     async def sweep_and_wait(self) -> None:
-        """Look for orphans, and wait until it is time to look again: a round for the supervisor."""
+        """Sweep, and wait until the next sweep is due: a round for the supervisor."""
         await self.sweep()
         await wait_for_hint(self._owner.room, at_most_s=limits.sweep_s)
 
     async def find_losses(self) -> None:
-        """Wait, and then do the part of a sweep that goes on while this node leaves: it takes nothing over, but what
-        it has lost it stops playing. A round for the supervisor."""
+        """Wait, and then do the part of a sweep that a node still does while it shuts down: it takes nothing over, but
+        stops playing the turns that it has lost. A round for the supervisor."""
         await asyncio.sleep(limits.sweep_s)
         playing = self._owner.playing
         orphans, complete = await self._orphans()
@@ -149,47 +150,50 @@ class Recovery:
             self._notice_losses(playing, orphans)
 
     async def sweep(self) -> int:
-        """Take over what has no live holder, and open what has waited for its session; how many of both. What was
-        handed over, or has not begun yet, waits until there is room for it, here or elsewhere.
+        """Take over turns without a live holder, and open queued turns whose session is free. Returns how many of both.
+        Turns that were handed over, and queued ones, wait until this or another node has room.
 
-        Raises StoreUnavailable if the store cannot be reached. One turn that cannot be seen to is told of, and left to
-        the next sweep.
+        Raises StoreUnavailable if the store cannot be reached. A turn that cannot be recovered or opened is logged, and
+        left to the next sweep.
         """
-        apart = SweepErrors("turn.not_recovered")
+        errors = SweepErrors("turn.not_recovered")
         playing = self._owner.playing
-        self._owner.others_wait = False  # before we look: who has to wait meanwhile says so again
+        self._owner.others_wait = (
+            False  # before the read: a turn that has to wait meanwhile sets it again
+        )
         orphans, complete = await self._orphans()
         if complete:
             self._notice_losses(playing, orphans)
         shared_out = self._from_our_place(orphans)
         held = (each for each in shared_out if each.holder)
-        taken = await self._recover_side_by_side(held, apart)
+        taken = await self._recover_side_by_side(held, errors)
         handed_over = (each for each in orphans if each.holder is None)
-        return taken + await self._make_room_for(handed_over, await self._queue.ready(), apart)
+        return taken + await self._make_room_for(handed_over, await self._queue.ready(), errors)
 
     async def _make_room_for(
-        self, handed_over: Iterable[Orphan], ready: Iterable[WaitingTurn], apart: SweepErrors
+        self, handed_over: Iterable[Orphan], ready: Iterable[WaitingTurn], errors: SweepErrors
     ) -> int:
-        """Begin what waits for a node with room, and what has waited for its session: whatever came first, first."""
+        """Begin turns that wait for a node with room, and queued turns whose session is free, the oldest first."""
         opened, not_opened = 0, SweepErrors(NOT_OPENED)
         waiting: list[Orphan | WaitingTurn] = [*handed_over, *ready]
         for each in sorted(waiting, key=lambda turn: turn.turn_id):
             if not self._owner.has_room_for(each.tenant):
                 self._owner.others_wait = True
             elif isinstance(each, WaitingTurn):
-                opened += await not_opened.see_to(each, partial(self._queue.open, each))
+                opened += await not_opened.attempt(each, partial(self._queue.open, each))
             else:
-                opened += await apart.see_to(each, partial(self._recover, each))
+                opened += await errors.attempt(each, partial(self._recover, each))
         return opened
 
     async def open_earlier(self, tenant: Tenant, session_id: SessionId, *, than_ms: int) -> bool:
-        """Open the first turn that waits for this session, if one does since before this time. Whether one does."""
+        """Open the first turn that is queued for this session since before `than_ms`. Returns whether there is one."""
         return await self._queue.open_earlier(tenant, session_id, than_ms=than_ms)
 
-    async def _recover_side_by_side(self, orphans: Iterable[Orphan], apart: SweepErrors) -> int:
-        """A dead node's turns are many, and each waits for the store more than for us."""
-        each_apart = (self._recover_in_turn(each, apart) for each in orphans)
-        found = await asyncio.gather(*each_apart, return_exceptions=True)
+    async def _recover_side_by_side(self, orphans: Iterable[Orphan], errors: SweepErrors) -> int:
+        """Recover several turns at once: a dead node may leave many, and most of the time goes to waiting for the
+        store."""
+        recoveries = (self._recover_in_turn(each, errors) for each in orphans)
+        found = await asyncio.gather(*recoveries, return_exceptions=True)
         for each in found:
             if isinstance(each, BaseException):
                 try:
@@ -198,9 +202,9 @@ class Recovery:
                     del each, found
         return sum(each is True for each in found)
 
-    async def _recover_in_turn(self, orphan: Orphan, apart: SweepErrors) -> bool:
+    async def _recover_in_turn(self, orphan: Orphan, errors: SweepErrors) -> bool:
         async with self._side_by_side:
-            return await apart.see_to(orphan, partial(self._recover, orphan))
+            return await errors.attempt(orphan, partial(self._recover, orphan))
 
     async def _recover(self, orphan: Orphan) -> bool:
         return await self.recover(
@@ -211,26 +215,26 @@ class Recovery:
         )
 
     def _from_our_place(self, orphans: tuple[Orphan, ...]) -> tuple[Orphan, ...]:
-        """Everybody is told of the same ones in the same order: beginning elsewhere, nodes share them out."""
+        """The orphans in an order of this node's own: all nodes read the same list, and so share it out."""
         place = crc32(self._owner.lease.node.encode()) % len(orphans) if orphans else 0
         return (*orphans[place:], *orphans[:place])
 
     async def waiting(self) -> Counter[Tenant]:
-        """How many turns wait for a node with room or for their session, of each tenant."""
+        """How many turns of each tenant wait for a node with room, or for their session."""
         orphans, _ = await self._orphans()
         let_go = Counter(each.tenant for each in orphans if each.holder is None)
         return let_go + await self._queue.counted()
 
     async def _orphans(self) -> tuple[tuple[Orphan, ...], bool]:
-        """The open turns that nobody plays, and ours; and whether these are all."""
-        # Neither our own turns nor those that wait may crowd out what a dead node has left.
+        """The open turns without a live holder, and those of this node; and whether these are all."""
+        # Neither this node's own turns nor waiting ones may crowd out those that a dead node has left.
         limit = ORPHANS_MAX + limits.background_queued_max + len(self._owner.claimed)
         orphans = await self._store.orphans(node=self._owner.lease.node, limit=limit)
         return orphans, len(orphans) < limit
 
     def _notice_losses(self, playing: tuple[LiveTurn, ...], orphans: tuple[Orphan, ...]) -> None:
-        """Stop playing what the store does not say to be ours: a player that records nothing for a while
-        would not find out, and would keep everybody else in its lane waiting. So would one that does not stop."""
+        """Stop playing turns that the store does not list as this node's. A player that records nothing for a while
+        would not find out by itself, and would block its lane. A player that does not stop is abandoned."""
         held = {each.turn_id for each in orphans if each.holder == self._owner.lease.node}
         for gone in self._owner.breaks.keys() - held:
             del self._owner.breaks[gone]
@@ -253,11 +257,11 @@ class Recovery:
         ignored_cancel: bool = False,
         handed_over: bool | None = None,
     ) -> bool:
-        """Take this open turn over, if that is allowed, and end or resume it. Whether it was taken.
+        """Take over this open turn, if that is allowed, and end or resume it. Returns whether it was taken over.
 
-        Not one that is claimed here already, unless it ignores a cancel: the store lets a node take over
-        from itself, so that two of us would take it from each other. `handed_over` is whether nobody holds it,
-        for those who know.
+        A turn that is claimed here already is left alone, unless it ignores a cancel: the store lets a node take over
+        from itself, so two tasks of this node could take it from each other. `handed_over` is whether no node holds the
+        turn; None: not known to the caller.
         """
         if handed_over is None:
             session = await self._store.session(tenant, session_id)
@@ -286,7 +290,7 @@ class Recovery:
                 await self._go_on(outcome, cancelled=ignored_cancel, handed_over=handed_over)
                 return True
         except Superseded:
-            return False  # somebody has taken it from us, or deleted it, meanwhile
+            return False  # another node has taken it over, or a client has deleted it, meanwhile
 
     async def _go_on(self, taken: Taken, *, cancelled: bool, handed_over: bool) -> None:
         fence, row = taken.fence, taken.turn
@@ -297,12 +301,12 @@ class Recovery:
             await self._end_unreadable(taken, rows)
             return
         if folded.turn.ended is not None:
-            # We were slow: somebody has taken it from us in turn, and ended it.
+            # This node was slow: another one has taken the turn over from it, and ended it.
             raise Superseded(fence.turn_id, token=fence.token)
         cancelled = cancelled or await self._is_cancelled(taken)
         here = self._owner.live.get(fence.turn_id)
         if here is not None and here.fence.token > fence.token:
-            # We were slow, and are our own successor: whoever ended a turn that ignored its cancel has it.
+            # This task was slow: another task of this node has taken over the turn, since it ignored its cancel.
             raise Superseded(fence.turn_id, token=fence.token)
         left = self._owner.unstored.get(fence.turn_id)
         decided = plan(
@@ -339,7 +343,7 @@ class Recovery:
         )
 
     async def _end_unreadable(self, taken: Taken, rows: tuple[JournalRow, ...]) -> None:
-        """Not even the request can be read: there is nothing to keep, and the session is free again."""
+        """End a turn whose request cannot be read: nothing of it can be kept, and its session is free again."""
         await self._store.end(
             taken.fence,
             ended_by="crash",
@@ -351,7 +355,7 @@ class Recovery:
 
 
 async def _resumed(play: Play, attempt: int, turn: OpenTurn) -> None:
-    """Begin the attempt after this one, unless it has begun, and play on."""
+    """Begin the attempt after `attempt`, unless it has begun already, and play on."""
     if turn.turn.attempt == attempt:
         await turn.record(*resuming(turn.turn, turn.mint, after="crash"))
     await play(turn)
@@ -362,7 +366,7 @@ def _judge(policy: Policy, acted: bool, by: EndedBy) -> Verdict:
 
 
 def _next_n(folded: FoldedJournal, rows: tuple[JournalRow, ...]) -> int:
-    """The number that the next record gets: after what was read, and after what could not be."""
+    """The number of the next record: after all records of the journal, readable or not."""
     return max(folded.next_n, _after(rows) if folded.damage else 0)
 
 

@@ -1,4 +1,4 @@
-"""Asking a store that may be away for a moment."""
+"""Retries of store calls: a store may be unavailable for a moment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ RETRY_PAUSE_S = 0.2
 
 
 async def persistently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask the store, and again if it does not answer, for as long as it may be worth waiting."""
+    """Call the store, and again while it is unavailable, for up to `store_retry_s`. Raises StoreUnavailable after
+    that."""
     give_up_at: float | None = None
     while True:
         try:
@@ -29,5 +30,5 @@ async def persistently(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 def told_again(error: StoreUnavailable) -> StoreUnavailable:
-    """The same in its words, without the frames that it has come through: for clients that are told later."""
+    """A copy of the error without its traceback, to be raised again later."""
     return type(error)(*error.args)

@@ -1,4 +1,4 @@
-"""A sweep sees to many turns, and one that cannot be seen to keeps nobody else waiting."""
+"""The errors of a sweep: a turn that cannot be recovered or opened does not delay the others."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from holdfast.observe.events import event
 from holdfast.store.outcomes import Orphan, WaitingTurn
 
 AWAY_MAX = 3
-"""How often the store may be out of reach before a sweep gives up: each time may take a timeout."""
+"""How often the store may be unavailable before a sweep gives up: each time may take a whole timeout."""
 
 log = logging.getLogger("holdfast.sessions")
 
 
 class SweepErrors:
-    """The troubles of one sweep. A turn that could not be seen to is told of by this event, and left to the next sweep."""
+    """Handles the errors of one sweep: a turn that fails is logged as the event `name`, and left to the next sweep."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._away = 0
 
-    async def see_to(self, turn: Orphan | WaitingTurn, work: Callable[[], Awaitable[bool]]) -> bool:
-        """What came of it; False if it failed, or if the sweep has been given up. Raises StoreUnavailable if it is the
-        store that cannot be reached, and not one session."""
+    async def attempt(
+        self, turn: Orphan | WaitingTurn, work: Callable[[], Awaitable[bool]]
+    ) -> bool:
+        """The result of `work`; False if it failed, or if the sweep has given up. Raises StoreUnavailable if the store,
+        and not only one session, seems to be unavailable."""
         if self._away >= AWAY_MAX:
             return False
         try:
@@ -36,10 +38,10 @@ class SweepErrors:
             why = str(error)
         except HoldfastError as error:
             why = str(error)
-            log.warning("turn %s could not be seen to: %s", turn.turn_id, why)
+            log.warning("turn %s could not be recovered or opened: %s", turn.turn_id, why)
         except Exception as error:
-            # Rows that cannot be decoded, or a mistake of ours: told, and tried again, like a sweep that fails.
+            # Rows that cannot be decoded, or a bug: logged, and tried again by the next sweep.
             why = repr(error)
-            log.error("turn %s could not be seen to", turn.turn_id, exc_info=error)
+            log.error("turn %s could not be recovered or opened", turn.turn_id, exc_info=error)
         event(self._name, turn=turn.turn_id, session=turn.session_id, why=why)
         return False

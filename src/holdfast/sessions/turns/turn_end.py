@@ -1,10 +1,10 @@
-"""How an owned turn ends: the last transaction, and the one place where it is decided which.
+"""The last transaction of an owned turn, and the decision which one it is.
 
-    everything is said and done  →  commit
-    an interruption              →  what the policy says: keep (close it, commit), discard, or hand over
+    the turn is complete   →  commit
+    it was interrupted     →  by its policy: keep (close it, commit), discard, or hand over
 
-Nothing is shown of the end before it is durable. A store that does not answer is asked again, since both
-transactions may be repeated; after a while the turn is left as it is, open, for recovery to find.
+Watchers see the end only after it is durable. While the store is unavailable, the transaction is repeated, which
+is safe for both; after `store_retry_s` the turn is left open for recovery to find.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from holdfast.store.store import Store
 
 
 class Settled(Value):
-    """The turn has ended. `after` is the session with it, if it was kept."""
+    """The turn has ended. `after` is the session after the turn, if it was kept."""
 
     ending: Ending
     after: Snapshot | None = None
 
 
 class HandedOver(Value):
-    """The turn stays open, for any node to take up."""
+    """The turn stays open, for any node to take over."""
 
 
 class NotYet(Value):
-    """The turn has to go on: people have said something that it has not heard."""
+    """The turn has to go on: messages were steered into it that its player has not taken."""
 
     signals: tuple[SignalRow, ...]
 
@@ -50,7 +50,7 @@ class NotYet(Value):
 Outcome: TypeAlias = Settled | HandedOver | NotYet
 
 Judge: TypeAlias = Callable[[EndedBy], Verdict]
-"""Decides what becomes of a turn that ended so."""
+"""Decides what becomes of a turn that ended this way."""
 
 
 async def settle(
@@ -63,13 +63,13 @@ async def settle(
     judge: Judge,
     mint: Minter,
 ) -> Outcome:
-    """End a turn that nobody plays any more. `cause` says why it did not complete; None if it did.
+    """End a turn whose player has stopped. `cause` says why it did not complete; None if it did.
 
-    Raises Superseded if it is somebody else's by now, StoreUnavailable if the store stayed away.
+    Raises Superseded if another node has the turn by now, StoreUnavailable if the store stayed unavailable.
     """
     turn = recorder.turn
     by: EndedBy = cause.by if cause else "completed"
-    if by in ("superseded", "deleted"):  # somebody else has ended it, and has written so
+    if by in ("superseded", "deleted"):  # another node, or a delete, has ended it in the store
         raise Superseded(fence.turn_id, token=fence.token)
     verdict = judge(by)
     assert verdict != "finish", "a turn that is to be finished is not interrupted"
@@ -108,7 +108,7 @@ async def _commit(
     tail: tuple[Record, ...],
 ) -> Settled | NotYet:
     commit = commit_of(ended, previous=snapshot.link)
-    # Of a turn that nobody can come back for, the store keeps no journal.
+    # The store keeps no journal of a turn that cannot be replayed or continued.
     kept = commit.keeps_journal(replayable=ended.request.replayable)
     records = encode_records(tail) if kept else b""
     outcome = await persistently(
@@ -141,7 +141,7 @@ async def _discard(
 ) -> Settled:
     assert cause is not None, "a completed turn is kept"
     detail = cause.told
-    # A client that cancelled has its answer; any other failure may be tried again under its key.
+    # A cancel is the answer that its client wanted; after any other failure the key may be used again.
     settlement: Settlement = "done" if cause.by == "cancelled" else "failed"
     row = await persistently(
         lambda: store.end(
@@ -154,7 +154,7 @@ async def _discard(
         )
     )
     if row.ended_by != cause.by:
-        # A delete came first, and nothing of the tail was written.
+        # A delete came first, and the records were not written.
         raise Superseded(fence.turn_id, token=fence.token)
     recorder.settled(ended, tail)
     return Settled(

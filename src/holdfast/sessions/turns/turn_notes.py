@@ -1,4 +1,4 @@
-"""What is noted about turns: a few additions, and an event for whoever listens."""
+"""Counters and log events about turns."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from holdfast.store.rows import SignalKind, TurnRow
 
 
 def note_admission(tally: Tally, ask: Ask, admission: Admission, waited_s: float) -> None:
-    """A request has its turn."""
+    """Note that a request was admitted."""
     how: str = admission.how
     if how in ("joined", "replayed") and ask.attempt.key is None:
-        how = "recognised"  # an SDK's retry, which named nothing
+        how = "recognised"  # an SDK's retry without an idempotency key
     tally.admitting.add(waited_s)
     _note(tally, ask, admission, how, waited_ms=round(waited_s * 1000))
 
 
 def note_refusal(ask: Ask, error: HoldfastError, waited_s: float) -> None:
-    """A request does not get a turn."""
+    """Note that a request was refused."""
     event(
         "turn.refused",
         tenant=ask.tenant,
@@ -32,12 +32,12 @@ def note_refusal(ask: Ask, error: HoldfastError, waited_s: float) -> None:
 
 
 def note_signal(tenant: Tenant, turn_id: TurnId, kind: SignalKind) -> None:
-    """A turn is told something by somebody else than whoever began it."""
+    """Note that another request has sent a signal to a turn."""
     event("turn.signalled", turn=turn_id, tenant=tenant, kind=kind)
 
 
 def note_stateless(tally: Tally, ask: Ask, admission: Admission) -> None:
-    """A request that names no conversation is never kept waiting for one."""
+    """Note a stateless request: it never waits for a session."""
     _note(tally, ask, admission, "stateless")
 
 
@@ -56,7 +56,7 @@ def _note(tally: Tally, ask: Ask, admission: Admission, how: str, *, waited_ms: 
 
 
 def note_end(tally: Tally, live: LiveTurn) -> None:
-    """A turn that was played here is over, for this node at least."""
+    """Note that a turn that was played here has ended, or that this node has lost it."""
     now_s = live.loop.time()
     outcome, usage = live.done.result(), live.turn.usage
     tally.turning.add(now_s - live.began_s)
@@ -87,7 +87,7 @@ def note_end(tally: Tally, live: LiveTurn) -> None:
 
 
 def note_withdrawal(tally: Tally, row: TurnRow) -> None:
-    """A turn has ended before anybody played it."""
+    """Note that a queued turn has ended before it was opened."""
     assert row.ended_by is not None
     tally.turns[row.ended_by, "discarded"] += 1
     event(

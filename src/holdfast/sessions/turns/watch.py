@@ -1,8 +1,8 @@
-"""Watching a turn: here, where it is played, or from anywhere else. Watching is not running.
+"""`Watch`: the events and the end of a turn, whichever node plays it. Watching does not run a turn.
 
-A turn that this node plays is watched through its feed, event by event. Any other is followed through the
-store: by plain reads of its journal, which holds every event of a replayable turn and the steps of a plain
-one. A turn that changes hands while it is watched goes on being watched where it is played then.
+A turn that this node plays is watched through its feed, event by event. Any other turn is followed through
+plain reads of its journal, which holds every event of a replayable turn and the steps of a plain one. If
+another node takes the turn over meanwhile, the watch follows it there.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from holdfast.store.store import Store
 
 
 class Watch:
-    """A place from which one sees a turn. As a context, it also says that somebody waits for the answer:
-    when the last such client leaves, the turn's policy for disconnects decides."""
+    """A client's view of a turn. As a context, it also says that the client waits for the answer: when the last
+    waiting client leaves, the turn's policy for disconnects decides."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Watch:
     async def events(self, since: int = 0) -> AsyncIterator[Record]:
         """Every event from number `since` on, as it happens; ends with the turn.
 
-        Elsewhere than where it is played, a plain turn shows its steps and not every token.
+        A plain turn that another node plays shows its steps, not every token.
         """
         async with aclosing(self.batches(since)) as batches:
             async for records in batches:
@@ -59,8 +59,8 @@ class Watch:
     async def batches(
         self, since: int = 0, *, quiet_s: float | None = None, take: Take | None = None
     ) -> AsyncGenerator[Sequence[Record], None]:
-        """The same, but each time all the events that there are; none, each time that nothing has happened
-        for `quiet_s`. Of a turn that this node plays, `take` is offered them the moment they happen."""
+        """The same events in batches; an empty batch each time that nothing has happened for `quiet_s`. Events of a
+        turn that this node plays are offered to `take` the moment they happen."""
         if self.live is not None:
             feed = self.live.feed
             async with aclosing(feed.watch(since, quiet_s=quiet_s, take=take)) as shown:
@@ -77,10 +77,9 @@ class Watch:
                 yield records
 
     async def ended(self) -> Ending:
-        """Wait for the end, wherever the turn is played by then.
+        """Wait for the end, whichever node plays the turn by then.
 
-        Raises StoreUnavailable if the store did not take the turn, cannot be asked, or takes nothing at all for
-        `store_retry_s`.
+        Raises StoreUnavailable if the store did not accept the turn's end, or is unavailable for `store_retry_s`.
         """
         if self.live is not None:
             outcome = await self.live.wait_end()
@@ -94,7 +93,8 @@ class Watch:
             await self._lease.wait_for_others()
 
     async def _demand_stored(self, live: LiveTurn) -> None:
-        """Raise what kept the store from taking the turn. It has its end all the same if only the answer was lost."""
+        """Raise the error with which the store did not accept the turn's end, unless the end is there: then only the
+        store's reply was lost."""
         if live.unstored is not None:
             if await find_ending(self._store, self._tenant, self.admission.turn_id) is None:
                 raise told_again(live.unstored)
@@ -133,7 +133,7 @@ async def paused(
             try:
                 records = coming.result()
             finally:
-                del coming  # which holds what is raised here, and with it this frame
+                del coming  # its exception would hold this frame
             if records is None:
                 return
             yield records
@@ -144,10 +144,10 @@ async def followed(
 ) -> AsyncGenerator[Sequence[Record], None]:
     """The records of a turn from number `since` on, read from its journal until it has ended.
 
-    Nothing has happened in one that waits for its session: its request is still to be decided on.
+    A queued turn has no records to show: its request is decided on when it is opened.
     """
     while True:
-        # In this order: what the row says to have ended is in the journal as a whole.
+        # In this order: once the row says that the turn has ended, its journal is whole.
         row = await persistently(lambda: _find_row(store, tenant, turn_id))
         if row.state != "queued":
             async for records in journaled(store, tenant, turn_id, since):
@@ -161,7 +161,7 @@ async def followed(
 async def journaled(
     store: Store, tenant: Tenant, turn_id: TurnId, since: int, upto: int | None = None
 ) -> AsyncIterator[Sequence[Record]]:
-    """The records that a journal holds now, as far as they can be read, row by row."""
+    """The records of a journal as it is now, row by row, up to the first that cannot be read."""
 
     def wanted(record: Record | Unreadable) -> bool:
         return isinstance(record, Record) and (upto is None or record.n < upto)
@@ -176,12 +176,13 @@ async def journaled(
 
 
 async def persistent_ending(store: Store, tenant: Tenant, turn_id: TurnId) -> Ending | None:
-    """What became of a turn; None while it is open. Raises StoreUnavailable if the store cannot be asked for long."""
+    """How a turn ended; None while it is open. Raises StoreUnavailable if the store is unavailable for
+    `store_retry_s`."""
     return ending_of(await persistently(lambda: _find_row(store, tenant, turn_id)))
 
 
 async def find_ending(store: Store, tenant: Tenant, turn_id: TurnId) -> Ending | None:
-    """What became of a turn; None while it is open, or the store is away for a moment."""
+    """How a turn ended; None while it is open, or while the store is unavailable."""
     try:
         return ending_of(await _find_row(store, tenant, turn_id))
     except StoreUnavailable:
