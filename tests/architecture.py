@@ -121,9 +121,9 @@ BRIEF: Mapping[str, str] = {
     "holdfast.store.postgres.hints.PostgresHints.tell": "one statement, which may be lost",
     "holdfast.store.postgres.loop_engines.LoopEngines.engine": "does nothing until its loop ends",
     "holdfast.tools.mcp.connection.McpConnection._greet": "a wait of its caller, who ends it",
-    "holdfast.tools.mcp.connection._Holding.__init__": "one life of a server that calls need; its failure is told to them",
-    "holdfast.tools.mcp.connection._Holding.wait_end": "a wait of its caller, who ends it",
-    "holdfast.tools.mcp.connection._Holding.wait_for": "a wait of its caller, who ends it",
+    "holdfast.tools.mcp.connection._ServerRun.__init__": "one life of a server that calls need; its failure is told to them",
+    "holdfast.tools.mcp.connection._ServerRun.wait_end": "a wait of its caller, who ends it",
+    "holdfast.tools.mcp.connection._ServerRun.wait_for": "a wait of its caller, who ends it",
     "holdfast.tools.process._Running.__init__": "ends with its command, which a call waits for",
     "holdfast.tools.threads.in_thread": "one function, whose caller waits for it",
 }

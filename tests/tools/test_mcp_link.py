@@ -282,7 +282,7 @@ async def test_a_server_that_went_has_the_tools_that_it_had(world: World) -> Non
     assert tools.instruction == "Be kind."
     world.refuses = OSError("out for lunch")
     world.peers[0].gone.set()
-    await tools._link.wait_down()
+    await tools._connection.wait_down()
     world.changed()
     (look,) = await tools.tools()
     assert "cannot be used now" in tools.instruction

@@ -285,7 +285,7 @@ async def test_a_server_that_cannot_be_asked_is_told_to_its_agents(
 ) -> None:
     async with opened(McpServer(transport=transport, secrets=("s3cret-token",))) as toolset:
         if isinstance(transport, Stdio) and transport.command == "/bin/cat":
-            toolset._link._start_s = 0.2
+            toolset._connection._start_s = 0.2
         assert await toolset.tools() == ()
         assert "cannot be used now" in toolset.instruction
         assert told in toolset.instruction
@@ -297,7 +297,7 @@ async def test_an_idle_server_is_stopped_and_started_when_it_is_needed() -> None
     server = McpServer(transport=means.desk(**{means.MARK: mark}), idle_s=0.01)
     async with opened(server) as toolset:
         tools = await tools_of(toolset)
-        await toolset._link.wait_down()
+        await toolset._connection.wait_down()
         assert (await tools_of(toolset)).keys() == tools.keys()
         assert means.marked(mark) == []  # what it offers is known: nobody needs it for that
         assert said(await ran(toolset, "greet", name="Ada")) == "Hello, Ada."

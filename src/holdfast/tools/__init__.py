@@ -1,1 +1,1 @@
-"""What agents can do: tools, and how they are run."""
+"""Tools: what a model can call, and how a call is run."""

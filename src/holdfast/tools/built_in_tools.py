@@ -1,4 +1,4 @@
-"""Tools that come with Holdfast: a spec, and the method that does it."""
+"""Base classes for the tools that come with Holdfast: a spec, and the method that runs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Do: TypeAlias = Callable[[ToolRun], Awaitable[ToolOutput]]
 
 
 class BuiltInTool:
-    """One of our own tools."""
+    """A tool that comes with Holdfast."""
 
     def __init__(self, spec: ToolSpec, do: Do) -> None:
         self.spec = checked(spec)
@@ -30,7 +30,7 @@ class BuiltInTool:
 
 
 class BuiltInToolset:
-    """Some of our own tools, and what their agent is told about them."""
+    """Some built-in tools, and the instruction that their agent gets about them."""
 
     def __init__(self, *tools: Tool, instruction: str = "") -> None:
         self._tools = tools
@@ -61,12 +61,12 @@ def parameters(required: Sequence[str] = (), **properties: Json) -> str:
     return msgspec.json.encode(schema).decode()
 
 
-def told(words: str, *changes: Change) -> ToolOutput:
-    """A good result, in words."""
+def text_output(words: str, *changes: Change) -> ToolOutput:
+    """The output of a successful call, as text."""
     return ToolOutput(content=(Text(text=words),), changes=changes)
 
 
-# What a schema has promised, to a type checker.
+# The schema has checked these arguments already; the assertions are for the type checker.
 
 
 def text_in(arguments: Mapping[str, Json], name: str, default: str = "") -> str:

@@ -1,8 +1,8 @@
-"""Tools that a model is told of once it has looked for them: `defer` of a toolset.
+"""Deferred tools: a model gets their specs only after it has searched for them (`defer` of a toolset).
 
-Every tool that is offered is sent with every request. An agent with many may have some of them deferred: its model
-is given two tools in their place, one to search among them and one to load what it has found. What is loaded is
-session state: it lands with the turn, or not at all, and stays loaded for the rest of the conversation.
+Every offered tool is sent with every request to the model. An agent with many tools can defer some of them: its model
+gets two tools in their place, one that searches the deferred tools and one that loads them. The list of loaded tools
+is session state: it is committed with the turn, or not at all, and lasts for the rest of the conversation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.core.codec import Decoder, Unreadable, Value, encode
 from holdfast.core.turns.events import StateSet
-from holdfast.tools.built_in_tools import BuiltInTool, parameters, text_in, told
+from holdfast.tools.built_in_tools import BuiltInTool, parameters, text_in, text_output
 from holdfast.tools.execution import failure
 from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec
 
@@ -25,14 +25,14 @@ FOUND_MAX = 20
 
 class _Loaded(Value):
     agents: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Agent → the tools that it has loaded."""
+    """Agent name → the names of the tools that it has loaded."""
 
 
 _decode: Decoder[_Loaded] = Decoder(_Loaded)
 
 
 def loaded_by(agent: str, state: Mapping[str, str]) -> frozenset[str]:
-    """The deferred tools that an agent has loaded in a session, by its state."""
+    """The deferred tools that an agent has loaded in a session, read from the session's state."""
     return frozenset(_read(state).agents.get(agent, ()))
 
 
@@ -41,7 +41,7 @@ def is_offered(spec: ToolSpec, loaded: frozenset[str]) -> bool:
 
 
 def loaders(deferred: Sequence[ToolSpec]) -> tuple[Tool, ...]:
-    """The two tools by which a model finds and loads these; none if there are none."""
+    """The two tools by which a model searches and loads the deferred ones; empty if no tool is deferred."""
     if not deferred:
         return ()
     known = {each.name: each for each in deferred}
@@ -49,11 +49,11 @@ def loaders(deferred: Sequence[ToolSpec]) -> tuple[Tool, ...]:
     async def search(run: ToolRun) -> ToolOutput:
         found = matching(text_in(run.arguments, "query"), deferred)
         if not found:
-            return told(f"None of {len(known)} tools has these words; try others, or fewer.")
+            return text_output(f"None of {len(known)} tools has these words; try others, or fewer.")
         lines = [f"{each.name}: {each.description}" for each in found[:FOUND_MAX]]
         more = len(found) - len(lines)
         ending = f"\n… and {more} more; use words that say more." if more else ""
-        return told("\n".join(lines) + ending)
+        return text_output("\n".join(lines) + ending)
 
     async def add(run: ToolRun) -> ToolOutput:
         name = text_in(run.arguments, "name")
@@ -63,7 +63,7 @@ def loaders(deferred: Sequence[ToolSpec]) -> tuple[Tool, ...]:
         mine = (*(each for each in before.agents.get(run.agent, ()) if each != name), name)
         after = _Loaded(agents={**before.agents, run.agent: mine})
         change = StateSet(name=STATE, value=encode(after).decode())
-        return told(f"{name} is loaded, and can be called from now on.", change)
+        return text_output(f"{name} is loaded, and can be called from now on.", change)
 
     return (
         BuiltInTool(
@@ -96,7 +96,7 @@ def loaders(deferred: Sequence[ToolSpec]) -> tuple[Tool, ...]:
 
 
 def matching(query: str, specs: Sequence[ToolSpec]) -> list[ToolSpec]:
-    """Those with some of these words, the best first: most words, then words in the name, then as they came."""
+    """The tools that match some of the query's words, best first: most words, words in the name, given order."""
     words = {each.casefold() for each in re.findall(r"\w+", query.replace("_", " "))}
 
     def score(spec: ToolSpec) -> tuple[int, int]:
@@ -112,4 +112,5 @@ def matching(query: str, specs: Sequence[ToolSpec]) -> list[ToolSpec]:
 def _read(state: Mapping[str, str]) -> _Loaded:
     text = state.get(STATE, "")
     found = _decode.lenient(text.encode()) if text else _Loaded()
-    return _Loaded() if isinstance(found, Unreadable) else found  # then they are looked for again
+    # Unreadable state: the model has to search again.
+    return _Loaded() if isinstance(found, Unreadable) else found

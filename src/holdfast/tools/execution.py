@@ -1,9 +1,9 @@
-"""Running one call: time and output bounded, nothing left behind.
+"""Runs one tool call: time and output are bounded, and nothing is left running.
 
-1. Whatever goes wrong with a tool is its output. What goes wrong with us (a store that does not answer, a turn
-   that is somebody else's now) travels.
-2. What comes out can be written to a journal and read back: a tool's own output is never trusted to.
-3. A tool's changes come with a good result only. An error remembers nothing.
+1. An error of the tool becomes the call's output. An error of ours (the store does not answer, another node has taken
+   over the turn) is raised.
+2. The output can be written to a journal and read back. A tool's own output is checked for that, never trusted.
+3. Changes come with a successful result only. A failed call changes no state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from holdfast.tools.schema import parse_arguments as parse_arguments
 from holdfast.tools.tool import Tool, ToolOutput, ToolRun
 
 Keep: TypeAlias = Callable[[bytes, str], Awaitable[Blob]]
-"""Keeps bytes that are too large for an item."""
+"""Stores bytes that are too large for an item as a blob."""
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
 
@@ -44,17 +44,17 @@ _read_back: Decoder[ToolOutput] = Decoder(ToolOutput)
 
 
 class _Failed(Exception):
-    """The tool did not come to an output; the message is what the model is told."""
+    """The tool returned no output; the message is for the model."""
 
 
 class BadOutput(Exception):
-    """What a tool returned cannot be kept; the message says why."""
+    """A tool's return value cannot be stored; the message says why."""
 
 
 async def execute(tool: Tool, run: ToolRun, keep: Keep) -> ToolOutput:
-    """Run a tool within its bounds. Whatever goes wrong with it is its output.
+    """Run a tool within its bounds. Any error of the tool becomes its output.
 
-    Cancelling this cancels the tool. What `keep` raises is raised here.
+    Cancelling this cancels the tool. Errors of `keep` are raised.
     """
     spec = tool.spec
     try:
@@ -68,13 +68,13 @@ async def execute(tool: Tool, run: ToolRun, keep: Keep) -> ToolOutput:
 
 
 def failure(words: str) -> ToolOutput:
-    """An error, in words for the model."""
+    """The output of a failed call; the words are for the model."""
     shown = clean(words)[: limits.tool_output_chars_max]
     return ToolOutput(content=(Text(text=shown),), outcome="error")
 
 
 def clean(text: str) -> str:
-    """The same text, encodable: halves of characters, which no JSON can hold, are replaced."""
+    """The text with lone surrogates, which JSON cannot hold, replaced."""
     return text.encode(errors="replace").decode() if _is_broken(text) else text
 
 
@@ -87,28 +87,28 @@ def _is_broken(text: str) -> bool:
 
 
 async def _attempt(tool: Tool, run: ToolRun) -> ToolOutput:
-    """What the tool returned. Raises _Failed."""
+    """Run the tool and return its output. Raises _Failed."""
     spec = tool.spec
     patience = asyncio.timeout(spec.timeout_s)
     try:
         async with patience:
             return await tool.run(run)
     except TimeoutError as error:
-        if not patience.expired():  # its own, from inside
-            raise _told(spec.name, error) from error
+        if not patience.expired():  # the tool raised its own TimeoutError
+            raise _failure_of(spec.name, error) from error
         words = f"{spec.name!r} did not finish within {spec.timeout_s:g} s and was stopped."
         raise _Failed(words) from error
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        # Something inside the tool was cancelled, and not we.
-        raise _told(spec.name, error) from error
-    except (Exception, SystemExit) as error:  # a tool is somebody else's code
-        raise _told(spec.name, error) from error
+        # The tool cancelled something of its own; this task was not cancelled.
+        raise _failure_of(spec.name, error) from error
+    except (Exception, SystemExit) as error:  # a tool can raise anything
+        raise _failure_of(spec.name, error) from error
 
 
-def _told(name: str, error: BaseException) -> _Failed:
+def _failure_of(name: str, error: BaseException) -> _Failed:
     try:
         words = str(error)
     except Exception as worse:
@@ -116,7 +116,7 @@ def _told(name: str, error: BaseException) -> _Failed:
     return _Failed(f"{name!r} failed: {type(error).__name__}" + (f": {words}" if words else ""))
 
 
-# ── what a tool may return ───────────────────────────────────────────────────────────────────
+# ── checks of a tool's output ────────────────────────────────────────────────────────────────
 
 
 def _check(output: object, run: ToolRun) -> None:
@@ -167,7 +167,7 @@ def _check_size(what: str, text: str, bytes_max: int) -> None:
 
 def _check_json(name: str, value: str) -> None:
     if not value:
-        return  # forgotten
+        return  # no value: the state is removed
     try:
         msgspec.json.decode(value)
     except (ValueError, RecursionError) as error:
@@ -175,18 +175,18 @@ def _check_json(name: str, value: str) -> None:
 
 
 def _readable(output: ToolOutput) -> ToolOutput:
-    """The same output, as a journal would give it back."""
+    """The output as a journal would give it back: encoded and decoded."""
     try:
         return _read_back.strict(encode(output))
     except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
         raise BadOutput(str(error)) from error
 
 
-# ── what a model is shown of it ──────────────────────────────────────────────────────────────
+# ── output that fits a prompt ────────────────────────────────────────────────────────────────
 
 
 async def _fitted(output: ToolOutput, keep: Keep) -> Parts:
-    """Content that fits a prompt and an item: long text shortened, large bytes kept as blobs."""
+    """The content, small enough for a prompt and an item: long text is shortened, large bytes become blobs."""
     room = limits.tool_output_chars_max
     fitted: list[Part] = []
     for part in output.content:
@@ -206,7 +206,7 @@ async def _fitted(output: ToolOutput, keep: Keep) -> Parts:
 
 
 async def _shortened(text: str, room: int, keep: Keep) -> tuple[Text, *tuple[File, ...]]:
-    """The text if there is room for it; else its two ends, and the whole of it in a blob."""
+    """The text if it fits; otherwise its beginning and end, and a blob with the whole text."""
     if len(text) <= room:
         return (Text(text=text),)
     shown = Text(text=ends(text, room))

@@ -9,11 +9,11 @@
             days: How far to look ahead.
         '''
 
-The signature makes the schema, the docstring the descriptions. What a model sends is checked and converted
-before the function sees it. An argument that is annotated `ToolRun` is not the model's: it receives the call.
+The schema comes from the signature, the descriptions from the docstring. A model's arguments are checked and converted
+before the function gets them. A parameter annotated `ToolRun` is hidden from the model: it receives the call.
 
-A function that is not `async` runs in a thread. A thread cannot be stopped: when the turn is cancelled, or time is
-up, nobody waits for it any more, but it runs to its end. Write `async` where that matters.
+A function that is not `async` runs in a thread. A thread cannot be stopped: when the turn is cancelled, or the timeout
+passes, the turn no longer waits for it, but it runs to its end. Write `async` where that matters.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PARTS = Text | Refusal | Image | Audio | File
 
 
 class FunctionTool:
-    """A function that a model can call. Still a function: calling it runs it, without any of this."""
+    """A function that a model can call. It is still a function: a direct call runs it without checks or bounds."""
 
     def __init__(self, function: Function, spec: ToolSpec, signature: _Signature) -> None:
         self.spec = spec
@@ -81,7 +81,7 @@ class FunctionTool:
 
 
 class FunctionToolset:
-    """Some functions that come and go together; plain functions become tools as they are."""
+    """Some functions that come and go together; plain functions become tools with the defaults of `tool`."""
 
     def __init__(self, *functions: FunctionTool | Function) -> None:
         made = [each if isinstance(each, FunctionTool) else tool(each) for each in functions]
@@ -128,8 +128,8 @@ def tool(
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
     """Make a function a tool. Raises InvalidTool if its signature cannot be offered to a model.
 
-    `read_only`: it changes nothing, so it needs no permission. `idempotent`: running it again under the same call
-    key does nothing more, so it may be after a crash.
+    `read_only`: the function changes nothing, so it needs no permission. `idempotent`: running it again under the same
+    call key changes nothing more, so recovery may run it again after a crash.
     """
 
     def make(function: Function) -> FunctionTool:
@@ -155,7 +155,7 @@ def tool(
 
 
 class _Signature:
-    """A function's parameters as a schema, and a call's arguments as theirs."""
+    """A function's parameters as a schema, and the conversion of a call's arguments to them."""
 
     def __init__(self, function: Function, name: str, described: Mapping[str, str]) -> None:
         self._run_as: str | None = None
@@ -167,7 +167,7 @@ class _Signature:
             elif parameter.default is parameter.empty:
                 fields.append((parameter.name, kind, msgspec.NODEFAULT))
             else:
-                # Left out by the model means left out of the call: Python's default is the default.
+                # An argument that the model leaves out is left out of the call, so Python's default applies.
                 fields.append((parameter.name, Union[kind, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007
                 defaults[parameter.name] = parameter.default
         try:
@@ -189,7 +189,7 @@ class _Signature:
 
 
 def _whole(value: Json) -> Json:
-    """The same value with 3.0 written as 3: to JSON they are one number, to Python's `int` they are not."""
+    """The value with 3.0 written as 3: JSON has one kind of number, Python's `int` takes no float."""
     match value:
         case float() if value.is_integer():
             return int(value)
@@ -229,7 +229,7 @@ def _parameters(function: Function, name: str) -> list[tuple[inspect.Parameter, 
 
 
 def _inner(function: Function) -> Function:
-    """Where annotations are: the function itself, or the `__call__` of an object."""
+    """The function that has the annotations: itself, or the `__call__` of an object."""
     return function if inspect.isroutine(function) else type(function).__call__
 
 
@@ -250,7 +250,7 @@ def _schema(
 
 
 def _as_json(default: object) -> Json:
-    """A default as the model may be told it, or None if JSON has no word for it."""
+    """A parameter's default as JSON for the schema, or None if JSON cannot express it."""
     try:
         plain: Json = msgspec.to_builtins(default)
     except (TypeError, ValueError):
@@ -274,9 +274,9 @@ _ENTRY = re.compile(r"(?P<indent>\s*)\*{0,2}(?P<name>\w+)\s*(\([^)]*\))?\s*:\s*(
 
 
 def parse_docstring(text: str, parameters: Sequence[str]) -> Documented:
-    """What a docstring says about its function, and about each parameter.
+    """A docstring's description of its function, and of each parameter.
 
-    Google's `Args:` section, or plain lines `name: …` anywhere; deeper lines go on with what they are below.
+    It reads Google's `Args:` section, or plain lines `name: …` anywhere; deeper lines continue the line above them.
     """
     said: list[str] = []
     described: dict[str, list[str]] = {}
@@ -305,11 +305,11 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-# ── what a function may return ───────────────────────────────────────────────────────────────
+# ── return values ────────────────────────────────────────────────────────────────────────────
 
 
 def output_of(value: object) -> ToolOutput:
-    """A function's value as a tool's output: text as it is, parts as they are, anything else as JSON."""
+    """A function's return value as a tool's output: text and parts as they are, anything else as JSON."""
     match value:
         case ToolOutput():
             return value

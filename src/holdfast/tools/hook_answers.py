@@ -1,13 +1,13 @@
-"""What a hook says on its standard output, in the dialects that people have: docker-agent's and Claude Code's.
+"""Parses a hook's standard output, in the two dialects in use: docker-agent's and Claude Code's.
 
-1. An answer is understood as a whole, or it is not understood. Every member is one that is known here, of the type
-   that it has there; a member that is only for show is known, and ignored.
-2. How a name is written makes no difference: `hook_specific_output`, `hookSpecificOutput`, `HOOK-SPECIFIC-OUTPUT`.
-   Lines before the object are a log, if none of them could be an answer itself; without an object, words that say no
-   anywhere could be.
-3. Of several things that an answer says, the one that forbids most counts. `allow` and `approve` say nothing: rules
-   give permissions, hooks only take them away.
-4. What is not understood is told with the answer and with the way out, and counts as a no.
+1. An answer is understood as a whole, or not at all. Every member must be known here and have its expected type; a
+   member that only affects a display is known, and ignored.
+2. The spelling of a name makes no difference: `hook_specific_output`, `hookSpecificOutput`, `HOOK-SPECIFIC-OUTPUT`.
+   Lines before the object are a log, unless one of them could be an answer itself; without an object, any words that
+   say no could be an answer.
+3. If an answer says several things, the most restrictive one counts. `allow` and `approve` have no effect: rules give
+   permissions, hooks only take them away.
+4. An answer that is not understood counts as a no; the error quotes it and names the way out.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ _QUOTED_CHARS = 200
 
 
 class NotUnderstood(Exception):
-    """An answer that could mean anything; the message says what is odd about it."""
+    """An answer that could mean anything; the message says what is wrong with it."""
 
 
 class HookAnswer(Value):
-    """What a hook wants. Without a word: nothing."""
+    """A hook's decision about a call. By default the hook changes nothing."""
 
     blocks: str | None = None
-    """Why it says no; None if it does not."""
+    """Why the hook refuses the call; None if it does not."""
     asks: bool = False
-    """A person is to be asked about the call."""
+    """The hook wants a person to approve the call."""
     arguments: str | None = None
-    """What the call is to be made with instead, as JSON; None if it leaves that alone."""
+    """The arguments, as JSON, that replace the call's; None if the hook leaves them alone."""
 
 
 def read_answer(output: bytes) -> HookAnswer:
-    """What a hook that has ended well says. Raises NotUnderstood."""
+    """The answer of a hook that exited with 0. Raises NotUnderstood."""
     try:
         text = output.decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
         raise NotUnderstood("it is not UTF-8 text") from error
-    if "\0" in text:  # as UTF-16 has them
+    if "\0" in text:  # typical of UTF-16
         raise NotUnderstood("it is not UTF-8 text: it has NUL characters")
     said = _object_in(text)
     return HookAnswer() if said is None else _understood(said)
 
 
 def quoted(output: bytes) -> str:
-    """The beginning of an answer, in one line that can be shown."""
+    """The beginning of an answer, on one line, for an error message."""
     text = ascii(output.decode(errors="replace").strip())[1:-1]
     return f"{text[:_QUOTED_CHARS]}{'…' if len(text) > _QUOTED_CHARS else ''}"
 
@@ -76,20 +76,20 @@ _COULD_BE_AN_ANSWER = re.compile(
     """,
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
-"""Plain words are a log, unless they may be meant as an answer."""
+"""Plain words count as a log, unless they match this: then they may be meant as an answer."""
 
 _SAYS_NO = re.compile(
     r"\b(?: block | den[yi] | disallow | forbid | prohibit | refus | reject | veto | abort"
     r"| (?:not|n't)\s+(?:allowed|permitted|safe|ok|okay) )",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Anywhere in words that no object follows: a log's, or a refusal after a prefix of its own."""
+"""A match anywhere in text without an object: it may be a log, or a refusal after a prefix of the hook's own."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def _object_in(text: str) -> Mapping[str, Json] | None:
-    """The JSON object that an answer is, or ends with; None if there is none, and nothing that could be one."""
+    """The JSON object that an answer is or ends with; None if the text has none, and nothing that could be one."""
     lines = _COLOUR.sub("", text).splitlines(keepends=True)
     start = next((n for n, line in enumerate(lines) if line.lstrip()[:1] == "{"), len(lines))
     log, rest = "".join(lines[:start]), "".join(lines[start:]).strip()
@@ -125,7 +125,7 @@ def _odd_number(name: str) -> Json:
 _decoder = json.JSONDecoder(object_pairs_hook=_named, parse_constant=_odd_number)
 
 
-# ── what it says ─────────────────────────────────────────────────────────────────────────────
+# ── the object's meaning ─────────────────────────────────────────────────────────────────────
 
 _MEMBERS: Mapping[str, type] = {
     "continue": bool,
@@ -135,7 +135,7 @@ _MEMBERS: Mapping[str, type] = {
     "permissiondecision": str,
     "permissiondecisionreason": str,
     "updatedinput": dict,
-    # Only for show: they change nothing about a call.
+    # For a display only: they change nothing about a call.
     "additionalcontext": str,
     "hookeventname": str,
     "suppressoutput": bool,
@@ -165,7 +165,7 @@ def _understood(said: Mapping[str, Json]) -> HookAnswer:
 
 
 def _members(said: Mapping[str, Json], *, inner: bool = False) -> dict[str, Json]:
-    """The members by their plain names. Raises NotUnderstood for one that is not known, or is something else."""
+    """The members by their normalised names. Raises NotUnderstood for an unknown member or a wrong type."""
     known = {**_MEMBERS, **({} if inner else {_SPECIFIC: dict})}
     found: dict[str, Json] = {}
     for written, value in said.items():

@@ -1,13 +1,13 @@
-"""Hooks: commands of an agent file that are run when something happens, some of them with a say in it.
+"""Hooks: commands of an agent file that run on an event; some of them can block or change a tool call.
 
-A hook is given a JSON object on its standard input, and answers by its exit code and, if it likes, by a JSON object
-on its standard output, as docker-agent's hooks do. It runs as script tools do: in a sandbox where there is one, with a
+A hook gets a JSON object on its standard input. It answers by its exit code and, optionally, by a JSON object on its
+standard output, as docker-agent's hooks do. It runs as script tools do: in a sandbox where there is one, with a
 small part of our environment, a time limit, bounded output.
 
 1. Only `pre_tool_use` and `post_tool_use` can block. A hook never allows what the rules refuse.
 2. Only `pre_tool_use` can change a call's arguments: all of them at once, as one JSON object.
-3. A guard fails closed: a `pre_tool_use` hook that breaks or takes too long refuses the call, and an answer that is
-   not understood as a whole (`hook_answers.py`) is a no, of either kind.
+3. A guard fails closed: a `pre_tool_use` hook that breaks or takes too long refuses the call, and an answer of either
+   kind that is not understood as a whole (`hook_answers.py`) counts as a no.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ HookEvent: TypeAlias = Literal[
 
 EVERY_TOOL = ("", "*")
 _BLOCKS = 2
-"""The exit code that says no."""
+"""The exit code by which a hook refuses."""
 
 
 class Hook(Value):
-    """One command."""
+    """One hook: a command, and the tools that it applies to."""
 
     command: str
     matcher: str = "*"
-    """Which tools it is about: a regular expression for the whole name. Events without a tool have none."""
+    """The tools that it applies to: a regular expression for the whole name. Events without a tool ignore it."""
     timeout_s: float = 60.0
     network: bool = False
     roots: tuple[str, ...] = ()
-    """Where it may write in a sandbox, besides its directory."""
+    """Directories that the hook may write to in a sandbox, besides its own."""
 
     def is_about(self, tool: str) -> bool:
         return self.matcher in EVERY_TOOL or re.fullmatch(self.matcher, tool) is not None
 
 
 class Hooks(Value):
-    """The hooks of an agent, in the order in which they are run, and where and with what they run."""
+    """An agent's hooks, in the order in which they run, with their directory and environment."""
 
     pre_tool_use: tuple[Hook, ...] = ()
     post_tool_use: tuple[Hook, ...] = ()
@@ -67,28 +67,28 @@ class Hooks(Value):
     sandbox: Sandbox = Sandbox()
 
     def of(self, event: HookEvent, *, tool: str = "") -> tuple[Hook, ...]:
-        """Those that are run when this happens."""
+        """The hooks to run on this event, for this tool."""
         hooks: tuple[Hook, ...] = getattr(self, event)
         return tuple(each for each in hooks if each.is_about(tool))
 
 
 class Verdict(Value):
-    """What came of a hook."""
+    """The outcome of one hook."""
 
     blocks: str | None = None
-    """Why it says no; None if it does not."""
+    """Why the hook refuses the call; None if it does not."""
     arguments: str | None = None
-    """What the call is to be made with instead, as JSON; None if it leaves that alone."""
+    """The arguments, as JSON, that replace the call's; None if the hook leaves them alone."""
     asks: bool = False
-    """A person is to be asked about the call."""
+    """The hook wants a person to approve the call."""
     trouble: str = ""
-    """What went wrong with it, for people."""
+    """What went wrong with the hook, for the operator."""
 
 
 def _cell(hooks: Hooks, hook: Hook) -> ConfinedCommand:
-    """What a hook may use of this machine."""
+    """The files and network that a hook may use in a sandbox."""
     return hooks.sandbox.cell(
-        os.path.realpath(hooks.directory),  # links on the way to it are reserved
+        os.path.realpath(hooks.directory),  # its links are resolved: they are reserved
         *hook.roots,
         read_roots=named_paths(hooks.directory, hook.command).projects,
         own=data_named_by([hook.command], hooks.directory),
@@ -99,8 +99,8 @@ def _cell(hooks: Hooks, hook: Hook) -> ConfinedCommand:
 async def run_hook(
     hooks: Hooks, hook: Hook, event: HookEvent, facts: Mapping[str, Json], *, mark: str
 ) -> Verdict:
-    """Run one of these hooks. Never raises for what the command does; cancelling this ends it."""
-    told = {**facts, "hook_event_name": event, "cwd": str(hooks.directory)}
+    """Run one hook. Never raises because of the command; cancelling this ends the command."""
+    given = {**facts, "hook_event_name": event, "cwd": str(hooks.directory)}
     try:
         ended = await run_command(
             hook.command,
@@ -108,7 +108,7 @@ async def run_hook(
             directory=hooks.directory,
             mark=mark,
             timeout_s=hook.timeout_s,
-            given=msgspec.json.encode(told),
+            given=msgspec.json.encode(given),
             cell=_cell(hooks, hook),
         )
     except (OSError, ValueError) as error:
@@ -117,7 +117,7 @@ async def run_hook(
 
 
 def judged(ended: Exit) -> Verdict:
-    """What a hook that has ended wants. Pure."""
+    """The verdict of a hook that has exited. Pure."""
     if ended.code == _BLOCKS:
         return Verdict(blocks=_words(ended.errors) or _words(ended.output) or "it says no")
     if ended.why_stopped:
@@ -136,5 +136,5 @@ def judged(ended: Exit) -> Verdict:
 
 
 def _words(output: bytes) -> str:
-    """What it said, as much of it as anybody reads."""
+    """The beginning of a hook's output, short enough to read."""
     return clean(output.decode(errors="replace")).strip()[: limits.hook_words_max]

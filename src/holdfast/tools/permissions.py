@@ -1,15 +1,15 @@
 """Which tools may run, by name and pattern. `deny` wins over `ask`, `ask` over `allow`.
 
 1. The operator gives: `allow` counts in an agent file, or in an agent made in code, and nowhere else.
-2. Everything else narrows. What a session, an import or a request says about tools goes through `NarrowedPermissions`, which
-   has no word for `allow`; its `ask` turns what the operator allows into a question, and opens nothing.
-3. A person who was asked may grant a tool for good (`core/grants.py`). That answers the question, and no other rule.
+2. Everything else narrows. Settings of a session, an import or a request go through `NarrowedPermissions`, which has
+   no `allow`; its `ask` makes an allowed tool need an approval, and allows nothing.
+3. A person who approves a call may grant the tool for good (`core/grants.py`). That settles `ask`, and no other rule.
 
 A tool that changes things needs a rule: what no rule names is refused. A tool that only reads is allowed
 unless a rule says otherwise.
 
-Patterns are a shell's: `*`, `?`, `[a-z]`. A rule that allows is read to the letter; one that forbids or asks is
-read generously, whatever the case, because a rule that was meant to protect must not miss by a capital.
+Patterns are a shell's: `*`, `?`, `[a-z]`. A rule that allows is case-sensitive; a rule that forbids or asks ignores
+case, because a rule that was meant to protect must not miss by a capital.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ NO_RULES = Permissions()
 
 
 class NarrowedPermissions(Value):
-    """What anything but the operator can say about tools: which are asked about, and which never run."""
+    """Tool rules from any source but the operator: tools that need an approval, and tools that never run."""
 
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, settings: Permissions) -> NarrowedPermissions:
-        """What counts of a session's settings: its `allow` and `granted` do not."""
+        """The part of a session's settings that counts: not its `allow` and `granted`."""
         return cls(ask=settings.ask, deny=settings.deny)
 
 
 def permission_for(
     spec: ToolSpec, operator: Permissions = NO_RULES, *narrowings: NarrowedPermissions
 ) -> Permission:
-    """What the operator's rules say about a tool, narrowed by everything else."""
+    """The operator's rules for a tool, narrowed by all the others."""
     given = _given(spec, operator)
     if any(_forbids(spec.name, each.deny) for each in narrowings):
         return "deny"

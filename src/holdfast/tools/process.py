@@ -1,12 +1,12 @@
-"""Running a command so that nothing of it is left behind.
+"""Runs a shell command so that none of its processes is left behind.
 
-1. In a sandbox a command has a launcher (`sandbox/launcher.py`), which ends everything that the command has started
-   before it ends itself. It is asked to: SIGTERM gives time, SIGQUIT does not.
-2. Without a sandbox a command gets a process group of its own, which is ended with it: when it exits, when time is up,
-   when the turn is cancelled. SIGTERM first, SIGKILL after a moment of grace. Processes that have left the group are
-   found by the mark in their environment (Linux) and ended too; after a command that exits by itself they are not.
-3. The group's leader is not reaped before its group has been killed, so its number cannot be somebody else's.
-4. Memory is bounded while reading: of too much output the two ends are kept.
+1. In a sandbox a command has a launcher (`sandbox/launcher.py`), which ends every process of the command before it
+   exits itself. SIGTERM asks it to do so with a moment of grace, SIGQUIT at once.
+2. Without a sandbox a command gets a process group of its own, which is killed when the command exits, when its time
+   is up, or when the turn is cancelled: SIGTERM first, SIGKILL after a moment of grace. Processes that have left the
+   group are found by the mark in their environment (Linux) and killed too, unless the command exited by itself.
+3. The group's leader is reaped only after its group has been killed, so the group's number cannot be reused before.
+4. Memory is bounded while reading: of too much output, the beginning and the end are kept.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from holdfast.tools.sandbox.sandbox import ConfinedCommand
 from holdfast.tools.threads import in_thread
 
 MARK = CALL_KEY
-"""The variable by which a command knows its call, and by which its processes are found."""
+"""The environment variable that holds a command's call key, and by which its processes are found."""
 
 _READ_BYTES = 64 * 1024
 _ENDS_BYTES = 16 * 1024
-_HUNTS_MAX = 10
-"""How often to look again for processes that fork while they are being ended."""
+_SEARCHES_MAX = 10
+"""How often to look again for processes that fork while they are being killed."""
 
 
 class Exit(Value):
-    """What came of a command."""
+    """The outcome of a command."""
 
     output: bytes
-    """Standard output and standard error, as they came. If `left_out`, only the two ends of it."""
+    """Standard output and standard error, interleaved. If `left_out`, only the beginning and the end."""
     errors: bytes = b""
-    """Standard error, of a command that was given something to read: then `output` is without it."""
+    """Standard error, if the command had a standard input: then `output` does not contain it."""
     left_out: int = 0
-    """Bytes in the middle that were not kept."""
+    """How many bytes in the middle were dropped."""
     code: int | None = None
-    """None if it was stopped by us."""
+    """None if we stopped the command."""
     killed_by: int = 0
-    """The signal that ended it, if one did."""
+    """The signal that ended the command; 0 if none did."""
     why_stopped: str = ""
 
 
 class Capture:
-    """Output being read: the whole of it as long as that is affordable, then its beginning and its end."""
+    """Collects output: all of it up to a bound, then its beginning and its end."""
 
     def __init__(self, *, whole_max: int, ends_max: int) -> None:
         self._whole_max = whole_max
@@ -81,7 +81,7 @@ class Capture:
         return self.total - len(self._head) - min(len(self._tail), self._ends_max)
 
     def bytes(self) -> bytes:
-        """What was kept; with a line in the middle if something was not."""
+        """The collected output, with a line in the middle if something was dropped."""
         tail = bytes(self._tail[-self._ends_max :])
         gap = f"\n[… {self.left_out} bytes left out …]\n".encode() if self.left_out else b""
         return bytes(self._head) + gap + tail
@@ -98,11 +98,11 @@ async def run_command(
     cell: ConfinedCommand | None = None,
     tenant: str = "",
 ) -> Exit:
-    """Run a shell command and wait for its end. Cancelling this ends it, all of it, before this returns.
+    """Run a shell command and wait for its end. Cancelling this ends all of its processes before this returns.
 
-    `given`: what it can read from its standard input; what it says to its standard error is then kept apart.
-    `cell`: what it may use of this machine, if there is a sandbox; `tenant` is whose turn it is.
-    Raises OSError if it cannot be started.
+    `given`: the command's standard input; its standard error is then collected separately.
+    `cell`: what the command may use of this machine, if there is a sandbox; `tenant`: the turn's tenant.
+    Raises OSError if the command cannot be started.
     """
     argv, environment = ["/bin/sh", "-c", command], {**environment, MARK: mark}
     launched = None if cell is None else await cell.launched(argv, environment, tenant=tenant)
@@ -116,11 +116,11 @@ async def run_command(
         why_stopped = f"did not finish within {timeout_s:g} s"
     finally:
         await running.close()
-    return running.told(why_stopped)
+    return running.outcome(why_stopped)
 
 
 class _Listener:
-    """Reads what comes out of a pipe, until its end, or until it is too much."""
+    """Reads a pipe until its end, or until the output is too much."""
 
     def __init__(self, pipe: IO[bytes], on_end: Callable[[], None]) -> None:
         self.capture = Capture(whole_max=limits.tool_output_bytes_max, ends_max=_ENDS_BYTES)
@@ -156,7 +156,7 @@ class _Listener:
 
 
 class _Running:
-    """A command under way."""
+    """A running command."""
 
     def __init__(
         self,
@@ -189,10 +189,10 @@ class _Running:
 
     def _wait_exit(self) -> None:
         try:
-            # WNOWAIT leaves a zombie, which keeps the group's number ours until we have used it.
+            # WNOWAIT leaves a zombie, which keeps the group's number from being reused until the group is killed.
             os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         except ChildProcessError:
-            return  # it has been reaped meanwhile
+            return  # reaped meanwhile
         if self._left:
             self._process.poll()
 
@@ -206,20 +206,20 @@ class _Running:
             self._read_to_end.set_result(None)
 
     async def wait_end(self) -> str:
-        """Wait until the command has exited by itself (``), or has to be stopped, and why."""
+        """Wait until the command has exited (returns ``) or has to be stopped (returns why)."""
         await asyncio.wait((self._read_to_end, self._exited), return_when=asyncio.FIRST_COMPLETED)
         if self._is_flood:
             return f"printed more than {limits.script_flood_bytes_max} bytes"
         await asyncio.wait((self._exited,))
-        # Whoever is still in the group holds the pipe open, perhaps for ever.
+        # A process that is still in the group holds the pipe open, perhaps for ever.
         self._signal_group(signal.SIGKILL)
-        # Somebody who has left the group may do so too: then we go without what they still say.
+        # A process that has left the group may hold the pipe open, too: what it prints from now on is not collected.
         await asyncio.wait((self._read_to_end,), timeout=limits.script_kill_grace_s)
         self._process.wait()
         return ""
 
     async def close(self) -> None:
-        """See to it that nothing is left; at once if this is cancelled, else with a moment of grace."""
+        """End every process of the command: with a moment of grace, or at once if this is cancelled."""
         try:
             if self._process.returncode is None:
                 self._signal_all(signal.SIGTERM)
@@ -235,11 +235,11 @@ class _Running:
             for listener in self._listeners:
                 listener.close()
             # Not waited for, since a process can be slow to die in the kernel: it is reaped here if it
-            # is dead by now, else by the thread that waits for it, also after the loop has gone.
+            # is dead by now, otherwise by the thread that waits for it, even after the loop has gone.
             self._left = True
             self._process.poll()
 
-    def told(self, why_stopped: str) -> Exit:
+    def outcome(self, why_stopped: str) -> Exit:
         code = self._process.poll()
         output, *errors = (each.capture for each in self._listeners)
         return Exit(
@@ -256,15 +256,15 @@ class _Running:
             self._signal_all(signal.SIGKILL)
 
     def _signal_all(self, number: signal.Signals) -> None:
-        """Signal the group, and processes that carry our mark elsewhere, also those that are just being forked."""
+        """Signal the group, and marked processes outside of it, including those that are just being forked."""
         if self._is_launched:
             os.kill(
                 self._process.pid, signal.SIGQUIT if number == signal.SIGKILL else signal.SIGTERM
             )
             return
         self._signal_group(number)
-        for _ in range(_HUNTS_MAX if number == signal.SIGKILL else 1):
-            if not self._hunt(number):
+        for _ in range(_SEARCHES_MAX if number == signal.SIGKILL else 1):
+            if not self._signal_marked(number):
                 return
 
     def _signal_group(self, number: signal.Signals) -> None:
@@ -272,10 +272,10 @@ class _Running:
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):
-            pass  # nobody there; or, on macOS, nobody but zombies
+            pass  # the group is empty; or, on macOS, has only zombies
 
-    def _hunt(self, number: signal.Signals) -> int:
-        """Signal processes that carry our mark, whatever group they are in. Returns how many."""
+    def _signal_marked(self, number: signal.Signals) -> int:
+        """Signal the processes that carry our mark, in any group. Returns how many."""
         found = 0
         for pid in _marked(self._mark):
             if pid != self._process.pid:
@@ -289,7 +289,7 @@ class _Running:
 
 @contextmanager
 def _readable(given: bytes | None) -> Iterator[IO[bytes] | int]:
-    """A standard input with this in it. A file: nobody has to keep feeding it, or to hear that nobody reads."""
+    """A standard input with this content. It is a file, not a pipe: no task has to feed it or handle a broken pipe."""
     if given is None:
         yield subprocess.DEVNULL
         return
@@ -300,8 +300,8 @@ def _readable(given: bytes | None) -> Iterator[IO[bytes] | int]:
 
 
 def kill_marked(mark: str, *, variable: str = MARK) -> None:
-    """End every process whose environment carries this mark, also those that are just being forked."""
-    for _ in range(_HUNTS_MAX):
+    """Kill every process whose environment carries this mark, including those that are just being forked."""
+    for _ in range(_SEARCHES_MAX):
         found = list(_marked(mark, variable))
         for pid in found:
             try:
@@ -313,7 +313,7 @@ def kill_marked(mark: str, *, variable: str = MARK) -> None:
 
 
 def _marked(mark: str, variable: str = MARK) -> Iterator[int]:
-    """Living processes whose environment carries this mark. None where there is no /proc."""
+    """Living processes whose environment carries this mark. Empty without /proc."""
     entry = f"{variable}={mark}".encode()
     if not mark or not os.path.isdir("/proc/self"):
         return
@@ -325,4 +325,4 @@ def _marked(mark: str, variable: str = MARK) -> Iterator[int]:
                 if entry in environ.read().split(b"\0"):
                     yield int(name)
         except OSError:
-            continue  # gone, or not ours to read
+            continue  # gone, or not readable for us

@@ -1,7 +1,7 @@
-"""What a tool's arguments have to look like: schemas checked once, and mistakes told in words for a model.
+"""Checks tool schemas once, and a call's arguments against them, with messages that a model can act on.
 
-A schema is somebody else's text (an agent file's, an MCP server's). So it is never allowed to make us fetch
-anything, and a bad one is told when the tool is made, not when a model first calls it.
+A schema is foreign text (an agent file's, an MCP server's). So it can never make us fetch anything, and a bad schema
+is reported when the tool is made, not when a model first calls it.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from holdfast.tools.tool import Json, ToolSpec
 
 TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{limits.tool_name_chars_max}}}")
 WRONG_MAX = 5
-"""More mistakes than this in one answer only confuse."""
+"""More mistakes than this in one message only confuse the model."""
 
 
 class InvalidArguments(Exception):
-    """A call's arguments do not fit its tool; the message is for the model to act on."""
+    """A call's arguments do not fit its tool's schema; the message is for the model to act on."""
 
 
 class InvalidTool(InvalidValue):
-    """A tool cannot be offered to a model as it is; the message is for whoever wrote it."""
+    """A tool cannot be offered to a model; the message is for the tool's author."""
 
     code = "invalid_tool"
 
 
 def checked(spec: ToolSpec) -> ToolSpec:
-    """The same spec, known to be one that every provider takes. Raises InvalidTool."""
+    """The same spec, checked: every provider takes it. Raises InvalidTool."""
     if TOOL_NAME.fullmatch(spec.name) is None:
         raise InvalidTool(
             f"{_short(spec.name)!r} cannot be a tool's name: take 1–{limits.tool_name_chars_max} "
@@ -52,7 +52,7 @@ def checked(spec: ToolSpec) -> ToolSpec:
 
 
 def check_schema(schema: str, *, of: str) -> None:
-    """Raises InvalidTool if this is not the schema of an object's properties, or needs the network."""
+    """Raises InvalidTool unless this is the schema of an object that needs no network."""
     try:
         known = msgspec.json.decode(schema)
         if not isinstance(known, dict) or known.get("type") != "object":
@@ -69,7 +69,7 @@ def check_schema(schema: str, *, of: str) -> None:
 
 
 def parse_arguments(spec: ToolSpec, arguments: str) -> dict[str, Json]:
-    """The arguments of a call, valid by its tool's schema. Raises InvalidArguments."""
+    """The arguments of a call, checked against its tool's schema. Raises InvalidArguments."""
     try:
         parsed: Json = msgspec.json.decode(arguments.strip() or "{}")
         twice = _named_twice(arguments)
@@ -79,7 +79,8 @@ def parse_arguments(spec: ToolSpec, arguments: str) -> dict[str, Json]:
         ) from error
     if not isinstance(parsed, dict):
         raise InvalidArguments(f"The arguments of {spec.name!r} have to be a JSON object.")
-    if twice is not None:  # a person who is shown them could take the first for what will be done
+    # A person who approves the call could take the first for the value that counts.
+    if twice is not None:
         raise InvalidArguments(
             f"The arguments of {spec.name!r} say {_short(twice)!r} twice in one object. Say it once, and call it again."
         )
@@ -94,18 +95,18 @@ def parse_arguments(spec: ToolSpec, arguments: str) -> dict[str, Json]:
 
 
 def _named_twice(arguments: str) -> str | None:
-    """A name that one object of this JSON has more than once."""
+    """A name that occurs twice in one object of this JSON; None if there is none."""
     found: list[str] = []
 
-    def hear(pairs: list[tuple[str, object]]) -> None:
+    def check(pairs: list[tuple[str, object]]) -> None:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
                 found.append(name)
             seen.add(name)
 
-    # Numbers are left as they are: what is too long for one is not our business here.
-    json.loads(arguments.strip() or "{}", object_pairs_hook=hear, parse_int=str, parse_float=str)
+    # Numbers are not parsed: one that is too long is reported elsewhere.
+    json.loads(arguments.strip() or "{}", object_pairs_hook=check, parse_int=str, parse_float=str)
     return found[0] if found else None
 
 
@@ -120,10 +121,11 @@ def _mistakes(spec: ToolSpec, parsed: dict[str, Json]) -> list[str]:
         effort = steps(spec.parameters, parsed)
         if validator.is_valid(parsed):
             return []
-        if effort > limits.schema_words_steps_max:  # words take a thousand times as long
+        # Error messages take a thousand times as long as the check.
+        if effort > limits.schema_words_steps_max:
             return ["they are not what its schema says"]
         return [_in_words(each, spec) for each in validator.iter_errors(parsed)]
-    except (ValueError, RecursionError) as error:  # what JSON can say and a validator cannot take
+    except (ValueError, RecursionError) as error:  # JSON that the validator cannot take
         raise InvalidArguments(
             f"The arguments of {spec.name!r} cannot be checked: {error}."
         ) from error
@@ -131,7 +133,7 @@ def _mistakes(spec: ToolSpec, parsed: dict[str, Json]) -> list[str]:
 
 @lru_cache(maxsize=512)
 def _validator(schema: str) -> jsonschema_rs.Validator:
-    # Masked: what was sent can be long, and the model knows it already.
+    # Masked: the arguments can be long, and the model knows them already.
     return jsonschema_rs.validator_for(
         msgspec.json.decode(schema), retriever=_refuse, mask="the value"
     )
@@ -161,7 +163,7 @@ def _reasons(error: jsonschema_rs.ValidationError) -> Iterable[str]:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """`there are: a, b; did you mean 'a'?`"""
+    """`there are: a, b; did you mean 'a'?`, to end an error message with."""
     names = list(known)
     close = get_close_matches(word, names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""

@@ -1,12 +1,12 @@
-"""What checking against a schema can cost: a bound that is known before anything is checked.
+"""Bounds the cost of a schema check before anything is checked.
 
 A few hundred bytes of schema can unfold to billions of steps: `a` is any of `b` and `b`, `b` any of `c` and `c`, and
-so on; or a schema that refers to itself twice for the same property. A validator takes every one of them.
+so on; or a schema that refers to itself twice for the same property. A validator takes every one of these steps.
 
-1. The bound is on how often one place in the arguments is looked at, over all schemas that apply to it and to the
-   places around it. So the number of places times the bound is more than all there is to do.
+1. The bound is on how often one place in the arguments is visited, over all schemas that apply to it and to the
+   places around it. So the number of places times the bound is more than the whole work.
 2. It is computed with every schema counted once for each depth, however often it is referred to.
-3. A reference that is not understood here has no bound.
+3. A schema with a reference that is not understood here has no bound.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 
 
 class TooCostly(ValueError):
-    """No bound, or one beyond the limit; the message says which."""
+    """The schema has no bound, or one beyond the limit; the message says which."""
 
 
 def steps(schema: str, value: Json) -> int:
-    """How many steps checking this value takes at most. Raises TooCostly if that is too long, RecursionError."""
+    """The most steps that checking this value can take. Raises TooCostly, RecursionError."""
     places, depth = _measured(value)
     found = places * visits(schema, depth)
     if found > limits.schema_steps_max:
@@ -46,13 +46,13 @@ def steps(schema: str, value: Json) -> int:
 
 @lru_cache(maxsize=512)
 def visits(schema: str, depth: int) -> int:
-    """How often one place is looked at, at most, in arguments of this depth. Raises TooCostly, RecursionError."""
+    """The most visits to one place, in arguments of this depth. Raises TooCostly, RecursionError."""
     root = msgspec.json.decode(schema)
     return _Count(root).total(root, depth)
 
 
 def _measured(value: Json) -> tuple[int, int]:
-    """How many values there are in this one, itself included, and how deep they lie."""
+    """How many values this one contains, itself included, and their greatest depth."""
     places, depth, level = 0, -1, [value]
     while level:
         places, depth = places + len(level), depth + 1
@@ -67,7 +67,7 @@ def _measured(value: Json) -> tuple[int, int]:
 
 
 class _Cost(NamedTuple):
-    """How often a place is looked at, and the place inside it that is looked at most, in an object or in a list."""
+    """Visits to a place itself, and to the most visited place inside it: of an object, and of a list."""
 
     here: int
     in_object: int
@@ -79,7 +79,7 @@ class _Cost(NamedTuple):
 
 
 class _Count:
-    """Counts through one schema."""
+    """Counts the visits of one schema."""
 
     def __init__(self, root: Json) -> None:
         self._root = root
@@ -96,7 +96,7 @@ class _Count:
         if key not in self._known:
             if len(self._known) == limits.schema_parts_max:
                 raise TooCostly(f"its schema has more than {limits.schema_parts_max} parts")
-            self._known[key] = _Cost(1, 0, 0)  # for what leads back to itself at the same place
+            self._known[key] = _Cost(1, 0, 0)  # for a reference back to itself at the same place
             self._known[key] = self._counted(schema, depth)
             if self._known[key].total > limits.schema_visits_max:
                 raise TooCostly("its schema unfolds to more than can be checked")
@@ -106,7 +106,7 @@ class _Count:
         if schema is not self._root and self._has_id(schema):
             raise TooCostly(WITHOUT_ID)
         found = [self._of(each, depth) for each in self._at_same_place(schema)]
-        # What is not evaluated yet has to be found out: all that applies is looked at once more.
+        # `unevaluated…` has to find out what was evaluated: everything that applies is visited once more.
         times = 2 if any(name in schema for name in _UNEVALUATED) else 1
         objects, lists = self._inside(schema, depth - 1) if depth else (0, 0)
         return _Cost(
@@ -127,7 +127,7 @@ class _Count:
             yield from _members(schema.get(name))
 
     def _inside(self, schema: dict[str, Json], depth: int) -> tuple[int, int]:
-        """The same for the property, and the item, that most schemas apply to."""
+        """Visits to the property, and to the item, that most schemas apply to."""
 
         def most(name: str) -> int:
             return max((self.total(each, depth) for each in _members(schema.get(name))), default=0)
@@ -145,7 +145,7 @@ class _Count:
         )
 
     def _has_id(self, schema: dict[str, Json]) -> bool:
-        """Whether references inside it may start from there, and not from the whole. Old drafts call it `id`."""
+        """Whether references inside it may be relative to it, not to the whole schema. Old drafts call it `id`."""
         drafts = (self._draft, schema.get("$schema"))
         is_old = any(isinstance(each, str) and "draft-0" in each for each in drafts)
         names = ("$id", "id") if is_old else ("$id",)

@@ -1,6 +1,6 @@
-"""Waiting for something that blocks, without blocking anybody else.
+"""Runs a blocking function in a thread, without blocking the event loop.
 
-A thread of its own each time, and a daemon: a tool that hangs must hold up neither other tools, as it would in a
+Each call gets a daemon thread of its own: a tool that hangs must delay neither other tools, as it would in a
 pool, nor the end of the process.
 """
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T], *, name: str) -> T:
-    """The result of a blocking function. If this is cancelled, the function goes on, and nobody waits for it."""
+    """The result of a blocking function. If this is cancelled, the function runs on, and its result is dropped."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
@@ -25,7 +25,7 @@ async def in_thread(work: Callable[[], T], *, name: str) -> T:
         if done.cancelled():
             return
         if error is None:
-            done.set_result(result)  # type: ignore[arg-type]  # it is a T if there is no error
+            done.set_result(result)  # type: ignore[arg-type]  # a T, since there is no error
         else:
             done.set_exception(error)
 
@@ -34,14 +34,14 @@ async def in_thread(work: Callable[[], T], *, name: str) -> T:
         failed: BaseException | None = None
         try:
             result = context.run(work)
-        except StopIteration as error:  # a future cannot hold one
+        except StopIteration as error:  # a future cannot hold a StopIteration
             failed = RuntimeError(f"StopIteration: {error.value}")
         except BaseException as error:
             failed = error
         try:
             loop.call_soon_threadsafe(settle, result, failed)
         except RuntimeError:
-            pass  # the loop is closed: nobody is left to hear of it
+            pass  # the loop is closed, and no caller waits
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return await done

@@ -1,4 +1,4 @@
-"""The protocol of a tool: what it says about itself, what it is given, what it gives back."""
+"""The protocol of a tool: its spec, its input, and its output."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 class ToolSpec(Value):
-    """What a tool says about itself."""
+    """A tool's description of itself."""
 
     name: str
     description: str
     parameters: str
-    """The JSON Schema of its arguments, an object's."""
+    """The JSON Schema of the arguments, which are an object."""
     read_only: bool = False
-    """It changes nothing: running it is not acting, and needs no permission."""
+    """The tool changes nothing: a call is not acting, and needs no permission."""
     idempotent: bool = False
-    """Running it again under the same call key does nothing more: after a crash it may be."""
+    """A second run under the same call key changes nothing more: recovery may run it again after a crash."""
     timeout_s: float = 60.0
     state: str = ""
-    """The name of the session state that it sets: such calls of a turn run one after the other."""
+    """The name of the session state that the tool sets: its calls in one turn run one after the other."""
     memories: bool = False
-    """It is to be given what its agent remembers."""
+    """The tool wants its agent's memories in each run."""
     deferred: bool = False
-    """Models are told of it once they have loaded it; see `deferred_tools.py`."""
+    """A model sees the tool only after loading it; see `deferred_tools.py`."""
 
 
 def fingerprint(spec: ToolSpec, *, origin: str) -> str:
-    """What a tool is known by to whoever has approved it: where it comes from, and what it says about itself."""
-    told = (origin, spec.name, spec.description, spec.parameters)
-    return sha256(encode(told)).hexdigest()
+    """Identifies an approved tool: by its origin, and by its description of itself."""
+    facts = (origin, spec.name, spec.description, spec.parameters)
+    return sha256(encode(facts)).hexdigest()
 
 
 class ToolRun(Value):
-    """One call, as its tool sees it."""
+    """One call, as its tool gets it."""
 
     call_key: str
-    """Stable over every attempt at this call: what an outside system can tell a repetition by."""
+    """The same for every attempt at this call: an outside system can recognise a repetition by it."""
     arguments: Mapping[str, Json]
-    """Valid by the tool's schema."""
+    """Checked against the tool's schema."""
     tenant: str
     session_id: str
     agent: str
     state: Mapping[str, str]
-    """Session state as this turn sees it, changes of its earlier calls included."""
+    """Session state as this turn sees it, with the changes of its earlier calls."""
     memories: Mapping[str, str] = {}
-    """What its agent remembers, by id, in the same way; if its tool asked for that."""
+    """The agent's memories by id, with the changes of earlier calls; empty unless the spec asks for `memories`."""
     reserved: ReservedFiles = ReservedFiles()
-    """Files that the server reads, reloads or runs, and no tool touches."""
+    """Files that the server reads, reloads or runs, and that no tool touches."""
 
 
 class ToolOutput(Value):
-    """What came of a call. `changes` are applied by the turn's commit, or not at all."""
+    """The outcome of a call. The turn's commit applies the `changes`, or nothing does."""
 
     content: Parts
     outcome: Literal["ok", "error"] = "ok"
@@ -70,10 +70,10 @@ class Tool(Protocol):
     spec: ToolSpec
 
     async def run(self, run: ToolRun) -> ToolOutput:
-        """Do it. May be cancelled at any await, and then leaves nothing running behind.
+        """Run the call. It may be cancelled at any await, and then leaves nothing running.
 
-        An error that the model can do something about is an output; what is raised fails the call
-        as well, with the error's words.
+        An error that the model can react to is an output; a raised error fails the call as well, with the error's
+        message.
         """
         ...
 
@@ -82,26 +82,26 @@ class Toolset(Protocol):
     """Some tools that come and go together."""
 
     async def tools(self) -> tuple[Tool, ...]:
-        """The tools, started if they have to be."""
+        """The tools. This may start a server."""
         ...
 
     async def close(self) -> None: ...
 
 
 def is_foreign(toolset: Toolset) -> bool:
-    """Whether somebody else's server or document names its tools, and may name them otherwise tomorrow."""
+    """Whether a foreign server or document names the tools, and may name them differently tomorrow."""
     foreign: bool = getattr(toolset, "foreign", False)
     return foreign
 
 
 def named_in(toolset: Toolset) -> Collection[str]:
-    """The names of tools that the operator has listed for a toolset; none if it has all of its tools."""
+    """The tool names that the operator has listed for a toolset; empty if it offers all of its tools."""
     named: Collection[str] = getattr(toolset, "named", ())
     return named
 
 
 def instruction_of(toolset: Toolset) -> str:
-    """What agents are told about how a toolset's tools are to be used: its `instruction`, if it has one. Known once
-    the tools have been asked for; empty if there is nothing to say."""
+    """A toolset's `instruction` on how to use its tools, if it has one. Known after a call of `tools`; may be
+    empty."""
     instruction: str = getattr(toolset, "instruction", "")
     return instruction

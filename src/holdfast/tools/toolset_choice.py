@@ -1,4 +1,4 @@
-"""Some of a toolset's tools, and other words about them: what an agent file may say of any toolset."""
+"""A selection of a toolset's tools, with a changed instruction: an agent file can do this for any toolset."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from holdfast.tools.tool import (
 )
 
 ORIGINAL = "{ORIGINAL_INSTRUCTIONS}"
-"""Stands, in an instruction, for what the toolset itself says."""
+"""In an instruction, this stands for the toolset's own instruction."""
 
 
 class ChosenToolset:
-    """A toolset, seen through a choice."""
+    """A toolset with a selection of its tools."""
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class ChosenToolset:
         instruction: str | None = None,
         deferred: Collection[str] | None = (),
     ) -> None:
-        """`only`: these of its tools; None: all. `instruction`: in place of its own; None: its own.
-        `deferred`: those that a model has to look for; None: all.
+        """`only`: offer only these tools; None: all. `instruction`: replaces the toolset's own; None: keep it.
+        `deferred`: tools that a model has to search for; None: all.
         """
         self._inner = inner
         self._only = only
@@ -68,7 +68,7 @@ class ChosenToolset:
 
 
 class _Deferred:
-    """A tool that a model has to look for."""
+    """A tool that a model has to search for."""
 
     def __init__(self, inner: Tool) -> None:
         self.spec = msgspec.structs.replace(inner.spec, deferred=True)

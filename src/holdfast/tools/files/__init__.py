@@ -1,1 +1,1 @@
-"""Files for tools: below given directories, and never those that the server lives by."""
+"""File access for tools: below given directories only, and never to files that the server depends on."""

@@ -1,4 +1,4 @@
-"""What can be done with files: plain functions on rooted directories, from arguments to words."""
+"""The file operations of the `filesystem` toolset: plain functions from arguments to text for the model."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ Kind: TypeAlias = Literal["directory", "file", "link", "special"]
 
 
 class Edit(Value):
-    """Some text of a file, and what is to be there instead."""
+    """A text to find in a file, and its replacement."""
 
     old: str
     new: str
 
 
 class FoundFile(Value):
-    """Something below a directory."""
+    """A file or directory that a walk has found."""
 
     path: str
-    """Below the directory that was walked."""
+    """Relative to the directory that was walked."""
     name: str
     directory: int
-    """The open directory that it is in."""
+    """The open descriptor of the directory that contains it."""
     depth: int
     kind: Kind
     size: int
     reserved: bool = False
-    """It is the server's own: it can be seen, and not be looked into."""
+    """It is reserved for the server: its name is listed, its content is not read."""
 
     @property
     def is_directory(self) -> bool:
@@ -60,7 +60,7 @@ class FoundFile(Value):
 
 
 def read_part(rooted: RootedDirectories, path: str, *, line: int = 1, lines: int = 0) -> Part:
-    """A file as a model may see it: its text, or some lines of it, or a picture. Raises Refused, or OSError."""
+    """A file's text, some of its lines, or a picture. Raises PathRefused or OSError."""
     data = rooted.read(path)
     kind = _image_kind(data)
     if kind:
@@ -87,7 +87,7 @@ def write_text(rooted: RootedDirectories, path: str, content: str) -> str:
 
 
 def edit_text(rooted: RootedDirectories, path: str, edits: Sequence[Edit]) -> str:
-    """All of the edits, or none of them. Raises Refused, or OSError."""
+    """Apply all of the edits, or none of them. Raises PathRefused or OSError."""
     try:
         text = rooted.read(path).decode()
     except UnicodeDecodeError as error:
@@ -108,26 +108,26 @@ def edit_text(rooted: RootedDirectories, path: str, edits: Sequence[Edit]) -> st
 def list_directory(rooted: RootedDirectories, path: str) -> str:
     with rooted.directory(path) as (directory, shown, held):
         entries = sorted(_entries(directory, held, "", 1), key=lambda each: each.name)
-        told = [_line(each) for each in entries[: limits.file_entries_max]]
-    more = len(entries) - len(told)
+        lines = [_line(each) for each in entries[: limits.file_entries_max]]
+    more = len(entries) - len(lines)
     if more > 0:
-        told.append(f"[… and {more} more …]")
-    return "\n".join(told) or f"[{shown} is empty]"
+        lines.append(f"[… and {more} more …]")
+    return "\n".join(lines) or f"[{shown} is empty]"
 
 
 def directory_tree(
     rooted: RootedDirectories, path: str, *, depth: int, skip_version_control: bool
 ) -> str:
-    told: list[str] = []
+    lines: list[str] = []
     with rooted.directory(path) as (directory, shown, held):
         for each in walk(
             directory, held, depth_max=depth, skip_version_control=skip_version_control
         ):
-            if len(told) == limits.file_entries_max:
-                told.append(f"[… only the first {limits.file_entries_max} entries …]")
+            if len(lines) == limits.file_entries_max:
+                lines.append(f"[… only the first {limits.file_entries_max} entries …]")
                 break
-            told.append(f"{'  ' * (each.depth - 1)}{_line(each)}")
-    return "\n".join(told) or f"[{shown} is empty]"
+            lines.append(f"{'  ' * (each.depth - 1)}{_line(each)}")
+    return "\n".join(lines) or f"[{shown} is empty]"
 
 
 def search_names(
@@ -138,7 +138,7 @@ def search_names(
     skip_version_control: bool,
     stopped: threading.Event,
 ) -> str:
-    """Files and directories whose name, or path, fits a shell's pattern."""
+    """Files and directories whose name or path matches a shell pattern."""
     found: list[str] = []
     with rooted.directory(path) as (directory, shown, held):
         for each in walk(directory, held, skip_version_control=skip_version_control):
@@ -175,7 +175,7 @@ def search_content(
             read += each.size
             read_now = partial(read_in, each.directory, each.name, held)
             lines = _lines_with(read_now, wanted, ignore_case=ignore_case)
-            if lines:  # it may have become the server's own since the search began
+            if lines:  # the file may have become reserved since the search began
                 read_anew = partial(rooted.read, os.path.join(path, each.path))
                 lines = _lines_with(read_anew, wanted, ignore_case=ignore_case)
             found += [f"{_below(shown, each.path)}:{line}" for line in lines]
@@ -191,7 +191,7 @@ def walk(
     under: str = "",
     depth: int = 1,
 ) -> Iterator[FoundFile]:
-    """Everything below an open directory, by name, each before what is in it. Links are not followed."""
+    """Everything below an open directory, sorted by name, a directory before its content. Links are not followed."""
     for each in sorted(_entries(directory, held, under, depth), key=lambda found: found.name):
         if skip_version_control and each.name in _VERSION_CONTROL:
             continue
@@ -201,7 +201,7 @@ def walk(
         try:
             inner = open_directory(directory, each.name)
         except OSError:
-            continue  # gone, replaced by a link, or not ours to read
+            continue  # removed, replaced by a link, or not readable
         try:
             yield from walk(
                 inner,
@@ -221,7 +221,7 @@ def _entries(directory: int, held: ReservedState, under: str, depth: int) -> Ite
         try:
             there = os.stat(name, dir_fd=directory, follow_symlinks=False)
         except OSError:
-            continue  # gone meanwhile
+            continue  # removed meanwhile
         yield FoundFile(
             path=f"{under}{name}",
             name=name,
@@ -267,10 +267,10 @@ def _below(shown: str, path: str) -> str:
 
 
 def _matches(found: Sequence[str]) -> str:
-    told = list(found[: limits.file_matches_max])
+    lines = list(found[: limits.file_matches_max])
     if len(found) >= limits.file_matches_max:
-        told.append(f"[… only the first {limits.file_matches_max}; search for less …]")
-    return "\n".join(told) or "[nothing found]"
+        lines.append(f"[… only the first {limits.file_matches_max}; search for less …]")
+    return "\n".join(lines) or "[nothing found]"
 
 
 def _image_kind(data: bytes) -> str:

@@ -1,15 +1,15 @@
-"""Files that the server reads, reloads or runs: no tool changes them, whatever its roots.
+"""Reserved files: the server reads, reloads or runs them, and no tool may change them, whichever roots it has.
 
-1. They are told apart by what they are (device and number) and by where they would be (a name in a directory), so
-   neither a link, another name nor a file that is not there yet leads to one.
-2. Every link on the way to such a file is reserved, too: who can move a link moves the file.
-3. What belongs to the process is always reserved: the package and its environment, modules that would be imported in
+1. A reserved file is recognised by its identity (device and inode) and by its location (a name in a directory), so
+   no link, second name or file that does not exist yet leads to one.
+2. Every link on the way to a reserved file is reserved, too: moving the link would move the file.
+3. Files of the process are always reserved: the package and its environment, modules that would be imported in
    place of installed ones, its log files, and the file systems through which the kernel shows its memory.
-4. A file toolset reaches none of them. A command (`sandbox/`) may read those that are `readable`, because nothing runs
+4. A file toolset reaches no reserved file. A command (`sandbox/`) may read the `readable` ones, because nothing runs
    without programs, packages and scripts; the others are hidden from it.
 
-A `ReservedFiles` says it in paths. `now` and `for_commands` look at the disk, which changes: one of them is asked for every
-call of a tool.
+`ReservedFiles` holds paths. `now` and `for_commands` compare them with the disk, which changes: each tool call uses
+one of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 
 Identity: TypeAlias = tuple[int, int]
-"""A file's device and number."""
+"""A file's device and inode number."""
 
 _SCRIPTS = (
     ".sh",
@@ -50,7 +50,7 @@ _MODULES = ("py", "pyc", "so")
 
 
 class NamePattern(Value):
-    """Every file in a directory whose name begins and ends so, also one that is not there yet."""
+    """Every file in a directory whose name has this beginning and end, also one that does not exist yet."""
 
     directory: str
     begin: str = ""
@@ -62,16 +62,16 @@ class NamePattern(Value):
 
 
 class ReservedFiles(Value):
-    """Files and whole directories, there or not. A path that is `readable` and one of the others is hidden."""
+    """Reserved files and directories, existing or not. A path both in `readable` and in another set is hidden."""
 
     files: frozenset[str] = frozenset()
     names: frozenset[NamePattern] = frozenset()
     trees: frozenset[str] = frozenset()
     readable: frozenset[str] = frozenset()
-    """Files, and whole directories, that a command may read."""
+    """Files and whole directories that a command may read."""
     searched: frozenset[str] = frozenset()
-    """Directories in which programs are looked for by their names. What lies directly in them is as `readable`, and
-    nothing can be added; what lies deeper is not looked for."""
+    """Directories in which the system searches for programs. A command may read what lies directly in them, and can
+    add nothing; deeper files are not searched."""
 
     def __or__(self, other: ReservedFiles) -> ReservedFiles:
         return ReservedFiles(
@@ -83,11 +83,11 @@ class ReservedFiles(Value):
         )
 
     def now(self) -> ReservedState:
-        """What is reserved as the disk is now."""
+        """The reserved files as the disk is now."""
         return ReservedState(self | of_process())
 
     def for_commands(self, *, own: Iterable[str] = ()) -> WithheldFiles:
-        """What a command must not reach as the disk is now. It may change those of its `own` that are readable."""
+        """What a command must not reach as the disk is now. It may change the readable files among its `own`."""
         every = self | of_process()
         secret, shown = every.files | every.trees, every.readable.difference(own)
         steps = [step for path in secret | shown for step in _steps(path)]
@@ -103,19 +103,19 @@ class ReservedFiles(Value):
 
 
 class WithheldFiles(Value):
-    """What a command must not reach: files and whole directories, there or not, in paths without links on the way."""
+    """Files and directories that a command must not reach, existing or not; no path leads through a link."""
 
     hidden: frozenset[str]
     named: frozenset[tuple[str, str, str]]
-    """Directories, and how the names of hidden files in them begin and end."""
+    """Hidden files by pattern: the directory, and how a file's name begins and ends."""
     kept: frozenset[str]
-    """Can be read, and not be changed, unless it is hidden as well."""
+    """The command can read these, not change them; a path that is also hidden stays hidden."""
     searched: frozenset[str]
-    """What lies directly in these directories can be read, and not be changed."""
+    """The command can read what lies directly in these directories, not change it."""
 
 
 class ReservedState:
-    """What is reserved, as the disk is at one moment."""
+    """The reserved files, as the disk was at one moment."""
 
     def __init__(self, reserved: ReservedFiles) -> None:
         paths = reserved.files | reserved.trees | reserved.readable
@@ -130,11 +130,11 @@ class ReservedState:
         self._there = {identity_at(path) for path in (*paths, *named)}
 
     def has_file(self, there: os.stat_result) -> bool:
-        """Whether this file is reserved, or this directory with all that is below it."""
+        """Whether this file is reserved, or this directory with everything below it."""
         return identity(there) in self._there
 
     def has_name(self, directory: os.stat_result, name: str) -> bool:
-        """Whether a file of this name in this directory would be one."""
+        """Whether a file of this name in this directory would be reserved."""
         where, folded = identity(directory), _folded(name)
         return (
             where in self._searched
@@ -146,7 +146,7 @@ class ReservedState:
         )
 
     def has_any_above(self, path: Path) -> bool:
-        """Whether a directory lies below one that is reserved."""
+        """Whether a path lies below a reserved directory."""
         above = (identity_at(str(each)) for each in Path(os.path.realpath(path)).parents)
         return any(each in self._there for each in above if each is not None)
 
@@ -171,7 +171,7 @@ def identity(there: os.stat_result) -> Identity:
 
 
 def identity_at(path: str) -> Identity | None:
-    """What is at a path, links followed; None if nothing is."""
+    """The identity of the file at a path, links followed; None if no file is there."""
     try:
         return identity(os.stat(path))
     except (OSError, ValueError):
@@ -179,12 +179,12 @@ def identity_at(path: str) -> Identity | None:
 
 
 def _folded(name: str) -> str:
-    """A name as a file system that ignores case and composition has it: one that does not is none the worse."""
+    """A name as a case-insensitive, normalising file system compares it; on other systems this does no harm."""
     return unicodedata.normalize("NFC", name).casefold()
 
 
 def _steps(path: str) -> Iterator[tuple[str, str]]:
-    """The names that lead to a file: its own, and those of the links on the way. What is not there is no link."""
+    """The (directory, name) pairs that lead to a file: its own, and those of the links on the way."""
     here, left, links = "/", deque(PurePosixPath(path).parts[1:]), 0
     while left:
         name = left.popleft()
@@ -209,7 +209,7 @@ def _steps(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _links(path: str) -> Iterator[tuple[str, str]]:
-    """The names of the links that lead to a directory."""
+    """The (directory, name) pairs of the links that lead to a directory."""
     return (each for each in _steps(path) if os.path.islink(os.path.join(*each)))
 
 
@@ -233,12 +233,12 @@ def _entries(directory: str) -> list[str]:
         return []
 
 
-# ── what belongs to the process ──────────────────────────────────────────────────────────────
+# ── files of the process ─────────────────────────────────────────────────────────────────────
 
 
 @cache
 def of_process() -> ReservedFiles:
-    """What every process reserves. Its standard streams are looked at once: they stay what they are."""
+    """The files that every process reserves. The standard streams are looked up once: they do not change."""
     libraries = os.path.join(sys.base_prefix, "lib")
     python = [os.path.join(sys.prefix, "pyvenv.cfg"), sys.executable]
     python += _named(NamePattern(directory=libraries, begin="libpython"))
@@ -252,26 +252,26 @@ def of_process() -> ReservedFiles:
 
 
 def search_path(environment: Mapping[str, str]) -> frozenset[str]:
-    """The directories in which commands are looked for by their names, there or not: a program that a tool puts there
-    would be run in place of the one that a hook means."""
+    """The directories of PATH, existing or not: a program that a tool puts there would run in place of the one that
+    a hook means."""
     entries = environment.get("PATH", "").split(os.pathsep)
     return frozenset(os.path.normpath(each) for each in entries if os.path.isabs(each))
 
 
 def _installation() -> set[str]:
-    """Python's own directories. Not its whole prefix: some people have an environment around their project."""
+    """Python's own directories, but not the whole prefix: some users have the environment around their project."""
     programs = os.path.dirname(sys.executable) if sys.prefix != sys.base_prefix else ""
     return {os.path.dirname(os.__file__), *_packages(), *([programs] if programs else ())}
 
 
 def _packages() -> set[str]:
-    """The directories on the way to modules that hold what was installed."""
+    """The directories of the import path that hold installed packages."""
     kinds = ("site-packages", "dist-packages")
     return {each for each in sys.path if os.path.basename(each) in kinds and os.path.isdir(each)}
 
 
 def _streams() -> Iterator[str]:
-    """The files that a shell has given us for our output, where the system can tell their names."""
+    """The files that stdout and stderr are redirected to, where the system can tell their names."""
     for descriptor in (1, 2):
         try:
             there, path = os.fstat(descriptor), os.readlink(f"/proc/self/fd/{descriptor}")
@@ -282,7 +282,7 @@ def _streams() -> Iterator[str]:
 
 
 def _import_places() -> list[str]:
-    """The directories, besides those of the installation, that modules are imported from: mostly none, or our own."""
+    """The directories of the import path outside the installation: usually none, or the working directory."""
     ours = _installation()
     places = {os.path.abspath(each) for each in sys.path}
     return [
@@ -293,7 +293,7 @@ def _import_places() -> list[str]:
 
 
 def _imported_now() -> frozenset[str]:
-    """What is, or would be, imported from such directories in place of what is installed; and compiled modules."""
+    """Files there that are, or would be, imported in place of installed modules; and compiled modules."""
     found = set()
     for place in _import_places():
         found.add(os.path.join(os.path.realpath(place), "__pycache__"))
@@ -316,24 +316,24 @@ def _is_below(path: str, top: str) -> bool:
 
 @cache
 def _installed() -> frozenset[str]:
-    """The names of modules that a file elsewhere could be imported in place of."""
+    """The names of installed modules, which a file elsewhere could replace on import."""
     names = (each for place in _packages() for each in os.listdir(place))
     return frozenset(sys.stdlib_module_names) | {each.partition(".")[0] for each in names}
 
 
-# ── what a command runs ──────────────────────────────────────────────────────────────────────
+# ── files that a command runs ────────────────────────────────────────────────────────────────
 
 
 def files_run_by(commands: Iterable[str], directory: Path, *, all_named: bool) -> frozenset[str]:
-    """The files that these commands run, as far as their words tell; if `all_named`, every file that they name.
+    """The files that these commands run, as far as their words tell; with `all_named`, every file that they name.
 
-    A word may be meant from the directory or from one that the command names (`cd hooks && ./guard.sh`), and a module
-    by its name (`python -m hooks.guard`). What a command finds by itself, such as a Makefile, its words do not tell.
+    A word may be relative to the directory or to one that the command names (`cd hooks && ./guard.sh`), or a module's
+    name (`python -m hooks.guard`). Files that a command finds by itself, such as a Makefile, are not found here.
     """
     found: set[str] = set()
     for command in commands:
         words = _words(command)
-        if " " in command and _status(directory / command, stat.S_ISREG):  # an argument as it is
+        if " " in command and _status(directory / command, stat.S_ISREG):  # one path with spaces
             words.append(command)
         for place in (directory, *_directories(words, directory)):
             for n, word in enumerate(words):
@@ -346,13 +346,13 @@ def files_run_by(commands: Iterable[str], directory: Path, *, all_named: bool) -
 
 
 def data_named_by(commands: Sequence[str], directory: Path) -> frozenset[str]:
-    """The files that these commands name and do not run, as far as their words tell."""
+    """The files that these commands name but do not run, as far as their words tell."""
     named = files_run_by(commands, directory, all_named=True)
     return named - files_run_by(commands, directory, all_named=False)
 
 
 def _words(command: str) -> list[str]:
-    """The words of a command, of a command that is quoted in it (`sh -c '…'`), and the values of variables."""
+    """The words of a command, those of a command quoted in it (`sh -c '…'`), and the values of variables."""
     words = [each for word in _split(command) for each in (_split(word) if " " in word else [word])]
     values = [word.rpartition("=")[2] for word in words if "=" in word]
     return [each for each in (*words, *values) if each and "\0" not in each]
@@ -387,7 +387,7 @@ def _file_named(word: str, directory: Path, *, first: bool, all_named: bool) -> 
 
 
 def _status(path: Path, is_kind: Callable[[int], bool]) -> os.stat_result | None:
-    """What is at a path, if it is of this kind."""
+    """The status of the file at a path, if it is of this kind."""
     try:
         there = path.stat()
     except (OSError, ValueError):

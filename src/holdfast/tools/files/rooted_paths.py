@@ -1,11 +1,11 @@
-"""Reaching files below some directories, and no others, whatever a path says and whatever happens meanwhile.
+"""Opens files below some root directories and no others, even if a path lies or the disk changes meanwhile.
 
 1. A path is walked one component at a time, each opened relative to the one before and never through a symbolic
-   link: `..` steps back on our own way, a link is read and walked like the rest of the path. The kernel is never
-   handed more than one name, so swapping a directory for a link between two steps leads nowhere.
-2. What leads above a root is refused, also if it would come back.
-3. Files are replaced by renaming: whoever reads meanwhile sees the old one or the new one.
-4. What the server reads, reloads or runs (`files/reserved_files.py`) is not reached, under any name.
+   link: `..` goes back along the directories already opened, a link is read and walked like the rest of the path. The
+   kernel never gets more than one name, so swapping a directory for a link between two steps leads nowhere.
+2. A path that leads above a root is refused, even if it would come back.
+3. A file is replaced by renaming: a concurrent reader sees the old file or the new one.
+4. Files that the server reads, reloads or runs (`files/reserved_files.py`) are not reached, under any name.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from holdfast.tools.files.reserved_files import ReservedFiles, ReservedState, is
 NOTHING = ReservedFiles()
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PASSING = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""Of the directories on the way to a root not all need be readable."""
+"""A directory on the way to a root need not be readable."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# Not blocking: opening a pipe that nobody writes to must not wait for ever.
+# Not blocking: opening a pipe without a writer must not wait for ever.
 _READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class PathRefused(Exception):
-    """A path that is not followed, or a file that is not touched; the message is for the model."""
+    """A path is refused, or a file must not be touched; the message is for the model."""
 
 
 class RootedPath:
-    """Where a path leads: a name in an open directory. `.` is the directory itself."""
+    """A path's destination: a name in an open directory. `.` is the directory itself."""
 
     def __init__(self, directory: int, name: str, shown: str, held: ReservedState) -> None:
         self.held = held
         self.directory = directory
         self.name = name
         self.shown = shown
-        """As it may be told: below its root."""
+        """The path as messages show it: relative to its root."""
 
     def demand_free(self, *, writing: bool) -> None:
-        """Raises Refused if it is reserved, or would be."""
+        """Raises PathRefused if the file is reserved, or would be."""
         there, held = self.status(), self.held
         if there is not None and held.has_file(there):
             raise reserved(self.shown)
@@ -63,7 +63,7 @@ class RootedPath:
             )
 
     def status(self) -> os.stat_result | None:
-        """What is there, or None. Never follows a link."""
+        """The file's status, or None if it does not exist. Never follows a link."""
         try:
             return os.stat(self.name, dir_fd=self.directory, follow_symlinks=False)
         except FileNotFoundError:
@@ -71,16 +71,16 @@ class RootedPath:
 
 
 class RootedDirectories:
-    """Some directories, and everything below them. Relative paths begin in the first."""
+    """Some root directories, and everything below them. Relative paths start in the first root."""
 
     def __init__(self, *roots: Path, reserved: ReservedFiles = NOTHING) -> None:
-        """Links on the way to a root are followed now, and not again: later ones may be a command's."""
+        """Links on the way to a root are followed now, and not again: a command could change them later."""
         assert roots, "there has to be at least one directory"
         self._roots = {Path(os.path.abspath(each)): Path(os.path.realpath(each)) for each in roots}
         self._reserved = reserved
 
     def keeping_off(self, reserved: ReservedFiles) -> RootedDirectories:
-        """The same directories without these files."""
+        """The same directories, with these files reserved, too."""
         kept = copy(self)
         kept._reserved = reserved
         return kept
@@ -93,7 +93,7 @@ class RootedDirectories:
     def spot(
         self, path: str, *, writing: bool = False, make_parents: bool = False
     ) -> Iterator[RootedPath]:
-        """Where a path leads, as long as this is open. Raises Refused, or OSError."""
+        """A path's destination, open within the `with` block. Raises PathRefused or OSError."""
         walk = _Walk(self._roots, path, reserved=self._reserved, make_parents=make_parents)
         try:
             spot = walk.to_end()
@@ -104,7 +104,7 @@ class RootedDirectories:
 
     @contextmanager
     def directory(self, path: str) -> Iterator[tuple[int, str, ReservedState]]:
-        """An open directory, how it is called, and what in it is reserved. Raises Refused, or OSError."""
+        """An open directory, its displayed path, and the reserved files. Raises PathRefused or OSError."""
         with self.spot(path) as spot:
             opened = os.open(spot.name, _DIRECTORY, dir_fd=spot.directory)
             try:
@@ -113,12 +113,12 @@ class RootedDirectories:
                 os.close(opened)
 
     def read(self, path: str) -> bytes:
-        """The bytes of a regular file. Raises Refused, or OSError."""
+        """The bytes of a regular file. Raises PathRefused or OSError."""
         with self.spot(path) as spot:
             return read_in(spot.directory, spot.name, spot.held)
 
     def write(self, path: str, data: bytes, *, make_parents: bool = True) -> bool:
-        """Put a file there, in place of the one that is. True if it is new. Raises Refused, or OSError."""
+        """Write a file, replacing any that is there. True if the file is new. Raises PathRefused or OSError."""
         with self.spot(path, writing=True, make_parents=make_parents) as spot:
             there = spot.status()
             if there is not None and not stat.S_ISREG(there.st_mode):
@@ -127,7 +127,7 @@ class RootedDirectories:
             return there is None
 
     def make_directory(self, path: str) -> bool:
-        """See to it that there is a directory. True if it is new. Raises Refused, or OSError."""
+        """Make a directory unless it exists. True if it is new. Raises PathRefused or OSError."""
         with self.spot(path, writing=True, make_parents=True) as spot:
             there = spot.status()
             if there is None:
@@ -138,7 +138,7 @@ class RootedDirectories:
 
 
 class _Walk:
-    """One path being walked."""
+    """The walk along one path."""
 
     def __init__(
         self, roots: Mapping[Path, Path], path: str, *, reserved: ReservedFiles, make_parents: bool
@@ -151,12 +151,12 @@ class _Walk:
         self._make_parents = make_parents
         self._links = 0
         self._trail: list[tuple[int, str]] = []
-        """The directories that we are in, outermost first: each open, with its name."""
+        """The open directories along the path, outermost first, each with its name."""
         self._left: deque[str] = deque()
         self._start(path)
 
     def _start(self, path: str) -> None:
-        """Begin at a root; again, if a link names a place from there."""
+        """Begin at a root; begin again if a link leads to an absolute path."""
         root, parts = self._placed(path)
         self.close()
         opened = _open_plain(self._roots[root])
@@ -198,7 +198,7 @@ class _Walk:
         try:
             return os.readlink(name, dir_fd=self._trail[-1][0])
         except OSError as error:
-            if error.errno in (errno.EINVAL, errno.ENOENT):  # not a link; or nothing at all
+            if error.errno in (errno.EINVAL, errno.ENOENT):  # not a link, or no such file
                 return None
             raise
 
@@ -221,7 +221,7 @@ class _Walk:
             if self._held.has_name(os.fstat(top), name):
                 raise reserved(self._shown(name)) from None
             os.mkdir(name, dir_fd=top)
-            self._held = self._reserved.now()  # a name may be reserved in what was not there
+            self._held = self._reserved.now()  # the directory is new: names in it may be reserved
             opened = os.open(name, _DIRECTORY, dir_fd=top)
         self._trail.append((opened, name))
         if self._held.has_file(os.fstat(opened)):
@@ -242,7 +242,7 @@ def reserved(shown: str) -> PathRefused:
 
 
 def _open_plain(path: Path) -> int:
-    """A directory, opened name by name, through no link. Raises Refused, or OSError."""
+    """Open a directory name by name, through no link. Raises PathRefused or OSError."""
     opened = os.open("/", _PASSING)
     try:
         for name in path.parts[1:]:
@@ -259,7 +259,7 @@ def _open_plain(path: Path) -> int:
 
 
 def read_in(directory: int, name: str, held: ReservedState) -> bytes:
-    """The bytes of a regular file in an open directory. Raises Refused, or OSError."""
+    """The bytes of a regular file in an open directory. Raises PathRefused or OSError."""
     opened = os.open(name, _READING, dir_fd=directory)
     try:
         there = os.fstat(opened)
@@ -272,13 +272,13 @@ def read_in(directory: int, name: str, held: ReservedState) -> bytes:
                 f"{name!r} has {there.st_size} bytes, and at most {limits.file_bytes_max} are read"
             )
         with open(opened, "rb", closefd=False) as file:
-            return file.read(limits.file_bytes_max)  # some files do not say how long they are
+            return file.read(limits.file_bytes_max)  # some files report no size
     finally:
         os.close(opened)
 
 
 def open_directory(directory: int, name: str) -> int:
-    """A directory in an open directory, opened; not through a link. Raises OSError."""
+    """Open a directory inside an open directory, not through a link. Raises OSError."""
     return os.open(name, _DIRECTORY, dir_fd=directory)
 
 

@@ -1,5 +1,5 @@
-"""Tools of MCP servers: programs that are started beside us, or servers that are spoken to over HTTP.
+"""Tools of MCP servers: programs that Holdfast starts, or remote servers that it calls over HTTP.
 
-`config` says which server it is, `link` starts and ends it, `toolset` makes tools of what it offers. `sdk` alone speaks
-the protocol, with the official SDK; `loading` brings it in when the first server is needed.
+`config` describes a server, `connection` starts and stops it, `toolset` makes tools of its offer. `sdk` alone speaks
+the protocol, with the official SDK; `lazy_sdk` imports it when the first server is needed.
 """

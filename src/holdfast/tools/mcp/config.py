@@ -1,4 +1,4 @@
-"""Which MCP server, and how far it is trusted."""
+"""The configuration of an MCP server: how to reach it, and how far it is trusted."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from holdfast.tools.web.address_guard import shown
 
 
 class Stdio(Value):
-    """A program that we start and speak to over its standard input and output."""
+    """A server program that Holdfast starts and talks to over its standard input and output."""
 
     command: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
-    """Everything that it sees; variables are filled in already: not to be shown."""
+    """The program's whole environment, with variables filled in: it may hold secrets, so it is never shown."""
     directory: str = "."
     network: bool = True
     roots: tuple[str, ...] = ()
-    """Where it may write in a sandbox, besides its directory and its home."""
+    """Directories that the program may write to in a sandbox, besides its working directory and its home."""
     read_roots: tuple[str, ...] = ()
-    """What it may read in a sandbox, besides."""
+    """Directories that the program may also read in a sandbox."""
     home: str = ""
-    """Its home in a sandbox, kept over its starts. Empty: a new one each time."""
+    """The program's home in a sandbox, kept between its starts. Empty: a new one for each start."""
 
     def pinned(self) -> Stdio:
-        """The same, with the directories that these paths lead to now, and with those that its words name."""
+        """The same program, with links in these paths resolved now, and with the paths that its command line names."""
         directory = os.path.realpath(self.directory)
         folders = named_paths(Path(directory), self.command, *self.args).folders
         return msgspec.structs.replace(
@@ -44,11 +44,11 @@ class Stdio(Value):
 
 
 class Remote(Value):
-    """A server that is spoken to over streamable HTTP."""
+    """A server that Holdfast calls over streamable HTTP."""
 
     url: str
     headers: Mapping[str, str] = {}
-    """Variables are filled in already: not to be shown."""
+    """Variables are filled in: the headers may hold secrets, so they are never shown."""
 
 
 Transport: TypeAlias = Stdio | Remote
@@ -59,30 +59,30 @@ class McpServer(Value):
 
     transport: Transport
     name: str = ""
-    """If there is one, its tools are called `name_tool`."""
+    """If set, the server's tools are named `name_tool`."""
     only: tuple[str, ...] | None = None
-    """Only these of its tools, by its own names. None: all of them."""
+    """Offer only these tools, by the server's names. None: all of them."""
     trust_hints: bool = False
-    """Whether its own word counts that a tool only reads, or may be repeated. Else every tool needs a permission."""
+    """Whether to believe the server that a tool is read-only or idempotent. Otherwise every tool needs a permission."""
     timeout_s: float = 60.0
-    """For one call."""
+    """The time limit of one call."""
     idle_s: float = limits.mcp_idle_s
-    """Nobody has called it for so long: it is stopped, and started again when somebody does."""
+    """A server without a call for this long is stopped; the next call starts it again."""
     secrets: tuple[str, ...] = ()
-    """Values that are never told, also if the server itself does."""
+    """Values that no message shows, even if the server prints them."""
 
     @property
     def shown(self) -> str:
-        """As people know it, without anything secret."""
-        told = (
+        """The server's name for people, without secrets."""
+        address = (
             shown(self.transport.url)
             if isinstance(self.transport, Remote)
             else self.transport.command.rpartition("/")[2]
         )
-        return f"{self.name} ({told})" if self.name else told
+        return f"{self.name} ({address})" if self.name else address
 
     def hide(self, text: str) -> str:
-        """The same text without the secrets that are in it."""
+        """The text with its secrets replaced."""
         for secret in self.secrets:
             text = text.replace(secret, "***") if len(secret) > 3 else text
         return text

@@ -1,10 +1,10 @@
-"""A server that is there when it is needed.
+"""The connection to one MCP server, which is started when a call needs it.
 
-1. It is started by the first who needs it; others who come meanwhile wait for the same start.
-2. It is stopped when nobody has used it for a while, and started again by the next who does.
-3. When it goes away by itself, whoever waits for it is told; the next who needs it starts it again. If that goes wrong
-   several times in a row, attempts are spaced out, and whoever comes in between is told so at once.
-4. It lives in a task of its own, so that no caller's end is its end. `close` leaves nothing running.
+1. The first call starts the server; calls that arrive meanwhile wait for the same start.
+2. A server that no call has used for a while is stopped; the next call starts it again.
+3. If the server exits by itself, the calls that wait for it fail; the next call starts it again. After several
+   failures in a row, starts are spaced out, and a call in between fails at once.
+4. The server lives in a task of its own, so that it does not end with any caller. `close` leaves nothing running.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ log = logging.getLogger("holdfast.tools")
 
 
 def backoff_s(failures: int) -> float:
-    """How long to leave a server alone that has failed so often in a row. The first time: not at all."""
+    """How long to wait before the next start, after so many failures in a row. After the first: not at all."""
     if failures <= 1:
         return 0.0
     return min(limits.mcp_backoff_s_max, 0.5 * 2.0 ** min(failures - 2, 16))
 
 
 class McpConnection:
-    """The way to one server."""
+    """Starts, shares and stops one server."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class McpConnection:
         self._on_changed = on_changed
         self._hide = hide
         self._now_s = now_s
-        self._holding: _Holding | None = None
+        self._run: _ServerRun | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._failures = 0
         self._not_before_s = 0.0
@@ -59,38 +59,38 @@ class McpConnection:
 
     @property
     def is_up(self) -> bool:
-        return self._holding is not None and self._holding.is_ready
+        return self._run is not None and self._run.is_ready
 
     @asynccontextmanager
     async def peer(self) -> AsyncIterator[Peer]:
-        """The server, for as long as this is open. Raises Unavailable."""
-        holding = self._hold()
+        """The server, started if needed, within the `with` block. Raises Unavailable."""
+        run = self._current_run()
         try:
-            yield await holding.wait_ready()
+            yield await run.wait_ready()
             self._failures = 0
         except CallFailed:
             self._failures = 0
             raise
         except ServerLost as error:
-            self._failed(holding, str(error))
-            holding.retire()
+            self._failed(run, str(error))
+            run.retire()
             raise
         finally:
-            holding.leave()
+            run.leave()
 
-    def _hold(self) -> _Holding:
-        """The server as it is held now, started if it is not; the caller is counted as its user."""
+    def _current_run(self) -> _ServerRun:
+        """The current run of the server, started if there is none; the caller is counted as a user."""
         if self._closed:
             raise Unavailable(f"{self._name} is closed")
-        if self._holding is None:
-            self._check_patience()
-            self._holding = _Holding(self)
-            self._ending.add(self._holding.task)
-            self._holding.task.add_done_callback(self._ending.discard)
-        self._holding.enter()
-        return self._holding
+        if self._run is None:
+            self._check_backoff()
+            self._run = _ServerRun(self)
+            self._ending.add(self._run.task)
+            self._run.task.add_done_callback(self._ending.discard)
+        self._run.enter()
+        return self._run
 
-    def _check_patience(self) -> None:
+    def _check_backoff(self) -> None:
         wait_s = self._not_before_s - self._now_s()
         if wait_s > 0:
             raise Unavailable(
@@ -98,68 +98,68 @@ class McpConnection:
                 f"the last time: {self._last_words}"
             )
 
-    def _failed(self, holding: _Holding, words: str) -> None:
-        """Count a failure, once for each time that it was started."""
-        if self._holding is not holding:
+    def _failed(self, run: _ServerRun, words: str) -> None:
+        """Count a failure, once per start of the server."""
+        if self._run is not run:
             return
-        self._holding = None
+        self._run = None
         self._failures += 1
         self._last_words = words
         self._not_before_s = self._now_s() + backoff_s(self._failures)
         log.warning("mcp server %s: %s", self._name, words)
 
     async def close(self) -> None:
-        """Stop it, and wait until nothing of it is left. Again: nothing happens."""
+        """Stop the server, and wait until nothing of it is left. A second call does nothing."""
         self._closed = True
-        if self._holding is not None:
-            self._holding.stop()
+        if self._run is not None:
+            self._run.stop()
         await self.wait_down()
 
     async def wait_down(self) -> None:
-        """Wait until nothing of it runs, if it is to be stopped."""
+        """Wait until every run that is to stop has stopped."""
         cancelled: asyncio.CancelledError | None = None
         while self._ending:
             try:
                 await asyncio.wait(self._ending)
             except asyncio.CancelledError as error:
-                cancelled = error  # what has been started has to be ended all the same
+                cancelled = error  # the server has to be stopped all the same
         if cancelled is not None:
             try:
                 raise cancelled
             finally:
                 del cancelled
 
-    # what a holding tells
+    # called by a run
 
-    def forget(self, holding: _Holding) -> None:
-        """It was stopped on purpose."""
-        if self._holding is holding:
-            self._holding = None
+    def forget(self, run: _ServerRun) -> None:
+        """This run was stopped on purpose: the next call starts another."""
+        if self._run is run:
+            self._run = None
 
-    async def hold(self, holding: _Holding) -> None:
-        """The life of a server, from its start to its end."""
+    async def live(self, run: _ServerRun) -> None:
+        """One run of the server, from its start to its end."""
         try:
             async with self._connect(self._on_changed) as peer:
-                await self._greet(peer, holding)
-                holding.ready(peer)
-                await holding.wait_end(peer.gone)
+                await self._greet(peer, run)
+                run.ready(peer)
+                await run.wait_end(peer.gone)
                 if peer.gone.is_set():
-                    self._failed(holding, "it went away")
+                    self._failed(run, "it went away")
         except Exception as error:
-            # Whatever the server or the protocol's library did: it is this server's failure, and nobody else's.
+            # Any error of the server or of the protocol's library is a failure of this server alone.
             words = self._hide(_first_words(error))
-            self._failed(holding, words)
-            holding.fail(Unavailable(f"{self._name} could not be reached: {words}"))
+            self._failed(run, words)
+            run.fail(Unavailable(f"{self._name} could not be reached: {words}"))
         finally:
-            holding.over()
+            run.over()
 
-    async def _greet(self, peer: Peer, holding: _Holding) -> None:
-        """In a task of its own, which can be left without harm to the connection that this one holds."""
+    async def _greet(self, peer: Peer, run: _ServerRun) -> None:
+        """The handshake runs in a task of its own: cancelling it does no harm to the connection."""
         greeting = asyncio.ensure_future(peer.greet())
         try:
-            await holding.wait_for(greeting, timeout_s=self._start_s)
+            await run.wait_for(greeting, timeout_s=self._start_s)
             if not greeting.done():
-                words = "stopped" if holding.is_stopped else f"no answer within {self._start_s:g} s"
+                words = "stopped" if run.is_stopped else f"no answer within {self._start_s:g} s"
                 raise Unavailable(words)
             greeting.result()
         finally:
@@ -173,18 +173,18 @@ class McpConnection:
         return f"<Link {self._name} {'up' if self.is_up else 'down'}>"
 
 
-class _Holding:
-    """One life of a server: who uses it, and when it has to end."""
+class _ServerRun:
+    """One run of a server: counts its users, and knows when it has to end."""
 
-    def __init__(self, link: McpConnection) -> None:
-        self._link = link
+    def __init__(self, connection: McpConnection) -> None:
+        self._connection = connection
         self._users = 0
         self._is_retired = False
         self._stop = asyncio.Event()
         self._ready: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
-        self._ready.add_done_callback(_seen)
-        self._resting: asyncio.TimerHandle | None = None
-        self.task = asyncio.create_task(link.hold(self), name=repr(link))
+        self._ready.add_done_callback(_mark_retrieved)
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self.task = asyncio.create_task(connection.live(self), name=repr(connection))
 
     @property
     def is_ready(self) -> bool:
@@ -192,8 +192,8 @@ class _Holding:
 
     def enter(self) -> None:
         self._users += 1
-        if self._resting is not None:
-            self._resting.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
 
     @property
     def is_stopped(self) -> bool:
@@ -207,22 +207,22 @@ class _Holding:
             self.stop()
         else:
             loop = asyncio.get_running_loop()
-            self._resting = loop.call_later(self._link.idle_s, self.stop)
+            self._idle_timer = loop.call_later(self._connection.idle_s, self.stop)
 
     def retire(self) -> None:
-        """Nobody new is to use it: one has lost it. Others may still get their answers, and it ends with them."""
+        """Accept no new users, since a call has lost the server. The run ends once the other calls are done."""
         self._is_retired = True
-        self._link.forget(self)
+        self._connection.forget(self)
 
     def stop(self) -> None:
-        """End it. Whoever comes from now on starts another."""
-        if self._resting is not None:
-            self._resting.cancel()
+        """End this run. The next call starts another."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         self._stop.set()
-        self._link.forget(self)
+        self._connection.forget(self)
 
     def over(self) -> None:
-        """Nothing is left of it."""
+        """Note that nothing of this run is left."""
         self.stop()
         self.fail(Unavailable("it was stopped"))
 
@@ -238,7 +238,7 @@ class _Holding:
             self._ready.set_exception(error)
 
     async def wait_end(self, gone: asyncio.Event) -> None:
-        """Wait until it is to be stopped, or has gone by itself."""
+        """Wait until the run is to be stopped, or the server has gone by itself."""
         leaving = asyncio.ensure_future(gone.wait())
         try:
             await self.wait_for(leaving)
@@ -246,7 +246,7 @@ class _Holding:
             leaving.cancel()
 
     async def wait_for(self, work: asyncio.Future[Any], *, timeout_s: float | None = None) -> None:
-        """Wait until something is done, or this is to be stopped, or time is up."""
+        """Wait until the work is done, this run is stopped, or the time is up."""
         stopping = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait(
@@ -256,14 +256,14 @@ class _Holding:
             stopping.cancel()
 
 
-def _seen(ready: asyncio.Future[Peer]) -> None:
-    """A start that failed is told to whoever waits; if nobody does, that is no trouble of the event loop's."""
+def _mark_retrieved(ready: asyncio.Future[Peer]) -> None:
+    """Mark a failed start as seen: without a waiting call, asyncio would log an exception that was never retrieved."""
     if not ready.cancelled():
         ready.exception()
 
 
 def _first_words(error: BaseException) -> str:
-    """What went wrong, of an error that libraries have wrapped in groups."""
+    """The message of the first error inside exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""The MCP SDK, brought in when the first server is needed: most agents have none, and it takes most of a second.
+"""Imports the MCP SDK when the first server is needed: most agents have none, and the import takes most of a second.
 
 This is one of the few places with a late import; the architecture test names them.
 """
@@ -27,8 +27,8 @@ def is_installed() -> bool:
 
 
 def connecting_to(server: McpServer, sandbox: Sandbox) -> Connect:
-    """How to connect to a server; nothing is loaded or started yet. Links on the way to its directories are followed
-    now: when it is started they may be a command's."""
+    """A function that connects to a server; nothing is imported or started yet. Links on the way to its directories are
+    resolved now: when the server starts, a command may have changed them."""
     if isinstance(server.transport, Stdio):
         server = msgspec.structs.replace(server, transport=server.transport.pinned())
 

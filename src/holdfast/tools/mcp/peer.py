@@ -1,4 +1,4 @@
-"""What the rest of us knows of an MCP server that is there: a few questions to ask it, and how they can fail."""
+"""The protocol of a connected MCP server: what it can be asked, and how that can fail."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdfast.tools.tool import Json, ToolOutput
 
 
 class Unavailable(Exception):
-    """The server cannot be asked now; the message says why."""
+    """The server cannot be reached now; the message says why."""
 
 
 class ServerLost(Exception):
-    """The server went away, and with it the answer: it may have acted or not.
+    """The server went away before it answered: it may have acted or not.
 
-    `unheard`: it cannot have: it did not know us any more.
+    `unheard`: it has not acted, because it no longer knew our session.
     """
 
     def __init__(self, words: str, *, unheard: bool = False) -> None:
@@ -27,7 +27,7 @@ class ServerLost(Exception):
 
 
 class CallFailed(Exception):
-    """The server is there, and says that this cannot be done."""
+    """The server answered that it cannot do this."""
 
 
 class Offered(Value):
@@ -41,30 +41,30 @@ class Offered(Value):
 
 
 class OnProgress(Protocol):
-    """Hears how far a call has come."""
+    """Receives the progress of a call."""
 
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None: ...
 
 
 class Peer(Protocol):
-    """A server that is there."""
+    """A connected server."""
 
     @property
     def instruction(self) -> str:
-        """What it says about how to use it."""
+        """The server's own instruction on how to use it."""
         ...
 
     @property
     def gone(self) -> asyncio.Event:
-        """Set when it is not there any more."""
+        """Set when the server has gone."""
         ...
 
     async def greet(self) -> None:
-        """Introduce ourselves; the first thing to do. Raises Unavailable."""
+        """The handshake, before anything else. Raises Unavailable."""
         ...
 
     async def offered(self) -> tuple[Offered, ...]:
-        """Its tools. Raises ServerLost or CallFailed."""
+        """The server's tools. Raises ServerLost or CallFailed."""
         ...
 
     async def call(
@@ -75,12 +75,12 @@ class Peer(Protocol):
         call_key: str,
         on_progress: OnProgress,
     ) -> ToolOutput:
-        """Run one of them. Cancelling this tells the server. Raises ServerLost or CallFailed."""
+        """Call a tool. Cancelling this tells the server to cancel. Raises ServerLost or CallFailed."""
         ...
 
 
 OnChanged: TypeAlias = Callable[[], None]
-"""The server's tools are not what they were."""
+"""Called when the server's list of tools has changed."""
 
 Connect: TypeAlias = Callable[[OnChanged], AbstractAsyncContextManager[Peer]]
-"""Starts a server, and ends it. What it raises says that it could not be started, or has gone."""
+"""Starts a server, and stops it on exit. Any error means that the server did not start, or has gone."""

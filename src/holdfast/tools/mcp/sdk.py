@@ -1,8 +1,8 @@
-"""Speaking MCP, with the official SDK: the only module that knows it.
+"""Speaks MCP with the official SDK; no other module knows the SDK.
 
-The SDK keeps the protocol: handshake, requests and answers, progress, `notifications/cancelled` for a call that is
-abandoned, starting a program in a process group of its own and ending it. Ours are the bounds, the words, and what a
-result becomes.
+The SDK handles the protocol: handshake, requests and answers, progress, `notifications/cancelled` for an
+abandoned call, and a program's process group from start to end. This module adds the bounds, the error messages, and
+the conversion of results.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ from holdfast.tools.tool import Json, ToolOutput
 from holdfast.version import VERSION
 
 CALL_KEY = "holdfast/call_key"
-"""Where in a request's `_meta` the stable key of a call is: what a server can tell a repetition by."""
+"""The key in a request's `_meta` that holds the call's stable key, by which a server can recognise a repetition."""
 
 _GRACE_S = 1.0
-"""From SIGTERM until a server's launcher ends all of it: before the SDK would end the launcher, after 2 s."""
+"""From SIGTERM until the launcher ends the whole server; the SDK would kill the launcher after 2 s."""
 _GONE = (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT)
 _UNHEARD = re.compile(r"session (not found|terminated)|valid session|no session", re.IGNORECASE)
-"""How servers over HTTP say that they do not know us: they have been started again since."""
+"""How an HTTP server says that it does not know our session: it has been restarted since."""
 
 
 class _Incoming(Protocol):
-    """Messages as they come in: what we need of the SDK's streams."""
+    """Incoming messages: the part of the SDK's streams that we use."""
 
     async def receive(self) -> SessionMessage | Exception: ...
     async def aclose(self) -> None: ...
 
 
 class _Outgoing(Protocol):
-    """Messages on their way to the server: what the SDK needs of its own streams."""
+    """Outgoing messages: the part of a stream that the SDK uses."""
 
     async def send(self, item: SessionMessage, /) -> None: ...
     async def aclose(self) -> None: ...
@@ -89,7 +89,7 @@ _Streams: TypeAlias = tuple[_Incoming, _Outgoing]
 async def connect(
     server: McpServer, on_changed: OnChanged, sandbox: Sandbox
 ) -> AsyncIterator[Peer]:
-    """A server, started if it is ours to start; stopped, with all that belongs to it, on leaving."""
+    """A connected server. A local program is started, and stopped on exit with all of its processes."""
     errors = _Stderr()
     opened = (
         _over_http(server.transport)
@@ -102,7 +102,7 @@ async def connect(
             peer.session = ClientSession(
                 _Watched(read, peer.gone),
                 write,
-                message_handler=peer.hear,
+                message_handler=peer.on_message,
                 client_info=types.Implementation(name="holdfast", version=VERSION),
             )
             async with peer.session:
@@ -133,10 +133,10 @@ async def _over_stdio(program: Stdio, errors: _Stderr, sandbox: Sandbox) -> Asyn
     )
     try:
         async with stdio_client(parameters, errlog=errors.to) as streams:
-            errors.to.close()  # ours; the server has its own
+            errors.to.close()  # our copy; the server has its own
             yield streams
     finally:
-        # The SDK ends its process group; whoever has left that is found by the mark.
+        # The SDK ends the program's process group; processes that have left the group are found by the mark.
         await in_thread(lambda: kill_marked(mark, variable=MCP_SERVER), name="holdfast mcp")
 
 
@@ -155,7 +155,7 @@ async def _over_http(remote: Remote) -> AsyncIterator[_Streams]:
 
 
 class _SdkPeer:
-    """A server that the SDK speaks to."""
+    """A server connected through the SDK."""
 
     session: ClientSession
 
@@ -175,7 +175,7 @@ class _SdkPeer:
         except (MCPError, RuntimeError, ValidationError) as error:
             raise Unavailable(await self._words(error)) from error
 
-    async def hear(self, message: IncomingMessage) -> None:
+    async def on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self._on_changed()
 
@@ -222,12 +222,12 @@ class _SdkPeer:
         return CallFailed(words)
 
     async def _words(self, error: Exception) -> str:
-        told = error.message if isinstance(error, MCPError) else str(error)
-        told = told or type(error).__name__
+        message = error.message if isinstance(error, MCPError) else str(error)
+        message = message or type(error).__name__
         if isinstance(self._server.transport, Stdio) and self.gone.is_set():
             printed = await self._errors.last_words()
-            told = f"it ended{f'; it said: {printed}' if printed else ''}"
-        return self._server.hide(told)[: limits.mcp_text_chars_max]
+            message = f"it ended{f'; it said: {printed}' if printed else ''}"
+        return self._server.hide(message)[: limits.mcp_text_chars_max]
 
 
 def _offered(tool: types.Tool) -> Offered:
@@ -242,15 +242,15 @@ def _offered(tool: types.Tool) -> Offered:
     )
 
 
-# ── what a server prints ─────────────────────────────────────────────────────────────────────
+# ── a server's standard error ────────────────────────────────────────────────────────────────
 
 
 class _Stderr:
-    """The standard error of a program: read all the time, so that it never waits; the last of it is kept."""
+    """Reads a program's standard error all the time, so that the program never blocks; keeps the end of it."""
 
     def __init__(self) -> None:
         reading, writing = os.pipe()
-        self.to = open(writing, "w")  # noqa: SIM115  # the server's, closed as soon as it has it
+        self.to = open(writing, "w")  # noqa: SIM115  # for the server; closed here once the server has it
         self._from = reading
         self._kept = Capture(whole_max=limits.mcp_text_chars_max, ends_max=1000)
         self._ended = asyncio.Event()
@@ -273,12 +273,12 @@ class _Stderr:
             self._loop.remove_reader(self._from)
 
     async def last_words(self) -> str:
-        """What it has printed; the rest of it is on the way if the server has just ended."""
+        """The end of the program's standard error, including what a server that has just ended left in the pipe."""
         try:
             async with asyncio.timeout(limits.script_kill_grace_s):
                 await self._ended.wait()
         except TimeoutError:
-            pass  # somebody else holds it open
+            pass  # another process still holds the pipe open
         return self._kept.bytes().decode(errors="replace").strip()
 
     def close(self) -> None:
@@ -288,7 +288,7 @@ class _Stderr:
 
 
 class _Watched:
-    """A stream of messages that says when it has come to its end."""
+    """A message stream that sets an event when it ends."""
 
     def __init__(self, inner: _Incoming, gone: asyncio.Event) -> None:
         self._inner = inner
@@ -325,11 +325,11 @@ class _Watched:
         await self.aclose()
 
 
-# ── what a result becomes ────────────────────────────────────────────────────────────────────
+# ── results ──────────────────────────────────────────────────────────────────────────────────
 
 
 def output_of(result: types.CallToolResult) -> ToolOutput:
-    """A server's result as a tool's output. What it says in structure only is shown as JSON."""
+    """A server's result as a tool's output. Structured content without text is shown as JSON."""
     parts: Parts = tuple(part for block in result.content for part in _parts(block))
     if not parts and result.structured_content is not None:
         parts = (Text(text=msgspec.json.encode(result.structured_content).decode()),)

@@ -1,9 +1,9 @@
 """The tools of one MCP server: the `mcp` toolset.
 
-What a server says about its tools is somebody else's word. Their names are made valid and unique, their schemas are
-checked; that one only reads, or may be repeated, is believed if the server is trusted with that, and else every tool
-of it needs a permission and is not run again after a crash.
-A server that cannot be asked has the tools that it had before, or none; its agents are told so.
+A server's description of its tools is not trusted. Names are made valid and unique, schemas are checked. Read-only and
+idempotent hints are believed only if the operator trusts the server's hints; otherwise every tool of it needs a
+permission and is not run again after a crash.
+While a server cannot be reached, it keeps the tools of its last answer, or none; its agents' instructions say so.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ log = logging.getLogger("holdfast.tools")
 
 
 class McpToolset:
-    """What one server offers. Raises InvalidTool if the SDK is not installed."""
+    """The tools of one server. Raises InvalidTool if the SDK is not installed."""
 
     foreign = True
 
     def __init__(
         self, server: McpServer, *, connect: Connect | None = None, sandbox: Sandbox | None = None
     ) -> None:
-        """`connect`: another way to reach it than the SDK's."""
+        """`connect`: how to reach the server; by default through the SDK."""
         if connect is None and not is_installed():
             raise InvalidTool(INSTALL)
         self.server = server
         self.named = tuple(valid_names(server.only or (), prefix=server.name))
-        self._link = McpConnection(
+        self._connection = McpConnection(
             server.shown,
             connect or connecting_to(server, sandbox or Sandbox()),
             idle_s=server.idle_s,
@@ -47,52 +47,56 @@ class McpToolset:
         self._known: tuple[Tool, ...] = ()
         self._is_fresh = False
         self._listing = asyncio.Lock()
-        self._said = ""
+        self._instruction = ""
         self._trouble = ""
 
     @property
     def instruction(self) -> str:
-        """What the server says about itself, or why it cannot be asked."""
-        return "\n".join(filter(None, (self._said, self._trouble)))
+        """The server's own instruction, or why the server cannot be reached."""
+        return "\n".join(filter(None, (self._instruction, self._trouble)))
 
     async def tools(self) -> tuple[Tool, ...]:
-        """Its tools, as last heard: the server is asked at the beginning, and when it says that they changed."""
+        """The server's tools. They are listed at the start, and again after the server says that they changed."""
         async with self._listing:
             if not self._is_fresh:
                 await self._list()
         return self._known
 
     async def _list(self) -> None:
-        self._is_fresh = True  # from here on: a change while we listen counts
+        self._is_fresh = True  # set first: a change during the listing counts
         try:
-            async with self._link.peer() as peer:
+            async with self._connection.peer() as peer:
                 offered = await peer.offered()
-                self._said, self._trouble = peer.instruction, ""
+                self._instruction, self._trouble = peer.instruction, ""
         except (Unavailable, ServerLost, CallFailed) as error:
             self._is_fresh = False
             self._trouble = f"The tools of {self.server.shown} cannot be used now: {error}"
         else:
-            self._known = tuple(made_of(offered, self.server, self._link))
+            self._known = tuple(made_of(offered, self.server, self._connection))
 
     def _forget(self) -> None:
         self._is_fresh = False
 
     async def close(self) -> None:
-        await self._link.close()
+        await self._connection.close()
 
     def __repr__(self) -> str:
         return f"<McpToolset {self.server.shown}>"
 
 
-def made_of(offered: tuple[Offered, ...], server: McpServer, link: McpConnection) -> list[Tool]:
-    """Tools of what a server offers. One that no model could be offered is left out, and logged."""
+def made_of(
+    offered: tuple[Offered, ...], server: McpServer, connection: McpConnection
+) -> list[Tool]:
+    """Tools made of a server's offer. A tool that models cannot take is left out, and logged."""
     named = {each.name: each for each in reversed(offered)}
     made: list[Tool] = []
     for name, own in valid_names((each.name for each in offered), prefix=server.name).items():
         if server.only is not None and own not in server.only:
             continue
         try:
-            made.append(McpTool(checked(spec_of(name, named[own], server)), own, server, link))
+            made.append(
+                McpTool(checked(spec_of(name, named[own], server)), own, server, connection)
+            )
         except InvalidTool as error:
             log.warning("mcp server %s: a tool is left out: %s", server.shown, error)
     return made
@@ -105,7 +109,7 @@ def spec_of(name: str, offered: Offered, server: McpServer) -> ToolSpec:
         parameters=offered.schema,
         read_only=offered.read_only and server.trust_hints,
         idempotent=offered.idempotent and server.trust_hints,
-        # It keeps its own time, so that the model hears how far it had come; this is the backstop.
+        # The call has its own timeout, whose message includes the progress; this one is the backstop.
         timeout_s=min(server.timeout_s + 10.0, 3600.0),
     )
 
@@ -114,12 +118,12 @@ class McpTool:
     """One tool of a server."""
 
     def __init__(
-        self, spec: ToolSpec, own_name: str, server: McpServer, link: McpConnection
+        self, spec: ToolSpec, own_name: str, server: McpServer, connection: McpConnection
     ) -> None:
         self.spec = spec
         self._own_name = own_name
         self._server = server
-        self._link = link
+        self._connection = connection
 
     async def run(self, run: ToolRun) -> ToolOutput:
         progress = _Progress()
@@ -128,14 +132,14 @@ class McpTool:
                 return await self._call(run, progress)
         except TimeoutError:
             words = f"{self.spec.name!r} did not finish within {self._server.timeout_s:g} s"
-            return failure(f"{words}{progress.told}.")
+            return failure(f"{words}{progress.words}.")
         except Unavailable as error:
             return failure(f"{self.spec.name!r} was not run: {error}")
         except CallFailed as error:
             return failure(f"{self.spec.name!r} failed: {error}")
         except ServerLost as error:
             return failure(
-                f"{self.spec.name!r} failed: its server went away before it answered ({error}){progress.told}. "
+                f"{self.spec.name!r} failed: its server went away before it answered ({error}){progress.words}. "
                 "Whether it did what was asked is not known. The server is started again for the next call."
             )
 
@@ -145,12 +149,11 @@ class McpTool:
         except ServerLost as error:
             if not error.unheard:
                 raise
-        return await self._call_once(
-            run, progress
-        )  # a server that was started anew, and heard nothing
+        # The server was restarted and never received the first attempt.
+        return await self._call_once(run, progress)
 
     async def _call_once(self, run: ToolRun, progress: _Progress) -> ToolOutput:
-        async with self._link.peer() as peer:
+        async with self._connection.peer() as peer:
             return await peer.call(
                 self._own_name, run.arguments, call_key=run.call_key, on_progress=progress.note
             )
@@ -160,12 +163,12 @@ class McpTool:
 
 
 class _Progress:
-    """How far a call has come, by what its server says."""
+    """The progress that a server has reported for a call."""
 
     def __init__(self) -> None:
-        self.told = ""
+        self.words = ""
 
     async def note(self, progress: float, total: float | None, message: str | None) -> None:
         of = f" of {total:g}" if total is not None else ""
         words = f" ({message[:200]})" if message else ""
-        self.told = f"; it had come to {progress:g}{of}{words}"
+        self.words = f"; it had come to {progress:g}{of}{words}"

@@ -1,1 +1,1 @@
-"""Where commands run: with the files that they were given, and nothing else of this machine."""
+"""The sandbox: it confines a command to the files and the network that it was given."""

@@ -1,4 +1,4 @@
-"""What the processes of a command ask the launcher, by way of seccomp, and what it answers."""
+"""The launcher's answers to system calls that seccomp passes on to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.tools.sandbox.system import call
 
 
 class Answers:
-    """Answers what the command's processes ask for: changes of modes and times, and signals."""
+    """Answers the system calls that seccomp passes on: changes of modes and times, and signals."""
 
     RECEIVE, SEND, STILL = 0xC0502100, 0xC0182101, 0x40082102
 
@@ -24,12 +24,12 @@ class Answers:
         self._names = {number: name for name, number in NUMBER.items()}
 
     def next(self) -> None:
-        """Answer one question."""
+        """Answer one system call."""
         question = bytearray(80)
         try:
             fcntl.ioctl(self.listener, self.RECEIVE, question)
         except OSError:
-            return  # it was killed meanwhile
+            return  # the process was killed meanwhile
         key, pid, _, number, _, _, *given = struct.unpack("<QIIiIQ6Q", question)
         name = self._names.get(number, "")
         try:
@@ -41,7 +41,7 @@ class Answers:
             error = 0
         except OSError as refused:
             goes_on, error = False, refused.errno or errno.EPERM
-        except (OverflowError, ValueError):  # an address, or a number, that cannot be one
+        except (OverflowError, ValueError):  # an invalid address or number
             goes_on, error = False, errno.EFAULT
         answer = bytearray(struct.pack("<QqiI", key, 0, -error, 1 if goes_on else 0))
         try:
@@ -50,7 +50,7 @@ class Answers:
             pass
 
     def _change(self, key: int, pid: int, name: str, given: list[int]) -> None:
-        """Do it in the command's place. What was read of its memory and what is changed are ours: none can be swapped."""
+        """Do the change in the command's place: the path is our copy, the file is open, so neither can be swapped."""
         where, path, value, flags = given[:4]
         if name in ("chmod", "fchmod"):
             where, path, value, flags = (
@@ -84,7 +84,7 @@ class Answers:
 
 
 def _check_target(sender: int, target: int) -> None:
-    """Whether a process of the command signals another one of it, or a group of those. Raises PermissionError."""
+    """Allow a signal between processes, or to a process group, of the command. Raises PermissionError otherwise."""
     own = set(descendants())
     if target == 0:
         target = -os.getpgid(sender)
@@ -104,7 +104,7 @@ def _signed(number: int) -> int:
 
 
 def _text_at(memory: int, address: int) -> bytes:
-    """The path at an address of another process. It may end near a page that cannot be read."""
+    """The path at an address of another process. It may end just before an unreadable page."""
     text = b""
     while b"\0" not in text:
         step = 4096 - (address + len(text)) % 4096
@@ -115,7 +115,7 @@ def _text_at(memory: int, address: int) -> bytes:
 
 
 def _opened(pid: int, where: int, path: bytes, *, follow: bool) -> int:
-    """What a path means to another process, held so that nothing can take its place."""
+    """The file that a path means to another process, opened so that no other file can take its place."""
     how = os.O_PATH | os.O_CLOEXEC
     base = f"/proc/{pid}/cwd" if where == _AT_CWD_ else f"/proc/{pid}/fd/{where}"
     if not path:

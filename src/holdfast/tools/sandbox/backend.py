@@ -1,4 +1,4 @@
-"""What this machine has to confine a command with: bubblewrap, else Landlock, else nothing."""
+"""Finds the sandbox of this machine: bubblewrap, otherwise Landlock, otherwise none."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ for name, folder in (("holdfast", {os.path.dirname(_TOOLS)!r}), ("holdfast.tools
     module.__path__ = [folder]
 from holdfast.tools.sandbox import launcher
 """
-"""The launcher's modules, without what `import holdfast` would bring along."""
+"""Imports the launcher's modules without running `holdfast/__init__.py`."""
 _PYTHON = (sys.executable, "-I", "-S", "-X", "utf8", "-c")
 
 
 class Backend(Value):
-    """How commands are confined here."""
+    """How this machine confines commands."""
 
     kind: Kind
     program: str = ""
-    """bubblewrap's."""
+    """The path of bubblewrap."""
     abi: int = 0
-    """Landlock's."""
+    """The version of Landlock."""
     why: str = ""
-    """Why there is none."""
+    """Why this machine has no sandbox."""
 
     @property
     def words(self) -> str:
-        """What is in force, for people."""
+        """A description of the sandbox for people."""
         network = "with seccomp; no network unless an agent file gives it"
         match self.kind:
             case "bubblewrap":
@@ -60,7 +60,7 @@ WAY_OUT = (
 
 
 def launcher(*options: str) -> list[str]:
-    """The words that start a command in a sandbox; `--` and the command follow them."""
+    """The command line of the launcher; `--` and the command follow it."""
     scratch = os.path.join(tempfile.gettempdir(), f"holdfast-{secrets.token_hex(8)}")
     start = [*_PYTHON, _START + "launcher.main(sys.argv[1:])"]
     return [*start, "--parent", str(os.getpid()), "--scratch", scratch, *options]
@@ -68,7 +68,7 @@ def launcher(*options: str) -> list[str]:
 
 @cache
 def find_backend() -> Backend:
-    """The best that works here, tried once in a process.
+    """The best backend that works here; tried once per process.
 
     For root that is Landlock: the devices in bubblewrap's /dev are the machine's, and root could change their modes.
     """
@@ -88,17 +88,17 @@ def find_backend() -> Backend:
 
 
 def trouble(*options: str) -> str:
-    """Why a command cannot be started so; empty if it can."""
+    """Why the launcher cannot start a command with these options; empty if it can."""
     try:
         ended = _ended([*launcher(*options), "--", "/bin/sh", "-c", "exit 0"])
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    told = ended.stderr.decode(errors="replace").strip().removeprefix("[sandbox] ")
-    return "" if ended.returncode == 0 else told or f"exit code {ended.returncode}"
+    message = ended.stderr.decode(errors="replace").strip().removeprefix("[sandbox] ")
+    return "" if ended.returncode == 0 else message or f"exit code {ended.returncode}"
 
 
 def landlock_abi() -> int:
-    """The version of Landlock here; 0 if there is none."""
+    """The version of Landlock on this machine; 0 if it has none."""
     return int(_ended([*_PYTHON, _START + "print(launcher.landlock_abi())"]).stdout)
 
 

@@ -1,4 +1,4 @@
-"""What a command is given, for the launcher: its order, and which paths that means on this machine now."""
+"""The launcher's order (its command line), and the paths that it grants on this machine now."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ PROGRAMS = """
     /etc/pki/tls/certs /etc/profile /etc/protocols /etc/resolv.conf /etc/services /etc/shells /etc/ssl/cert.pem
     /etc/ssl/certs /etc/ssl/openssl.cnf /etc/terminfo /etc/timezone /etc/xattr.conf
 """.split()
-"""What every command may read: programs, libraries, and those files of /etc that hold no secrets."""
+"""Paths that every command may read: programs, libraries, and the files of /etc that hold no secrets."""
 
 ENTRIES_MAX = 5000
-"""In a directory that has to be granted entry by entry."""
+"""The most entries of a directory that has to be granted entry by entry."""
 
 SEARCHED_MAX = 200_000
-"""Entries below the directories that are granted, where a protected file has several names."""
+"""The most entries below granted directories to search for other names of a protected file."""
 
 
 class Order:
-    """What the server wants to be run, and how; from the arguments."""
+    """The command to run and the bounds of its sandbox, parsed from the arguments."""
 
     def __init__(self, arguments: list[str]) -> None:
         self.bwrap = self.home = self.scratch = ""
@@ -37,16 +37,16 @@ class Order:
         self.memory_left = self.disk_left = 0
         self.processes = self.files = 1 << 20
         self.abi = 1 << 10
-        """Of Landlock: at most this."""
+        """Use at most this version of Landlock."""
         self.programs: list[str] = []
         self.read: list[str] = []
         self.write: list[str] = []
         self.hide: list[str] = []
         self.hide_named: list[str] = []
-        """A directory, how names in it begin, and how they end: `/data/holdfast.db/`, `/agents//.yaml`."""
+        """A directory, then how hidden names in it begin and end: `/data/holdfast.db/`, `/agents//.yaml`."""
         self.keep: list[str] = []
         self.searched: list[str] = []
-        """Directories of programs: files in them can be read, and none be added."""
+        """Directories of programs: their files can be read, and none can be added."""
         words = iter(arguments)
         for word in words:
             if word == "--":
@@ -66,24 +66,24 @@ class Order:
 
 
 class SandboxGrants:
-    """Which paths a command may use: all of them real, none of them a link."""
+    """The paths that a command may use: real paths, none of them a link."""
 
     def __init__(self, order: Order) -> None:
         self._named = [each.rsplit("/", 2) for each in order.hide_named]
-        # A name that begins and ends so: whether there is such a file or not, its directory gains no entries.
+        # A path that matches the pattern: its directory gains no entries, whether such a file exists or not.
         self._hidden = [*order.hide, *(f"{each[0]}/{each[1]}{each[2]}" for each in self._named)]
         self._kept = list(order.keep)
         tops = [os.path.realpath(each) for each in order.write]
         for each in order.searched:
             if any(is_in(each, top) for top in tops):
                 files = (entry.path for entry in entries_of(each) if not entry.is_dir())
-                # A name that no program has: so that the directory gains no entries, also if there is none in it.
+                # A name that no program has: it keeps the directory from gaining entries, even an empty one.
                 self._kept += [os.path.join(each, " "), *files]
         self._find_links(order)
         self.read: list[str] = []
         self.write: list[str] = []
         self.frozen: list[str] = []
-        """Directories that were granted entry by entry; outer ones first."""
+        """Directories that were granted entry by entry, outer ones first."""
         for path in (*order.write, *order.read):
             if os.path.realpath(path) != path:
                 raise SystemCallRefused(
@@ -100,7 +100,8 @@ class SandboxGrants:
             return
         if self._is_named(path):
             return
-        if is_in(path, "/dev") and not is_in(path, "/dev/shm"):  # memory, which a root may be in
+        # /dev/shm is memory; a root may lie there.
+        if is_in(path, "/dev") and not is_in(path, "/dev/shm"):
             return
         if any(is_in(path, each) for each in self._kept):
             to = self.read
@@ -113,7 +114,7 @@ class SandboxGrants:
                     "give the command a directory of its own"
                 )
             for entry in entries:
-                if not entry.is_symlink():  # where it leads to is granted, or it is not
+                if not entry.is_symlink():  # the link's target is granted by itself, or not at all
                     self._grant(entry.path, to)
             return
         to.append(path)
@@ -127,7 +128,7 @@ class SandboxGrants:
         )
 
     def _find_links(self, order: Order) -> None:
-        """Protect the other names of protected files, too, in what is granted."""
+        """Protect the other names (hard links) of protected files below the granted directories, too."""
         named = [each.path for where, _, _ in self._named for each in entries_of(where)]
         hidden = _linked([*self._hidden, *filter(self._is_named, named)])
         either = hidden | _linked(self._kept)
@@ -136,12 +137,12 @@ class SandboxGrants:
                 (self._hidden if found in hidden else self._kept).append(path)
 
     def _protected(self, to: list[str]) -> list[str]:
-        """What must not be granted, or not to be written to."""
+        """The paths that must not be granted, or must not be writable."""
         return ["/dev", *self._hidden, *(() if to is self.read else self._kept)]
 
 
 def entries_of(folder: str) -> list[os.DirEntry[str]]:
-    """What is in a directory, by name. Nothing, if it cannot be read."""
+    """The entries of a directory, sorted by name; empty if it cannot be read."""
     try:
         return sorted(os.scandir(folder), key=lambda each: each.name)
     except OSError:
@@ -149,7 +150,7 @@ def entries_of(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _linked(paths: list[str]) -> set[tuple[int, int]]:
-    """Device and number of the files among these that have several names."""
+    """Device and inode of the files that have several names."""
     found = set()
     for path in paths:
         try:
@@ -164,7 +165,7 @@ def _linked(paths: list[str]) -> set[tuple[int, int]]:
 def _names_below(
     roots: list[str], wanted: set[tuple[int, int]]
 ) -> list[tuple[str, tuple[int, int]]]:
-    """Every name that these files have below these directories."""
+    """Every name of these files below these directories."""
     found: list[tuple[str, tuple[int, int]]] = []
     real = {os.path.realpath(each) for each in roots} if wanted else set()
     left, seen = [each for each in real if not any(is_in(each, top) for top in PROGRAMS)], 0

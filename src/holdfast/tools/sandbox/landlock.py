@@ -1,4 +1,4 @@
-"""Landlock, for the launcher: which files a process may open, for good."""
+"""Landlock, for the launcher: limits for good which files a process may open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.tools.sandbox.system import SystemCallRefused, call
 KERNEL_FACTS = """
     /proc/cpuinfo /proc/filesystems /proc/loadavg /proc/meminfo /proc/stat /proc/sys /proc/uptime /proc/version
 """.split()
-"""Without a /proc of its own a command sees these; what is in a process's own folder could be another's."""
+"""The files of /proc that a command sees without a /proc of its own; a process's folder could be another's."""
 
 DEVICES = "/dev/full /dev/null /dev/random /dev/urandom /dev/zero".split()
 
@@ -20,17 +20,17 @@ EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, TRUNCATE, IOCTL = 1, 2, 4, 8, 1 << 14,
 ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL
 READING = EXECUTE | READ_FILE | READ_DIR
 RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
-"""ABI → the rights over files that it knows; 5 and later: one more."""
+"""ABI → the file rights that it knows; ABI 5 and later know one more."""
 SPECIAL_FILES = 1 << 6 | 1 << 11
-"""Making devices: never."""
+"""Making devices: never granted."""
 TRUNCATE_ABI, SIGNALS_ABI = 3, 6
-"""Since when Landlock judges these."""
+"""The first ABI that covers truncating, and signals."""
 TCP, SCOPES = 3, 3
-"""To bind and to connect; to abstract sockets, and to signals for processes outside."""
+"""Binding and connecting; abstract sockets, and signals to processes outside."""
 
 
 def landlock_abi() -> int:
-    """The version of Landlock here; 0 if there is none."""
+    """The version of Landlock on this machine; 0 if it has none."""
     try:
         return call(CREATE_RULESET, None, 0, 1)
     except OSError:
@@ -38,7 +38,7 @@ def landlock_abi() -> int:
 
 
 def confine_files(order: Order, grants: SandboxGrants) -> None:
-    """Refuse this process, and all that it starts, whatever is not granted. For good."""
+    """Refuse this process and its children every file that is not granted, for good."""
     abi = order.abi
     if not abi:
         raise SystemCallRefused("this kernel has no Landlock")
@@ -63,8 +63,9 @@ def confine_files(order: Order, grants: SandboxGrants) -> None:
             try:
                 opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
             except OSError:
-                continue  # gone, or closed to this user
-            if os.readlink(f"/proc/self/fd/{opened}") != path:  # a link since it was looked at
+                continue  # gone, or not readable for this user
+            # Replaced by a link since the grants were made.
+            if os.readlink(f"/proc/self/fd/{opened}") != path:
                 os.close(opened)
                 continue
             is_directory = os.path.isdir(f"/proc/self/fd/{opened}")

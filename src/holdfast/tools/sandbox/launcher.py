@@ -1,25 +1,25 @@
-"""Starts one command inside the sandbox, stays beside it, and ends all that it has left. Linux only.
+"""The launcher: starts one command inside the sandbox, watches it, and ends all of its processes. Linux only.
 
-It is a program of its own (`python -I -S`, nothing but the standard library, and little of that): what happens
-between fork and exec must not happen in a server with threads. It runs as the command's parent:
+It is a program of its own (`python -I -S`, with little of the standard library and nothing else): the steps between
+fork and exec must not happen in a server with threads. It runs as the command's parent:
 
-    server ── launcher ── command and whatever it starts
+    server ── launcher ── command and its processes
                   └── with `--bwrap`: bubblewrap ── its process 1 ── command …
 
 1. The command has no capabilities, no new privileges, no terminal, no descriptors but 0, 1 and 2, bounded resources.
-2. Files: with bubblewrap only what is granted exists. Without it Landlock refuses to open anything else; what Landlock
-   does not judge (modes, times) is done by the launcher in the command's place, for files in the granted roots.
-3. A directory that holds something protected is granted entry by entry, without those. It cannot gain or lose entries.
-4. Network and other doors: a network namespace of its own with bubblewrap, no sockets at all without; seccomp closes
-   system calls that reach around both.
+2. Files: with bubblewrap only granted files exist. Without it Landlock refuses to open any other file; changes that
+   Landlock does not cover (modes, times) are done by the launcher in the command's place, for files in granted roots.
+3. A directory that holds a protected file is granted entry by entry, without that file. It cannot gain or lose entries.
+4. Network: a network namespace of its own with bubblewrap, no sockets at all without; seccomp refuses the
+   system calls that would get around either.
 5. Processes are bounded by the kernel, which counts a user's, and by the launcher, which counts the command's.
-6. SIGTERM is passed on and gives time; SIGQUIT ends everything at once. The launcher ends last, with the command's
+6. SIGTERM is passed on and gives time; SIGQUIT ends everything at once. The launcher exits last, with the command's
    exit code or signal. If the server dies, everything ends.
 """
 
 from __future__ import annotations
 
-# The plain ones: `signal` and `socket` bring enum along, which is a third of the start.
+# The C modules: `signal` and `socket` import enum, which takes a third of the start-up time.
 import _signal as signal  # type: ignore[import-not-found]
 import _socket
 import os
@@ -42,21 +42,21 @@ from holdfast.tools.sandbox.processes import (
     threads_of,
 )
 from holdfast.tools.sandbox.seccomp import filter_program, install_filter
-from holdfast.tools.sandbox.system import SystemCallRefused, call, libc, tell
+from holdfast.tools.sandbox.system import SystemCallRefused, call, libc, print_message
 
 REFUSED = 126
-"""The exit code if the sandbox cannot be made: then the command was not started."""
+"""The exit code if the sandbox cannot be made: the command was not started."""
 
 LOOK_S = 0.1
-"""How often what a command has taken is added up."""
+"""How often the launcher adds up the memory, disk and processes of a command."""
 
 ANSWERS_MAX = 500
-"""Questions of a command that are answered between two looks: a fifth of a processor. Root's launcher goes before the
-server, and must not be kept busy by a command that asks without end."""
+"""System calls of a command that are answered between two looks: a fifth of a processor. Root's launcher has priority
+over the server, and must not be kept busy by a command that makes such calls without end."""
 
 
 class CommandWatch:
-    """The launcher's part while the command runs."""
+    """Watches the command while it runs, and ends it."""
 
     def __init__(
         self, child: int, order: Order, answers: Answers, machine: Machine, woken: int
@@ -69,7 +69,7 @@ class CommandWatch:
         self._ends_at = float("inf")
 
     def to_end(self) -> int:
-        """Wait for the command's end, or bring it about. Its status, as `wait` has it. Whatever happens, all of it ends."""
+        """Wait for the command's end, or end it. Returns its wait status. In any case all of its processes end."""
         try:
             self._watch()
         finally:
@@ -77,7 +77,7 @@ class CommandWatch:
         return status
 
     def _watch(self) -> None:
-        """Until the command has ended, or has to."""
+        """Watch until the command has ended, or has to be ended."""
         exits = os.pidfd_open(self._child)
         waiting = select.poll()
         for descriptor in (exits, self._answers.listener, self._woken):
@@ -92,7 +92,7 @@ class CommandWatch:
                     waiting.register(self._answers.listener, select.POLLIN)
                 look_at, answered = now + LOOK_S, 0
                 if why := self._too_much():
-                    tell(f"the command {why} and was stopped")
+                    print_message(f"the command {why} and was stopped")
                     break
             wait_s = max(min(look_at, self._ends_at) - now, 0)
             ready = dict(waiting.poll(wait_s * 1000))
@@ -102,15 +102,15 @@ class CommandWatch:
                 answered += 1
                 if answered >= ANSWERS_MAX:
                     waiting.unregister(self._answers.listener)
-            elif asked & select.POLLHUP:  # no process is left that could ask
+            elif asked & select.POLLHUP:  # no process is left that could make a call
                 waiting.unregister(self._answers.listener)
             if self._woken in ready:
-                self._heed(os.read(self._woken, 64))
+                self._handle_signals(os.read(self._woken, 64))
             if exits in ready:
                 break
 
     def _too_much(self) -> str:
-        """What the command has taken too much of, if anything."""
+        """The resource that the command has used too much of; empty if none."""
         own = descendants()
         if memory_of(own, most=self._order.memory) > self._order.memory:
             return f"took more than {self._order.memory:,} bytes of memory"
@@ -118,7 +118,7 @@ class CommandWatch:
             return f"started more than {self._order.processes:,} processes"
         return self._machine.scarce()
 
-    def _heed(self, signals: bytes) -> None:
+    def _handle_signals(self, signals: bytes) -> None:
         if any(each != signal.SIGTERM for each in signals):
             self._ends_at = 0.0
             return
@@ -128,17 +128,17 @@ class CommandWatch:
             send(pid, signal.SIGCONT)
 
     def _inside(self) -> list[int]:
-        """The command's own processes: bubblewrap's would end at once."""
+        """The command's own processes, without bubblewrap's, which would exit at once."""
         if not self._order.bwrap:
             return descendants()
         return [pid for init in children_of(self._child) for pid in descendants(init)]
 
     def _end(self) -> int:
-        """Leave nothing behind: the group at once, then all that has left it."""
+        """Kill every process: the group at once, then those that have left it."""
         try:
             os.killpg(self._child, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
-            pass  # it is empty, or was never made
+            pass  # the group is empty, or was never made
         status = 0
         while True:
             for pid in descendants():
@@ -158,8 +158,8 @@ SET_DEATH_SIGNAL, DROP_CAPABILITY, SUBREAPER, NO_NEW_PRIVILEGES = 1, 24, 36, 38
 
 
 def keep_up() -> None:
-    """Let a command that starts processes without end not starve the launcher, which ends it. Only root may ask that,
-    and for others there is a bound of the kernel's."""
+    """Raise the launcher's priority, so that a command that starts processes without end cannot starve it. Only root
+    may do that; for other users the kernel bounds the number of processes."""
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     except OSError:
@@ -167,9 +167,9 @@ def keep_up() -> None:
 
 
 def drop_capabilities(order: Order) -> None:
-    """Give up whatever root could do and a user cannot, for good and for every program.
+    """Give up every capability of root, for good and for every program.
 
-    Root's bubblewrap needs one of them to make a namespace with root in it, and drops it there.
+    Root's bubblewrap needs one capability to make a namespace with root in it, and drops it there.
     """
     kept = SETFCAP if order.bwrap and os.getuid() == 0 else -1
     number = 0
@@ -198,7 +198,7 @@ def bound(order: Order) -> None:
 
 
 def bubblewrap(order: Order, grants: SandboxGrants) -> list[str]:
-    """The same command, in namespaces in which there is nothing but what is granted."""
+    """The same command, wrapped in namespaces that contain only what is granted."""
     words = [
         order.bwrap,
         "--unshare-all",
@@ -209,7 +209,7 @@ def bubblewrap(order: Order, grants: SandboxGrants) -> list[str]:
     words += ["--cap-drop", "ALL"]
     words += ["--share-net"] if order.network else []
     words += ["--proc", "/proc", "--dev", "/dev", "--bind", order.scratch, "/tmp"]
-    # Files in memory would be in no process, and root could change the kernel's settings.
+    # Files in memory would belong to no process, and root could change the kernel's settings.
     words += ["--bind", f"{order.scratch}/shm", "/dev/shm"]
     words += ["--remount-ro", "/dev", "--remount-ro", "/proc"]
     for path in PROGRAMS:
@@ -230,17 +230,19 @@ def bubblewrap(order: Order, grants: SandboxGrants) -> list[str]:
 def become(
     order: Order, grants: SandboxGrants, environment: dict[bytes, bytes], launcher: _socket.socket
 ) -> None:
-    """In the child: give up everything, and become the command."""
+    """In the child process: give up all privileges, then exec the command."""
     argv = order.argv
     try:
         drop_capabilities(order)
         os.setpgid(0, 0)
-        os.nice(5)  # the server, and the launcher, come first
+        os.nice(5)  # the server and the launcher come first
         libc.prctl(SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
         if order.bwrap:
             argv = bubblewrap(order, grants)
         bound(order)
-        with open("/proc/self/oom_score_adj", "w") as file:  # the first to go where memory runs out
+        with open(
+            "/proc/self/oom_score_adj", "w"
+        ) as file:  # the first to be killed when memory runs out
             file.write("1000")
         libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         if not order.bwrap:
@@ -248,23 +250,23 @@ def become(
         listener = install_filter(filter_program(order))
         rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("<i", listener))
         launcher.sendmsg([b"!"], [rights])
-        if not launcher.recv(1):  # until it has it
+        if not launcher.recv(1):  # wait until the launcher has the descriptor
             os._exit(REFUSED)
         os.close(listener)
     except (OSError, SystemCallRefused, KeyError) as error:
-        tell(f"the sandbox cannot be made: {error}")
+        print_message(f"the sandbox cannot be made: {error}")
         os._exit(REFUSED)
     try:
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(argv[0], argv, environment)
     except OSError as error:
-        tell(f"{argv[0]}: {error.strerror}")
+        print_message(f"{argv[0]}: {error.strerror}")
         os._exit(127)
 
 
 def replace_devices() -> None:
-    """Let the command hold no device of this machine: through a descriptor root could change its mode."""
+    """Leave the command no device of this machine: through an open descriptor root could change its mode."""
     if stat.S_ISCHR(os.fstat(0).st_mode):
         reading, writing = os.pipe()
         os.dup2(reading, 0)
@@ -275,7 +277,7 @@ def replace_devices() -> None:
 
 
 def catch_signals() -> int:
-    """From now on signals end nothing by themselves: each is a byte to be read here."""
+    """From now on signals end nothing by themselves: each becomes a byte to read from the returned descriptor."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
@@ -286,14 +288,14 @@ def catch_signals() -> int:
 
 
 def own_environment() -> dict[bytes, bytes]:
-    """As it was handed to this process: Python adds to what it finds."""
+    """The environment as this process got it: Python adds variables to its own copy."""
     with open("/proc/self/environ", "rb") as file:
         pairs = (each.partition(b"=") for each in file.read().split(b"\0"))
         return {name: value for name, _, value in pairs if name}
 
 
 def launch(order: Order) -> int:
-    """Run the command to its end. Its status, as `wait` has it."""
+    """Run the command to its end. Returns its wait status."""
     replace_devices()
     woken = catch_signals()
     order.abi = min(order.abi, landlock_abi())
@@ -327,7 +329,7 @@ def launch(order: Order) -> int:
     keep_up()
     drop_capabilities(order)
     _, given, _, _ = own.recvmsg(1, _socket.CMSG_LEN(4))
-    if not given:  # it has said why
+    if not given:  # the child has printed why
         os.waitpid(child, 0)
         return REFUSED << 8
     (listener,) = struct.unpack("<i", given[0][2])
@@ -341,7 +343,7 @@ def launch(order: Order) -> int:
 
 
 def clear(folder: str) -> None:
-    """Remove a directory and all that is in it, however deep; whatever cannot be removed stays."""
+    """Remove a directory and everything in it, however deep; files that cannot be removed stay."""
     left = os.listdir(folder)
     while left:
         path = os.path.join(folder, left.pop())
@@ -351,7 +353,7 @@ def clear(folder: str) -> None:
                 continue
             os.chmod(path, 0o700)
             for entry in os.scandir(path):
-                # What is deep moves up before it is looked into: so no path is long.
+                # Deep directories move up before they are read, so that no path gets too long.
                 if entry.is_dir(follow_symlinks=False):
                     name = os.urandom(8).hex()
                     os.chmod(entry.path, 0o700)
@@ -375,7 +377,7 @@ def main(arguments: list[str]) -> None:
         status = launch(order)
         clear(order.scratch)
     except (OSError, SystemCallRefused, KeyError) as error:
-        tell(f"the sandbox cannot be made: {error}")
+        print_message(f"the sandbox cannot be made: {error}")
         os._exit(REFUSED)
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)

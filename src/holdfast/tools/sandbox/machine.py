@@ -1,4 +1,4 @@
-"""What the machine has left while a command runs, for the launcher."""
+"""The memory and disk space that the machine has left while a command runs, for the launcher."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ UNKNOWN = 2**62
 
 
 class Machine:
-    """What a command has to leave to others, of memory and on the disks that it writes to.
+    """How much memory and disk space a command must leave free.
 
-    Some of what a command takes is in no process: what lies in pipes, on disks, in memory that was shared and is no
-    longer mapped. Where there was little to begin with, half of it has to be left.
+    Some of what a command uses belongs to no process: data in pipes, on disks, in shared memory that is no longer
+    mapped. If little was free at the start, half of it has to stay free.
     """
 
     def __init__(self, paths: list[str], *, memory_left: int, disk_left: int) -> None:
@@ -19,7 +19,7 @@ class Machine:
         self._least = {each: min(most, free_bytes(each) // 2) for each, most in left.items()}
 
     def scarce(self) -> str:
-        """What there is too little of by now, if anything."""
+        """Names the resource that has become scarce; empty if none."""
         for each, least in self._least.items():
             if free_bytes(each) < least:
                 what = each if each == "memory" else f"disk at {each}"
@@ -28,7 +28,7 @@ class Machine:
 
 
 def free_bytes(what: str) -> int:
-    """How much there is of memory, or on the disk of a path. Very much, if that cannot be told."""
+    """The free memory, or the free space on a path's disk. A huge number if the system cannot tell."""
     try:
         if what != "memory":
             at = os.statvfs(what)

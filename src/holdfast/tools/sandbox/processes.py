@@ -1,4 +1,4 @@
-"""Processes that others have started, for the launcher: who they are, and what they take."""
+"""Processes of the machine, for the launcher: descendants, groups, threads and memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def descendants(of: int = 0) -> list[int]:
-    """Every process that this one, or another, has started, and theirs; parents first."""
+    """The descendants of a process (by default this one), parents first."""
     found, looked = [of or os.getpid()], 0
     while looked < len(found):
         found += children_of(found[looked])
@@ -21,7 +21,7 @@ def children_of(pid: int) -> list[int]:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                 children += map(int, file.read().split())
     except OSError:
-        pass  # it has gone
+        pass  # the process has gone
     return children
 
 
@@ -33,10 +33,10 @@ def threads_of(pid: int) -> int:
 
 
 def memory_of(pids: list[int], *, most: int) -> int:
-    """The bytes of processes that no file holds. Memory that they share counts once, if it has to: that is slow."""
-    told = {pid: _sizes(pid, "status") for pid in pids}
-    own = sum(each.get(b"RssAnon:", 0) for each in told.values())
-    shared = {pid: each.get(b"RssShmem:", 0) for pid, each in told.items()}
+    """The memory of processes that no file backs, in bytes. Beyond `most`, shared memory counts once: that is slow."""
+    sizes = {pid: _sizes(pid, "status") for pid in pids}
+    own = sum(each.get(b"RssAnon:", 0) for each in sizes.values())
+    shared = {pid: each.get(b"RssShmem:", 0) for pid, each in sizes.items()}
     if own + sum(shared.values()) > most:
         for pid, size in shared.items():
             if size:
@@ -45,17 +45,17 @@ def memory_of(pids: list[int], *, most: int) -> int:
 
 
 def _sizes(pid: int, name: str) -> dict[bytes, int]:
-    """The sizes in a file of a process's, in bytes."""
+    """The sizes in a file of a process's /proc folder, in bytes."""
     try:
         with open(f"/proc/{pid}/{name}", "rb") as file:
             lines = [line.split() for line in file]
     except OSError:
-        return {}  # it has gone, or is none of ours
+        return {}  # the process has gone, or is not ours
     return {words[0]: int(words[1]) * 1024 for words in lines if words[2:] == [b"kB"]}
 
 
 def group_of(number: int) -> set[int]:
-    """The processes of a group."""
+    """The processes of a process group."""
     found = set()
     for name in os.listdir("/proc"):
         try:
@@ -74,6 +74,6 @@ def send(pid: int, number: int) -> None:
 
 
 def tasks_here() -> int:
-    """How many processes and threads this machine has."""
+    """How many processes and threads this machine runs."""
     with open("/proc/loadavg", "rb") as file:
         return int(file.read().split()[3].partition(b"/")[2])

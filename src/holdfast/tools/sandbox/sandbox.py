@@ -1,11 +1,11 @@
-"""Which commands are confined, and to what.
+"""Decides which commands are confined, and what each of them may use.
 
-1. The operator decides: `required` refuses a command that cannot be confined, `auto` runs it as it is after one
-   warning, `off` confines none. Nothing that a request, a session or a model says changes that.
+1. The operator decides: `required` refuses a command that cannot be confined, `auto` runs it unconfined after one
+   warning, `off` confines none. No request, session or model changes that.
 2. A command reads programs and libraries, reads and writes its roots, and has a home and a /tmp of its own.
-   Network, and more roots, are declared in an agent file of the operator.
-3. What the server reads, reloads or runs (`tools/files/reserved_files.py`) is out of reach, whatever the roots: it is hidden, or
-   cannot be changed.
+   Network and more roots are declared in an agent file of the operator.
+3. Files that the server reads, reloads or runs (`tools/files/reserved_files.py`) are out of reach for any
+   roots: they are hidden, or cannot be changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MODES: tuple[Mode, ...] = ("required", "auto", "off")
 
 
 class NotConfined(OSError):
-    """A command must not run here without a sandbox, and there is none."""
+    """A command must not run unconfined here, and there is no sandbox."""
 
 
 class Sandbox:
@@ -46,21 +46,21 @@ class Sandbox:
         self._tenants: set[str] = set()
         self._warned = False
         self.reserved: Callable[[], ReservedFiles] = ReservedFiles
-        """What the server reads, reloads or runs now, besides what belongs to every process."""
+        """The files that the server reads, reloads or runs now, besides those of every process."""
 
     def require(self) -> None:
-        """From now on nothing runs unconfined, unless the operator has said `off`."""
+        """From now on no command runs unconfined, unless the operator has set `off`."""
         if self.mode == "auto":
             self.mode = "required"
 
     def backend(self) -> Backend:
-        """What confines commands here. Slow when it is asked for the first time."""
+        """How this machine confines commands. The first call is slow."""
         if self._backend is None:
             self._backend = self._find()
         return self._backend
 
     def refusal(self) -> str:
-        """Why commands must not run here; empty if they may."""
+        """Why no command may run here; empty if commands may run."""
         if self.mode != "required" or self.backend().kind != "none":
             return ""
         return f"commands have to be confined here, and there is {self.backend().words}; {WAY_OUT}"
@@ -73,17 +73,17 @@ class Sandbox:
         network: bool = False,
         home: str = "",
     ) -> ConfinedCommand:
-        """What one kind of command is given: where it may write, and what else it may read or reach. `own` is what its
-        words name and do not run: reserved for the sake of this command, which may change it itself.
+        """What one kind of command may use: where it may write, and what else it may read or reach. `own` are files
+        that its words name but do not run: reserved because of this command, which may change them itself.
 
-        No path may be a link, or lie behind one: it was followed when the agent file was read. What it leads to when
-        a command starts may be what another command has made of it, so that is refused."""
+        No path may be a link or lie behind one: links were resolved when the agent file was read. When a command
+        starts, another command may have changed what a link leads to, so links are refused."""
         return ConfinedCommand(
             self, tuple(map(str, roots)), tuple(map(str, read_roots)), own, network, home
         )
 
     async def chosen(self, tenant: str) -> Backend:
-        """How to run a command for a tenant now. Raises NotConfined."""
+        """The backend to run a tenant's command with now. Raises NotConfined."""
         if self.mode == "off":
             return Backend(kind="none", why="it is switched off")
         self._tenants.add(tenant)
@@ -104,7 +104,7 @@ class Sandbox:
 
 
 class ConfinedCommand:
-    """What one kind of command is given."""
+    """What one kind of command may use."""
 
     def __init__(
         self,
@@ -120,7 +120,8 @@ class ConfinedCommand:
         self._read_roots = read_roots
         self._own = own
         self._network = network
-        self._home = os.path.realpath(home) if home else ""  # reserved, with the links on the way
+        # Reserved, with the links on the way to it.
+        self._home = os.path.realpath(home) if home else ""
 
     async def launched(
         self,
@@ -130,7 +131,7 @@ class ConfinedCommand:
         tenant: str = "",
         grace_s: float = 2 * limits.script_kill_grace_s,
     ) -> list[str] | None:
-        """The words that start this command confined; None if it runs as it is. Raises NotConfined."""
+        """The command line that starts this command confined; None if it runs unconfined. Raises NotConfined."""
         backend = await self._sandbox.chosen(tenant)
         if backend.kind == "none":
             return None
@@ -170,7 +171,7 @@ _BESIDE = ("bin", "include", "lib", "lib64", "libexec", "versions")
 
 
 def program_folders(environment: Mapping[str, str]) -> list[str]:
-    """What a command's PATH means: the folders of programs, and what lies beside them for those programs."""
+    """The folders of programs in a PATH, and the folders beside them that those programs need."""
     entries = [
         each for each in environment.get("PATH", "").split(os.pathsep) if each.startswith("/")
     ]
@@ -180,8 +181,8 @@ def program_folders(environment: Mapping[str, str]) -> list[str]:
 
 
 def _beside(folder: str) -> list[str]:
-    """What belongs to the programs in a folder. Of a prefix such as ~/.local the rest stays out of reach: that is where
-    people keep their data."""
+    """The folders that belong to the programs in a folder. The rest of a prefix such as ~/.local stays out of reach:
+    people keep their data there."""
     prefix, name = os.path.split(folder)
     if name not in _PROGRAMS:
         return []
@@ -190,7 +191,7 @@ def _beside(folder: str) -> list[str]:
 
 
 def cache_home(words: Sequence[str], environment: Mapping[str, str]) -> str:
-    """A home that a program of the operator keeps over its starts: what `npx` and `uvx` fetch lies there."""
+    """A home that a program of the operator keeps between its starts: `npx` and `uvx` store their downloads there."""
     base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return str(
         Path(base) / "holdfast" / "homes" / sha256(" ".join(words).encode()).hexdigest()[:16]
@@ -201,15 +202,15 @@ _PROJECT = ("package.json", "pyproject.toml", "node_modules")
 
 
 class NamedPaths(Value):
-    """The paths among the words of a command that the operator has written."""
+    """The paths that the words of an operator's command name."""
 
     files: tuple[str, ...]
     folders: tuple[str, ...]
 
     @property
     def projects(self) -> tuple[str, ...]:
-        """The files, each with what belongs to it: the nearest directory that looks like a project, and, of a program,
-        what lies beside it, also where a link leads to."""
+        """The files, each with what belongs to it: the nearest directory that looks like a project, and for a program
+        the folders beside it, also where a link leads to."""
         found: list[str] = []
         for each in map(Path, self.files):
             above = (up for up in each.parents if any((up / name).exists() for name in _PROJECT))
@@ -220,7 +221,7 @@ class NamedPaths(Value):
 
 
 def named_paths(directory: Path, *texts: str) -> NamedPaths:
-    """The files and folders that are named in these words and commands, relative to a directory or absolute."""
+    """The files and folders that these words and commands name, relative to a directory or absolute."""
     files, folders = [], []
     for word in dict.fromkeys(word for text in texts for word in (text, *_words(text))):
         path = os.path.join(directory, word)
@@ -229,13 +230,13 @@ def named_paths(directory: Path, *texts: str) -> NamedPaths:
                 files.append(path)
             elif "/" in word and os.path.isdir(path):
                 folders.append(path)
-        except ValueError:  # a NUL
+        except ValueError:  # the word contains a NUL
             continue
     return NamedPaths(files=tuple(files), folders=tuple(folders))
 
 
 def _words(command: str) -> list[str]:
-    """The words of a shell command, as well as they can be told without running it."""
+    """The words of a shell command, as well as they can be found without running it."""
     try:
         return shlex.split(command)
     except ValueError:

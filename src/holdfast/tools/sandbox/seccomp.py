@@ -1,4 +1,4 @@
-"""seccomp, for the launcher: which system calls are refused, and which the launcher answers."""
+"""seccomp, for the launcher: which system calls the kernel refuses, and which the launcher answers."""
 
 from __future__ import annotations
 
@@ -38,40 +38,40 @@ NUMBER = {
 
 SIGNALS = ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 ON_ONESELF = "prlimit64 sched_setaffinity sched_setscheduler sched_setparam sched_setattr".split()
-"""These change a process by its number: with 0 the caller."""
+"""These change a process by its number; 0 means the caller."""
 ON_ONE_OF_A_KIND = {"setpriority": 2, "ioprio_set": 3}
-"""These, too, and with a first argument that must not be this: all processes of a user."""
+"""These, too; their first argument must not be this value, which means all processes of a user."""
 OWNERS = (8, 10, 15)
-"""What fcntl is asked to have signals sent elsewhere: F_SETOWN, F_SETSIG, F_SETOWN_EX; ioctl has two as well."""
+"""Operations of fcntl that send signals elsewhere: F_SETOWN, F_SETSIG, F_SETOWN_EX; ioctl has two as well."""
 BETWEEN_PROCESSES = """
     shmat shmctl shmdt semget semop semctl semtimedop msgget msgsnd msgrcv msgctl
     mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr
 """.split()
-"""System V's memory, semaphores and messages, and POSIX's messages. No process need hold them, and numbers lead to
-those of others; `shmget` is refused to every command."""
+"""Shared memory, semaphores and messages of System V, and POSIX messages. They can outlive every process, and their
+numbers lead to those of other users; `shmget` is refused to every command."""
 LEASES = (1024, 1026, 1040)
-"""What fcntl is asked to be told before a file is opened, or of changes: F_SETLEASE, F_NOTIFY, F_SETDELEG."""
+"""Operations of fcntl that notify before a file is opened, or of changes: F_SETLEASE, F_NOTIFY, F_SETDELEG."""
 MODES = ("chmod", "fchmod", "fchmodat", "fchmodat2")
 GIVE_A_MODE = dict.fromkeys(("chmod", "fchmod", "creat", "mknod"), 24)
 GIVE_A_MODE |= dict.fromkeys(("fchmodat", "fchmodat2", "mknodat"), 32)
 MAKE_WITH_A_MODE = {"open": (24, 32), "openat": (32, 40)}
-"""Where in its description a call has the mode; here, if its flags say that a file is made."""
+"""The offset of the mode in the description of a call that may make a file, as its flags say."""
 SETUID, MAKING = 0o6000, 0o100 | 0o20000000
 ALLOW, KILL, ERROR, ASK = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 LOAD, EQUAL, GREATER, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
 NEW_NAMESPACES = 0x7E020080
-"""The flags of clone that ask for a namespace."""
+"""The flags of clone that make a namespace."""
 TERMINAL_INPUT = (0x5412, 0x541C)
-"""TIOCSTI and TIOCLINUX: typing into a terminal for its user."""
+"""TIOCSTI and TIOCLINUX: typing into a terminal in its user's place."""
 FIRST, SECOND = 16, 24
-"""Where in its description the lower halves of a call's arguments are."""
+"""The offsets of the lower halves of the first two arguments in a call's description."""
 
 Instruction = tuple[int, int, int, int]
 
 
 def unless(name: str, argument: int, allowed: list[int], error: int) -> list[Instruction]:
-    """Refuse a call whose argument is none of these."""
+    """Refuse a call unless its argument has one of these values."""
     body = [(LOAD, 0, 0, argument)]
     body += [(EQUAL, len(allowed) - n, 0, each) for n, each in enumerate(allowed)]
     body += [(RETURN, 0, 0, ERROR | error), (RETURN, 0, 0, ALLOW)]
@@ -79,7 +79,7 @@ def unless(name: str, argument: int, allowed: list[int], error: int) -> list[Ins
 
 
 def if_any(name: str, argument: int, refused: list[int], error: int) -> list[Instruction]:
-    """Refuse a call whose argument is one of these; what else is said of it counts otherwise."""
+    """Refuse a call whose argument has one of these values; later rules decide about the others."""
     body = [(LOAD, 0, 0, argument)]
     body += [
         (EQUAL, len(refused) - n - 1, 0 if n < len(refused) - 1 else 1, each)
@@ -90,20 +90,20 @@ def if_any(name: str, argument: int, refused: list[int], error: int) -> list[Ins
 
 
 def filter_program(order: Order) -> bytes:
-    """Which system calls are refused, and which of them the launcher is asked about, for the kernel's little machine."""
+    """The filter program for the kernel: which system calls are refused, and which are passed on to the launcher."""
     around = """
         io_uring_setup io_uring_enter io_uring_register add_key request_key keyctl bpf perf_event_open userfaultfd
         open_by_handle_at
     """
     refused = dict.fromkeys(around.split(), errno.EPERM)
-    # Of the first two the flags cannot be looked at; libraries then take clone and openat. The others have memory in
-    # files that no process need hold.
+    # The filter cannot read the flags of the first two; libraries then fall back to clone and openat. The others put
+    # memory in files that can outlive every process.
     refused |= dict.fromkeys(
         "clone3 openat2 memfd_create memfd_secret shmget".split(), errno.ENOSYS
     )
     families, by_argument, asked = [INET, INET6, NETLINK], [], []
     if order.bwrap and not order.network:
-        families.append(UNIX)  # in a namespace of its own, and with files of its own
+        families.append(UNIX)  # they stay in its own namespace and its own files
     if not order.bwrap:
         families = families if order.network else []
         refused |= beside_landlock(order)
@@ -128,7 +128,7 @@ def filter_program(order: Order) -> bytes:
 
 
 def no_setuid() -> list[Instruction]:
-    """Refuse to give a file a mode by which others run it as the server's user: to an old file, or to one at once."""
+    """Refuse set-user-id modes, by which others could run a file as the server's user: on old files and on new ones."""
     program: list[Instruction] = []
     refuse = [(ANY_BIT, 0, 1, SETUID), (RETURN, 0, 0, ERROR | errno.EPERM), (LOAD, 0, 0, 0)]
     for name, mode in GIVE_A_MODE.items():
@@ -143,7 +143,7 @@ def no_setuid() -> list[Instruction]:
 
 
 def beside_landlock(order: Order) -> dict[str, int]:
-    """Calls that reach other people's files, memory and namespaces, and that Landlock does not judge."""
+    """Calls that reach files, memory and namespaces of others, and that Landlock does not cover."""
     refused = dict.fromkeys("inotify_add_watch fanotify_mark".split(), errno.EACCES)
     refused |= dict.fromkeys("unshare setns".split(), errno.EPERM)
     refused |= dict.fromkeys(BETWEEN_PROCESSES, errno.EACCES)
@@ -159,7 +159,7 @@ def beside_landlock(order: Order) -> dict[str, int]:
 
 
 def on_others(order: Order) -> list[Instruction]:
-    """Changes to processes by their number: there is no namespace that would hide those of others."""
+    """Refuse changes to other processes by their number: no namespace hides those of others."""
     program = []
     for name in ON_ONESELF:
         program += unless(name, FIRST, [0], errno.EPERM)
@@ -176,7 +176,7 @@ def on_others(order: Order) -> list[Instruction]:
 
 
 def install_filter(program: bytes) -> int:
-    """Hold this process, and all that it starts, to a program, for good; the descriptor by which it asks."""
+    """Apply a filter to this process and its children, for good; returns the descriptor on which it asks."""
     number = {"x86_64": 317, "aarch64": 277}[os.uname().machine]
     held = ctypes.create_string_buffer(program, len(program))
     described = struct.pack("<HxxxxxxQ", len(program) // 8, ctypes.addressof(held))
@@ -184,6 +184,7 @@ def install_filter(program: bytes) -> int:
     try:
         return call(number, 1, asks | only_killed, described)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # before Linux 5.19: a signal may break off what is asked
+        # Before Linux 5.19: a signal may interrupt a call that waits for its answer.
+        if error.errno != errno.EINVAL:
             raise
         return call(number, 1, asks, described)

@@ -1,4 +1,4 @@
-"""System calls that the standard library does not have, for the launcher."""
+"""System calls that the standard library lacks, for the launcher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SystemCallRefused(Exception):
 
 
 def call(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
-    """A system call that the standard library does not have. Raises OSError."""
+    """Make a system call by its number. Raises OSError."""
     given = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
     found: int = libc.syscall(ctypes.c_long(number), *given)
     if found < 0:
@@ -23,5 +23,5 @@ def call(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | No
     return found
 
 
-def tell(words: str) -> None:
+def print_message(words: str) -> None:
     os.write(2, f"[sandbox] {words}\n".encode())

@@ -1,6 +1,6 @@
-"""Reading pages of the web: the `fetch` toolset.
+"""The `fetch` toolset: reads web pages.
 
-It only reads, so it needs no permission; where it may go is the guard's business (`web/address_guard.py`).
+It is read-only, so it needs no permission; `web/address_guard.py` decides where it may go.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from holdfast.tools.built_in_tools import (
     number_in,
     parameters,
     text_in,
+    text_output,
     texts_in,
-    told,
 )
 from holdfast.tools.execution import failure
 from holdfast.tools.threads import in_thread
@@ -34,7 +34,7 @@ _TEXTUAL = re.compile(
 _CHARSET = re.compile(
     r"charset=[\"']?(utf-8|utf-16|us-ascii|iso-8859-\d{1,2}|windows-125\d|koi8-[ru]|gbk|gb18030|big5|shift_jis|euc-jp|euc-kr)\b"
 )
-"""Those of the web. Python has more, and some of them are not about text."""
+"""The encodings in use on the web. Python has more, and some of them are not about text."""
 _HTML = ("text/html", "application/xhtml+xml")
 _HEADERS = {"User-Agent": "holdfast", "Accept": "text/markdown, text/html, text/plain, */*;q=0.5"}
 
@@ -62,7 +62,7 @@ class FetchToolset(BuiltInToolset):
     """One tool, `fetch`."""
 
     def __init__(self, guard: AddressGuard | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Without a `guard` of its own: the open web, on the usual ports."""
+        """`guard` defaults to the public web on the usual ports."""
         self._web = WebClient(
             guard or AddressGuard(ports=WEB_PORTS),
             bytes_max=limits.web_body_bytes_max,
@@ -88,16 +88,16 @@ class FetchToolset(BuiltInToolset):
         if not any(is_read for is_read, _ in pages):
             return failure("\n\n".join(words for _, words in pages))
         if len(pages) == 1:
-            return told(pages[0][1])
+            return text_output(pages[0][1])
         shares = limits.tool_output_chars_max // len(pages)
-        return told(
+        return text_output(
             "\n\n".join(
                 _headed(url, words, shares) for url, (_, words) in zip(urls, pages, strict=True)
             )
         )
 
     async def _page(self, url: str, style: str, timeout_s: float) -> tuple[bool, str]:
-        """Whether it could be read, and what is to be said about it."""
+        """Whether the page could be read, and the text for the model."""
         try:
             host_of(url)
             if "@" in urlsplit(url).netloc:
@@ -112,7 +112,7 @@ class FetchToolset(BuiltInToolset):
 
 
 def readable(answer: WebAnswer, style: str = "markdown") -> tuple[bool, str]:
-    """An answer's text, and that it is one; or what else it is."""
+    """Whether an answer is readable text, and that text; otherwise what it is instead."""
     kind, _, options = answer.headers.get("content-type", "text/plain").partition(";")
     kind = kind.strip().lower()
     if _TEXTUAL.fullmatch(kind) is None or b"\0" in answer.body[:4096]:

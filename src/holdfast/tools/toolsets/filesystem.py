@@ -1,7 +1,7 @@
-"""Files below some directories: the `filesystem` toolset.
+"""The `filesystem` toolset: files below some directories.
 
-Reading needs no permission; writing does, as everything that changes things. What the server itself reads, reloads or
-runs is reached by neither (`files/reserved_files.py`).
+Reading needs no permission; writing does. No tool here reaches files that the server itself reads, reloads or runs
+(`files/reserved_files.py`).
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ _COUNT: Json = {"type": "integer", "minimum": 1}
 
 
 class FilesystemToolset(BuiltInToolset):
-    """Reading, writing and searching files below `roots`; relative paths begin in the first."""
+    """Reads, writes and searches files below `roots`; relative paths start in the first root."""
 
     def __init__(
         self, *roots: Path, skip_version_control: bool = True, read_only: bool = False
     ) -> None:
-        """`read_only`: none of the tools that write is there."""
+        """`read_only`: leave out the tools that write."""
         self._all = RootedDirectories(*roots)
         self._skip = skip_version_control
         self._writing = threading.Lock()
@@ -134,7 +134,7 @@ class FilesystemToolset(BuiltInToolset):
 
         return BuiltInTool(spec, run)
 
-    # ── what each of them does, in a thread ──
+    # ── the work of each tool, in a thread ──
 
     def _reach(self, run: ToolRun) -> RootedDirectories:
         return self._all.keeping_off(run.reserved)
@@ -153,18 +153,18 @@ class FilesystemToolset(BuiltInToolset):
         return parts
 
     def _list(self, run: ToolRun, stopped: threading.Event) -> Parts:
-        return _said(files.list_directory(self._reach(run), _path(run)))
+        return _text_parts(files.list_directory(self._reach(run), _path(run)))
 
     def _tree(self, run: ToolRun, stopped: threading.Event) -> Parts:
         depth = min(number_in(run.arguments, "max_depth", 8), limits.file_tree_depth_max)
-        return _said(
+        return _text_parts(
             files.directory_tree(
                 self._reach(run), _path(run), depth=depth, skip_version_control=self._skip
             )
         )
 
     def _search_names(self, run: ToolRun, stopped: threading.Event) -> Parts:
-        return _said(
+        return _text_parts(
             files.search_names(
                 self._reach(run),
                 _path(run),
@@ -175,7 +175,7 @@ class FilesystemToolset(BuiltInToolset):
         )
 
     def _search_content(self, run: ToolRun, stopped: threading.Event) -> Parts:
-        return _said(
+        return _text_parts(
             files.search_content(
                 self._reach(run),
                 _path(run),
@@ -190,21 +190,19 @@ class FilesystemToolset(BuiltInToolset):
     def _write(self, run: ToolRun, stopped: threading.Event) -> Parts:
         with self._writing:
             content = text_in(run.arguments, "content")
-            return _said(files.write_text(self._reach(run), _path(run), content))
+            return _text_parts(files.write_text(self._reach(run), _path(run), content))
 
     def _edit(self, run: ToolRun, stopped: threading.Event) -> Parts:
-        with (
-            self._writing
-        ):  # reading and writing belong together: two edits side by side keep each other
-            return _said(files.edit_text(self._reach(run), _path(run), _edits(run)))
+        with self._writing:  # two edits of one file at once must not lose either
+            return _text_parts(files.edit_text(self._reach(run), _path(run), _edits(run)))
 
     def _make_directory(self, run: ToolRun, stopped: threading.Event) -> Parts:
         is_new = self._reach(run).make_directory(_path(run))
-        return _said(f"{_path(run)} {'was made' if is_new else 'was there already'}.")
+        return _text_parts(f"{_path(run)} {'was made' if is_new else 'was there already'}.")
 
 
 async def _in_thread(work: Work, run: ToolRun) -> ToolOutput:
-    """Files can be slow, and a thread cannot be stopped; but it is told that nobody waits any more."""
+    """Do file work in a thread, because files can be slow. A cancelled call sets an event that tells it to give up."""
     stopped = threading.Event()
     try:
         return ToolOutput(content=await in_thread(lambda: work(run, stopped), name="files"))
@@ -231,7 +229,7 @@ def _path(run: ToolRun) -> str:
     return text_in(run.arguments, "path")
 
 
-def _said(words: str) -> Parts:
+def _text_parts(words: str) -> Parts:
     return (Text(text=words),)
 
 

@@ -1,9 +1,9 @@
-"""What an agent remembers across conversations: the `memory` toolset.
+"""The `memory` toolset: what an agent remembers across conversations.
 
-Adding and deleting are staged by a tool's result and written by the turn's commit, each on its own: conversations
-that remember things at the same time do not undo one another. A turn that is discarded remembers nothing.
-Memories outlive the conversation they were made in, and every later one believes them, so adding and deleting need
-a permission; looking does not.
+A tool's result stages each added and deleted memory by itself, and the turn's commit writes it: conversations
+that remember things at the same time do not undo one another. A discarded turn remembers nothing.
+Memories outlive their conversation, and every later conversation believes them, so adding and deleting need
+a permission; reading does not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.core.turns.events import MemoryAdded, MemoryDeleted
-from holdfast.tools.built_in_tools import BuiltInTool, BuiltInToolset, Do, parameters, text_in, told
+from holdfast.tools.built_in_tools import (
+    BuiltInTool,
+    BuiltInToolset,
+    Do,
+    parameters,
+    text_in,
+    text_output,
+)
 from holdfast.tools.execution import failure
 from holdfast.tools.schema import suggest
 from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
@@ -69,7 +76,7 @@ def _tool(
         description=description,
         parameters=schema,
         read_only=not changes,
-        idempotent=True,  # a memory is named by its call: staged again, it is the same one
+        idempotent=True,  # a memory is named by its call: staged again, it is the same memory
         memories=True,
     )
     return BuiltInTool(spec, do)
@@ -79,11 +86,11 @@ async def _add(run: ToolRun) -> ToolOutput:
     if len(run.memories) >= MEMORIES_MAX:
         return failure(f"There are {len(run.memories)} memories already; forget some first.")
     new = _added(run)
-    return told(f"Remembered as {new.memory_id}.", new)
+    return text_output(f"Remembered as {new.memory_id}.", new)
 
 
 async def _get(run: ToolRun) -> ToolOutput:
-    return told(_in_words(run.memories))
+    return text_output(_in_words(run.memories))
 
 
 async def _search(run: ToolRun) -> ToolOutput:
@@ -93,7 +100,7 @@ async def _search(run: ToolRun) -> ToolOutput:
         for name, text in run.memories.items()
         if all(word in text.casefold() for word in words)
     }
-    return told(_in_words(found))
+    return text_output(_in_words(found))
 
 
 async def _update(run: ToolRun) -> ToolOutput:
@@ -101,7 +108,7 @@ async def _update(run: ToolRun) -> ToolOutput:
     if old not in run.memories:
         return _unknown(old, run.memories)
     new = _added(run)
-    return told(
+    return text_output(
         f"Remembered as {new.memory_id}.", MemoryDeleted(memory_id=old, agent=run.agent), new
     )
 
@@ -110,7 +117,7 @@ async def _delete(run: ToolRun) -> ToolOutput:
     old = text_in(run.arguments, "id")
     if old not in run.memories:
         return _unknown(old, run.memories)
-    return told(f"Forgot {old}.", MemoryDeleted(memory_id=old, agent=run.agent))
+    return text_output(f"Forgot {old}.", MemoryDeleted(memory_id=old, agent=run.agent))
 
 
 def _added(run: ToolRun) -> MemoryAdded:

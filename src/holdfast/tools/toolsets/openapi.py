@@ -1,9 +1,9 @@
-"""The operations of an HTTP API as tools: the `openapi` toolset.
+"""The `openapi` toolset: the operations of an HTTP API as tools.
 
-The document is read when its tools are first needed. GET and HEAD count as reading; everything else needs a
+The document is read when its tools are first needed. GET and HEAD count as reading; every other method needs a
 permission, and is sent with the call's stable key as `Idempotency-Key`.
-Credentials go to the server that the operator named: the document's own, or `base_url`. A document that points
-elsewhere does not get them there.
+Credentials go only to the server that the operator named: the document's own, or `base_url`. A document that points
+to another server does not get them sent there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.tools.built_in_tools import BuiltInTool, told
+from holdfast.tools.built_in_tools import BuiltInTool, text_output
 from holdfast.tools.execution import failure
 from holdfast.tools.names import valid_names
 from holdfast.tools.schema import InvalidTool
@@ -40,14 +40,14 @@ from holdfast.wire.headers import IDEMPOTENCY_KEY
 
 
 class HttpApi(Value):
-    """Which API, and how it is spoken to."""
+    """An API's document, address and credentials."""
 
     document: str
-    """A path, or an address."""
+    """A path or a URL."""
     base_url: str = ""
-    """Where requests go, in place of what the document says."""
+    """Where requests go, in place of the document's servers."""
     headers: Mapping[str, str] = {}
-    """Credentials; variables are filled in already: not to be shown."""
+    """Credentials, with variables filled in: never shown."""
     allow_private: bool = False
     timeout_s: float = 30.0
 
@@ -73,7 +73,7 @@ class OpenApiToolset:
         reader: Reader | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`reader`: for documents that are not JSON."""
+        """`reader`: parses documents that are not JSON."""
         guard = guard or AddressGuard(allow_private=api.allow_private)
         self._api = api
         self._reader = reader
@@ -93,14 +93,14 @@ class OpenApiToolset:
         self._not_before_s = 0.0
         self._trouble = ""
         self.left_out: tuple[str, ...] = ()
-        """Operations that are not offered, each with its reason."""
+        """Operations that are not offered, each with the reason."""
 
     @property
     def instruction(self) -> str:
         return self._trouble
 
     async def tools(self) -> tuple[Tool, ...]:
-        """The tools; none, and its agents are told why, if the document cannot be read."""
+        """The tools; none if the document cannot be read, and then the agents' instruction says why."""
         async with self._lock:
             if self._tools is None and self._now_s() >= self._not_before_s:
                 try:
@@ -176,7 +176,7 @@ class OpenApiToolset:
             words = f"[{len(answer.body)} bytes that are not text]"
         if answer.status >= 300:
             return failure(f"It answers {answer.status}: {words}")
-        return told(words)
+        return text_output(words)
 
     def _headers(self, operation: ApiOperation, run: ToolRun) -> dict[str, str]:
         ours = {"Accept": "application/json, text/*;q=0.9, */*;q=0.5", "User-Agent": "holdfast"}

@@ -1,7 +1,7 @@
-"""What an OpenAPI 3 document offers: from its text to operations, without any I/O.
+"""Parses an OpenAPI 3 document into operations, without any I/O.
 
-A document is somebody else's text. Only references inside it are followed, and each schema is taken once; what cannot
-be understood of an operation leaves that operation out, with a reason, and not the others.
+A document is foreign text. Only references inside it are followed, and each schema is taken once. An operation that
+cannot be understood is left out, with a reason; the others stay.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Method: TypeAlias = Literal["get", "head", "put", "post", "patch", "delete"]
 Object: TypeAlias = dict[str, Json]
 
 Reader: TypeAlias = Callable[[bytes], Json]
-"""Reads a document in another form, such as YAML. Raises Unusable."""
+"""Parses a document in another format, such as YAML. Raises Unusable."""
 
 METHODS: tuple[Method, ...] = ("get", "head", "put", "post", "patch", "delete")
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
@@ -30,7 +30,7 @@ _SCHEMAS = "#/components/schemas/"
 _NOT_A_MODELS_BUSINESS = frozenset(
     "accept content-type authorization host cookie content-length transfer-encoding connection".split()
 )
-"""Headers that are ours to send, or nobody's."""
+"""Headers that an operation's parameters must not set: we set them, or no client may."""
 
 
 class Unusable(Exception):
@@ -38,26 +38,26 @@ class Unusable(Exception):
 
 
 class ApiParameter(Value):
-    """Something that a request takes, and where in it."""
+    """A parameter of a request, and where it goes."""
 
     argument: str
-    """What a model calls it."""
+    """The name of the model's argument."""
     name: str
     place: Literal["path", "query", "header"]
 
 
 class ApiOperation(Value):
-    """Something that the API does."""
+    """One operation of the API."""
 
     name: str
-    """As the document calls it; not yet a tool's name."""
+    """The document's name for it; not yet a valid tool name."""
     method: Method
     path: str
     base: str
-    """The address that the path follows."""
+    """The URL that the path is appended to."""
     description: str
     schema: str
-    """Of its arguments; `body` is the JSON that is sent."""
+    """The schema of the arguments; `body` is the JSON body."""
     parameters: tuple[ApiParameter, ...] = ()
     has_body: bool = False
 
@@ -67,7 +67,7 @@ class ApiOperation(Value):
 
 
 def read(data: bytes, otherwise: Reader | None = None) -> Object:
-    """A document's content: JSON, or what `otherwise` reads. Raises Unusable."""
+    """A document's content: JSON, or the result of `otherwise`. Raises Unusable."""
     try:
         document: Json = msgspec.json.decode(data)
     except (ValueError, RecursionError) as error:
@@ -80,7 +80,7 @@ def read(data: bytes, otherwise: Reader | None = None) -> Object:
 
 
 def operations(document: Object, *, at: str = "") -> Iterator[ApiOperation | Unusable]:
-    """What a document offers, in its order. `at`: where it was found; addresses in it are relative to that."""
+    """A document's operations, in order. `at`: the document's URL, which relative URLs in it start from."""
     paths = document.get("paths")
     for path, item in (paths if isinstance(paths, dict) else {}).items():
         try:
@@ -160,7 +160,7 @@ def _parameters(
 
 
 def _body_schema(document: Object, found: Object) -> tuple[Json, bool] | None:
-    """The schema of the JSON that is sent, and whether it has to be."""
+    """The schema of the JSON body, and whether the body is required."""
     if "requestBody" not in found:
         return None
     body = _resolved(document, found["requestBody"])
@@ -177,7 +177,7 @@ def _body_schema(document: Object, found: Object) -> tuple[Json, bool] | None:
 
 
 def _resolved(document: Object, value: Json, depth: int = 0) -> Object:
-    """An object, or the one that it refers to."""
+    """An object, or the object that its reference points to."""
     if not isinstance(value, dict):
         raise Unusable("something in it is not an object")
     reference = value.get("$ref")
@@ -201,7 +201,7 @@ def _pointed(document: Object, reference: str) -> Json:
 
 
 def _with_definitions(document: Object, schema: Object) -> Object:
-    """The schema with every schema that it refers to under `$defs`."""
+    """The schema, with every schema that it refers to under `$defs`."""
     definitions: Object = {}
     wanted: list[str] = []
     moved = _moved(schema, wanted)
@@ -217,7 +217,7 @@ def _with_definitions(document: Object, schema: Object) -> Object:
 
 
 def _moved(value: Json, wanted: list[str]) -> Json:
-    """The same with references into `$defs`; the names of what they refer to are added to `wanted`."""
+    """The value with its references pointing into `$defs`; the referenced names are added to `wanted`."""
     match value:
         case {"$ref": str(reference)}:
             if not reference.startswith(_SCHEMAS) or "/" in reference[len(_SCHEMAS) :]:
@@ -245,7 +245,7 @@ def _base(*places: Object, at: str) -> str:
 
 
 def _default_of(server: Object) -> Callable[[re.Match[str]], str]:
-    """What a variable of a server's address stands for: its default."""
+    """Replaces a variable in a server's URL by its default."""
     given = server.get("variables")
     variables = given if isinstance(given, dict) else {}
 
@@ -257,7 +257,7 @@ def _default_of(server: Object) -> Callable[[re.Match[str]], str]:
 
 
 def request_url(operation: ApiOperation, arguments: Mapping[str, Json]) -> str:
-    """The address of a call. Raises Unusable for a value that would change which path is meant."""
+    """The URL of a call. Raises Unusable for a value that would change the path's meaning."""
     path = operation.path
     query: list[tuple[str, str]] = []
     for each in operation.parameters:
@@ -277,17 +277,17 @@ def request_url(operation: ApiOperation, arguments: Mapping[str, Json]) -> str:
 
 
 def _leads_elsewhere(path: str) -> bool:
-    """Whether a server could take a segment for `.` or `..`: one that unquotes twice, takes `\\` for `/`, or reads no
-    further than to a `;`."""
+    """Whether a server could take a segment for `.` or `..`: by unquoting twice, taking `\\` for `/`, or ignoring all
+    after a `;`."""
     for _ in range(4):
         path = unquote(path)
     if unquote(path) != path:
-        return True  # nobody means that
+        return True  # no client means that
     return any(_DOTS.fullmatch(each) for each in re.split(r"[/\\]", path))
 
 
 def request_headers(operation: ApiOperation, arguments: Mapping[str, Json]) -> dict[str, str]:
-    """The headers that a model chose."""
+    """The headers that the model's arguments set."""
     return {
         each.name: plain(value)
         for each in operation.parameters
@@ -296,12 +296,12 @@ def request_headers(operation: ApiOperation, arguments: Mapping[str, Json]) -> d
 
 
 def plain(value: Json) -> str:
-    """A value as it stands in an address or a header."""
+    """A value as text for a URL or a header."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def same_server(url: str, document: str) -> bool:
-    """Whether an address is at the document's server, and reached as safely."""
+    """Whether a URL is on the document's server, and not over a less safe scheme."""
     here, there = urlsplit(url), urlsplit(document)
     is_safe = here.scheme == "https" or here.scheme == there.scheme
     return is_safe and here.netloc.lower() == there.netloc.lower()

@@ -1,7 +1,7 @@
-"""Declared shell commands as tools: what an agent file's `script` toolset holds.
+"""The `script` toolset: shell commands that an agent file declares, as tools.
 
-A command's text is the author's and stays as it is written: arguments reach it as environment variables, so nothing
-that a model says is ever read as shell. A command sees a small, listed part of our environment, and what its
+A command's text is the author's and is never changed: arguments reach it as environment variables, so no text of a
+model is ever parsed as shell. A command sees a small, listed part of our environment, and the variables that its
 author declared; never the server's secrets by accident.
 """
 
@@ -27,14 +27,14 @@ from holdfast.tools.tool import Json, Tool, ToolOutput, ToolRun, ToolSpec
 PASSED_ON = frozenset(
     "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TERM SSL_CERT_FILE SSL_CERT_DIR".split()
 )
-"""What a command sees of our environment, besides `LC_…`."""
+"""The variables of our environment that a command sees, besides `LC_…`."""
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _RESERVED = re.compile(
     rf"{PREFIX}.*|LD_.*|DYLD_.*|LC_.*|BASH_ENV|ENV|IFS|PS4|SHELLOPTS|BASHOPTS|CDPATH|GLOBIGNORE"
     r"|PYTHON(PATH|HOME|STARTUP)|PERL5(LIB|OPT)|RUBYOPT|NODE_OPTIONS|GIT_(SSH|SSH_COMMAND|EXTERNAL_DIFF)"
 )
-"""Variables that decide what code runs. An argument with such a name would hand that decision to a model."""
+"""Variables that decide which code runs. An argument with such a name would let the model decide."""
 
 
 class ScriptCommand(Value):
@@ -45,23 +45,23 @@ class ScriptCommand(Value):
     args: Mapping[str, Json] = {}
     """Argument name → its JSON Schema."""
     required: tuple[str, ...] | None = None
-    """Which have to be given. None: all of them."""
+    """The required arguments. None: all of them."""
     env: Mapping[str, str] = {}
     pass_env: tuple[str, ...] = ()
-    """More names of variables that are passed on from the server's environment."""
+    """More variables of the server's environment that the command sees."""
     working_dir: str = ""
     read_only: bool = False
     idempotent: bool = False
     timeout_s: float = 60.0
     network: bool = False
     roots: tuple[str, ...] = ()
-    """Where it may write in a sandbox, besides its directory."""
+    """Directories that the command may write to in a sandbox, besides its own."""
     read_roots: tuple[str, ...] = ()
-    """What it may read in a sandbox, besides."""
+    """Directories that the command may also read in a sandbox."""
 
 
 class ScriptToolset:
-    """Declared commands. Raises InvalidTool for one that cannot be a tool."""
+    """Declared commands as tools. Raises InvalidTool for a command that cannot be a tool."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class ScriptTool:
 
 
 def spec_of(name: str, script: ScriptCommand) -> ToolSpec:
-    """What a declared command says about itself. Raises InvalidTool."""
+    """The tool spec of a declared command. Raises InvalidTool."""
     required = tuple(script.args) if script.required is None else script.required
     for argument in script.args:
         if argument_problem := _argument_problem(argument):
@@ -161,7 +161,7 @@ def spec_of(name: str, script: ScriptCommand) -> ToolSpec:
         parameters=msgspec.json.encode(schema).decode(),
         read_only=script.read_only,
         idempotent=script.idempotent,
-        # The command keeps its own time, so that the model sees what it had printed; this is the backstop.
+        # The command has its own timeout, which keeps what it has printed for the model; this one is the backstop.
         timeout_s=script.timeout_s + 3 * limits.script_kill_grace_s + 1,
     )
 
@@ -175,7 +175,7 @@ def _argument_problem(name: str) -> str:
 
 
 def working_directory(name: str, script: ScriptCommand, base: Path) -> Path:
-    """Where a command runs. A relative directory stays below `base`, through symbolic links too."""
+    """The directory of a command. A relative directory stays below `base`, links resolved."""
     if not script.working_dir:
         return base.resolve()
     found = Path(script.working_dir)
@@ -190,7 +190,7 @@ def working_directory(name: str, script: ScriptCommand, base: Path) -> Path:
 
 
 def passed_on(environment: Mapping[str, str], *, also: Iterable[str] = ()) -> dict[str, str]:
-    """The part of an environment that a command may see. Programs are not looked for where it happens to run."""
+    """The part of an environment that a command may see. Its PATH has no relative entries."""
     names = PASSED_ON | frozenset(also)
     kept = {
         name: value
@@ -202,7 +202,7 @@ def passed_on(environment: Mapping[str, str], *, also: Iterable[str] = ()) -> di
 
 
 def as_variables(arguments: Mapping[str, Json]) -> dict[str, str]:
-    """Arguments as environment variables: text as it is, anything else as JSON, null not at all."""
+    """Arguments as environment variables: text as it is, null left out, anything else as JSON."""
     variables = {
         name: clean(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
         for name, value in arguments.items()
@@ -219,7 +219,7 @@ def as_variables(arguments: Mapping[str, Json]) -> dict[str, str]:
 
 
 def in_words(ended: Exit) -> ToolOutput:
-    """What a model is told: what the command printed, and how it ended if that was not well."""
+    """The output for the model: what the command printed, and how it ended unless it succeeded."""
     printed = ended.output.decode(errors="replace")
     if ended.why_stopped:
         how = f"[the command {ended.why_stopped} and was stopped]"
@@ -229,5 +229,5 @@ def in_words(ended: Exit) -> ToolOutput:
         how = f"[exit code {ended.code}]"
     else:
         return ToolOutput(content=(Text(text=printed or "[exit code 0, no output]"),))
-    told = f"{printed.rstrip()}\n{how}" if printed.strip() else how
-    return ToolOutput(content=(Text(text=told),), outcome="error")
+    message = f"{printed.rstrip()}\n{how}" if printed.strip() else how
+    return ToolOutput(content=(Text(text=message),), outcome="error")

@@ -1,7 +1,7 @@
-"""Running commands that a model writes: the `shell` toolset.
+"""The `shell` toolset: runs commands that a model writes.
 
-It is never read-only, so it runs only where a rule allows it, and in a sandbox where there is one. What a command sees
-of our environment, and how it is ended, is as for declared commands (`toolsets/script.py`, `process.py`).
+It is never read-only, so it runs only where a rule allows it, and in a sandbox where there is one. A command's
+environment and its end are the same as for declared commands (`toolsets/script.py`, `process.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Commands may write to the working directory and to $TMPDIR; other files, and the
 
 
 class ShellToolset(BuiltInToolset):
-    """One tool, `shell`, that begins in `directory`."""
+    """One tool, `shell`; commands start in `directory`."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ShellToolset(BuiltInToolset):
         cell: ConfinedCommand | None = None,
     ) -> None:
         """`env` is for the commands alone; of `environment` (ours) they see a small, listed part. `cell` is what
-        they may use of this machine: `directory`, unless it is given."""
+        they may use of this machine; by default `directory`."""
         self._directory = directory
         self._cell = cell or Sandbox().cell(os.path.realpath(directory))
         self._environment = {
@@ -69,7 +69,7 @@ class ShellToolset(BuiltInToolset):
                     "description": f"When to give up, in seconds; {TIMEOUT_S} unless said.",
                 },
             ),
-            # It keeps its own time, so that the model sees what had been printed; this is the backstop.
+            # The command has its own timeout, which keeps what it has printed for the model; this one is the backstop.
             timeout_s=TIMEOUT_S_MAX + 3 * limits.script_kill_grace_s + 1,
         )
         super().__init__(BuiltInTool(spec, self._run), instruction=INSTRUCTION)

@@ -1,8 +1,8 @@
-"""Room to think: the `think` toolset. Nothing happens but that the thought is in the conversation."""
+"""The `think` toolset: a call only puts a thought into the conversation, and does nothing else."""
 
 from __future__ import annotations
 
-from holdfast.tools.built_in_tools import BuiltInTool, BuiltInToolset, parameters, told
+from holdfast.tools.built_in_tools import BuiltInTool, BuiltInToolset, parameters, text_output
 from holdfast.tools.tool import ToolOutput, ToolRun, ToolSpec
 
 INSTRUCTION = """\
@@ -24,4 +24,4 @@ class ThinkToolset(BuiltInToolset):
         super().__init__(BuiltInTool(spec, self._think), instruction=INSTRUCTION)
 
     async def _think(self, run: ToolRun) -> ToolOutput:
-        return told("Go on.")
+        return text_output("Go on.")

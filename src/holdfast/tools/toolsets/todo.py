@@ -1,8 +1,8 @@
-"""A list of what is to be done in this conversation: the `todo` toolset.
+"""The `todo` toolset: a list of things to do in this conversation.
 
-The list is session state: a tool's result stages the whole new list, and the turn's commit writes it. A turn that is
-discarded leaves the list as it was, and a fork has its own. Nothing outside of the conversation changes, so the tools
-count as reading, and need no permission.
+The list is session state: a tool's result stages the whole new list, and the turn's commit writes it. A discarded turn
+leaves the list as it was, and a fork has its own. Nothing outside of the conversation changes, so the tools
+count as read-only, and need no permission.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from holdfast.tools.built_in_tools import (
     BuiltInToolset,
     parameters,
     text_in,
+    text_output,
     texts_in,
-    told,
 )
 from holdfast.tools.execution import failure
 from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
@@ -51,11 +51,11 @@ _decode: Decoder[Entries] = Decoder(Entries)
 
 
 class UnfitEntry(Exception):
-    """The list cannot be changed so; the message is for the model."""
+    """The list cannot be changed like this; the message is for the model."""
 
 
 def added(entries: Entries, descriptions: tuple[str, ...]) -> Entries:
-    """The list with more to do. Raises Unfit."""
+    """The list with new entries. Raises UnfitEntry."""
     words = tuple(each.strip() for each in descriptions)
     if not words or not all(words):
         raise UnfitEntry("Say what is to be done.")
@@ -68,7 +68,7 @@ def added(entries: Entries, descriptions: tuple[str, ...]) -> Entries:
 
 
 def updated(entries: Entries, changes: dict[str, Status]) -> Entries:
-    """The list with other statuses. Raises Unfit."""
+    """The list with new statuses. Raises UnfitEntry."""
     known = {each.id for each in entries}
     unknown = [name for name in changes if name not in known]
     if unknown:
@@ -142,7 +142,7 @@ def _tool(
         except UnfitEntry as error:
             return failure(str(error))
         staged = () if then == now else (StateSet(name=STATE, value=encode(then).decode()),)
-        return told(in_words(then), *staged)
+        return text_output(in_words(then), *staged)
 
     return BuiltInTool(spec, run)
 

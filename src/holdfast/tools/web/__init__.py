@@ -1,1 +1,1 @@
-"""The web for tools: guarded addresses, bounded answers, pages as text."""
+"""Web access for tools: guarded addresses, bounded answers, pages as text."""

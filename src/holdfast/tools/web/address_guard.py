@@ -1,14 +1,14 @@
-"""Which addresses of the web may be asked for, so that nobody uses us as a way into the network.
+"""Decides which web addresses a tool may request, so that no model or web server gets into the private network.
 
-Where an address leads (its text, DNS, redirects) is somebody else's choice: a model's, or a server's. So:
+The model or a web server chooses where an address leads (its text, DNS, redirects). So:
 
-1. Only http and https, and only the ports that are allowed.
-2. A name is looked up once, and exactly the numbers that were checked are connected to: what a name means cannot
-   change between the check and the connection.
+1. Only http and https, and only allowed ports.
+2. A name is resolved once, and the connection goes to exactly the IP addresses that were checked: the name's meaning
+   cannot change between the check and the connection.
 3. Private, loopback, link-local and other special addresses are refused, in every notation, unless allowed. A number
-   that is written in an unusual way (`2130706433`, `0x7f.1`, `0177.0.0.1`) is refused whatever it means: a reader
-   further down might take it for another one.
-4. What is told about an address leaves out its query and its user part: tokens are there.
+   in an unusual notation (`2130706433`, `0x7f.1`, `0177.0.0.1`) is always refused: another parser
+   might take it for a different address.
+4. Messages show an address without its query and user part: these hold tokens.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from holdfast.errors import HoldfastError
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
-"""Finds the numbers that a host's name stands for."""
+"""Resolves a host name to its IP addresses."""
 
 WEB_PORTS = frozenset({80, 443, 8080, 8443})
 
 _EMBEDDING = (
-    ipaddress.IPv6Network("64:ff9b::/96"),  # NAT64: how IPv4 looks in a network without it
+    ipaddress.IPv6Network("64:ff9b::/96"),  # NAT64: an IPv4 address in an IPv6-only network
     ipaddress.IPv6Network("::/96"),
 )
 _GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
@@ -43,12 +43,12 @@ _SPECIAL = tuple(
     2001::/23 2001:db8::/32 2002::/16 3fff::/20
     """.split()
 )
-"""IANA's special-purpose addresses. Python's own `is_global` knows fewer of them, and others in every version."""
+"""IANA's special-purpose addresses. Python's `is_global` knows fewer of them, and changes between versions."""
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*", re.ASCII)
 
 
 class FetchFailed(HoldfastError):
-    """It could not be fetched. `transient`: the same request may succeed later, so a copy may serve until then."""
+    """The request failed. `transient`: it may succeed later, so a stored copy may serve until then."""
 
     code = "fetch_failed"
 
@@ -59,14 +59,14 @@ class FetchFailed(HoldfastError):
 
 
 class Domains(Value):
-    """Which hosts may be asked. A domain stands for itself and for everything below it."""
+    """The hosts that may be requested. A domain includes all of its subdomains."""
 
     allowed: tuple[str, ...] = ()
-    """If any are given, only these."""
+    """If not empty, only these domains."""
     blocked: tuple[str, ...] = ()
 
     def refuse(self, host: str) -> str:
-        """Why this host may not be asked; empty if it may."""
+        """Why this host is refused; empty if it is allowed."""
         if _is_below(host, self.blocked):
             return "its domain is blocked"
         if self.allowed and not _is_below(host, self.allowed):
@@ -85,14 +85,14 @@ class AddressGuard:
         ports: Collection[int] = (),
         domains: Domains = Domains(),  # noqa: B008
     ) -> None:
-        """`ports`: only these, if any are given."""
+        """`ports`: if given, only these."""
         self._allow_private = allow_private
         self._resolve = resolve or resolve_by_system
         self._ports = frozenset(ports)
         self._domains = domains
 
     async def addresses(self, url: str) -> list[str]:
-        """The numbers that may be connected to for this address. Raises FetchFailed."""
+        """The IP addresses that a request for this URL may connect to. Raises FetchFailed."""
         host, port = host_of(url)
         if why := self._domains.refuse(host):
             raise FetchFailed(url, why, transient=False)
@@ -113,7 +113,7 @@ class AddressGuard:
 
 
 def shown(url: str) -> str:
-    """An address as it may be shown: without its user part, query and fragment."""
+    """A URL as messages may show it: without its user part, query and fragment."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -126,7 +126,7 @@ def shown(url: str) -> str:
 
 
 def is_public(address: Address) -> bool:
-    """Whether this is an address of the open internet, also by what is embedded in it."""
+    """Whether this is an address of the public internet, and so is any address embedded in it."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id is not None:
             return False
@@ -140,7 +140,7 @@ def is_public(address: Address) -> bool:
 
 
 def host_of(url: str) -> tuple[str, int]:
-    """The host and port of an address that may be fetched. Raises FetchFailed."""
+    """The host and port of a URL that may be fetched. Raises FetchFailed."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -148,7 +148,7 @@ def host_of(url: str) -> tuple[str, int]:
         raise FetchFailed(url, "it is not an address", transient=False) from error
     if parts.scheme not in ("http", "https"):
         raise FetchFailed(url, "only http and https are fetched", transient=False)
-    # urlsplit and the HTTP client may read a strange address differently; so strange ones are not read at all.
+    # urlsplit and the HTTP client may parse a strange URL differently; so strange URLs are refused.
     if not host or not url.isascii() or not url.isprintable() or "\\" in url or " " in url:
         raise FetchFailed(url, "it is not an address", transient=False)
     if parts.netloc.count("@") > 1 or "%" in host:
@@ -160,14 +160,14 @@ def host_of(url: str) -> tuple[str, int]:
 
 
 async def resolve_by_system(host: str, port: int) -> list[str]:
-    """What the system says a name stands for."""
+    """The IP addresses of a host, by the system's resolver."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
 
 def _is_odd_number(host: str) -> bool:
-    """Whether a host ends in a number, as no name does, and is not simply an IPv4 address."""
+    """Whether a host ends in a number, as no name does, but is not a plain IPv4 address."""
     if ":" in host or _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]) is None:
         return False
     try:

@@ -1,4 +1,4 @@
-"""A web page as a model can read it: its text, with the marks of headings, lists, links and code."""
+"""Converts a web page to text for a model, with marks for headings, lists, links and code."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _LONG_NUMBER = re.compile(r"&#[0-9]{10,};?")
 
 
 def page_text(html: str, *, marks: bool) -> str:
-    """The readable text of a page; with `marks`, in the manner of Markdown."""
+    """The readable text of a page; with `marks`, as Markdown."""
     reader = PageParser(marks=marks)
     read_page(html, reader)
     return reader.text()
 
 
 def read_page(html: str, reader: PageParser) -> None:
-    """Tell a reader what is on a page, from front to back. A tag or comment that is not closed ends the page.
+    """Pass a page's content to a parser, from front to back. An unclosed tag or comment ends the page.
 
-    A page is somebody else's text, and this runs between the turns of others: every step begins where the last one
-    ended, and one that does not find its end is the last. (`html.parser` looks again and again for the end of a tag
-    that has none, which takes it the square of the page's length.)
+    A page is foreign text, and this runs on the event loop between other turns, so its time is linear: every step
+    begins where the last one ended, and a step that does not find its end is the last. (`html.parser` searches again and
+    again for the end of an unclosed tag, which takes quadratic time.)
     """
     at = 0
     while (found := _MARKUP.search(html, at)) is not None:
@@ -51,7 +51,7 @@ def read_page(html: str, reader: PageParser) -> None:
 
 
 def _read_markup(html: str, at: int, reader: PageParser) -> int | None:
-    """Where the markup that begins here ends; None if it does not."""
+    """The end of the markup that begins here; None if it has no end."""
     if html.startswith("<!--", at):
         return _after(html, "-->", at + 2)
     is_end = html.startswith("</", at)
@@ -66,7 +66,7 @@ def _read_markup(html: str, at: int, reader: PageParser) -> int | None:
 
 
 def _read_start(html: str, at: int, tag: str, reader: PageParser) -> int | None:
-    """Where a tag whose attributes begin here ends, with all that is not text after it; None if it does not."""
+    """The end of a tag whose attributes begin here, including content that is not text; None if it has no end."""
     attributes: dict[str, str] = {}
     while True:
         at = _end(_GAP, html, at)
@@ -103,25 +103,25 @@ def _after(html: str, mark: str, at: int) -> int | None:
 
 
 def _end(pattern: re.Pattern[str], html: str, at: int) -> int:
-    """The end of what matches here; every pattern that is asked matches nothing, too."""
+    """The end of the match at this position; every pattern used here can match the empty string."""
     found = pattern.match(html, at)
     return at if found is None else found.end()
 
 
 def _unescaped(text: str) -> str:
-    """The same with its character references read. No character has a number of ten digits."""
+    """The text with its character references replaced. No character has a number of ten digits."""
     return unescape(_LONG_NUMBER.sub("\N{REPLACEMENT CHARACTER}", text)) if "&" in text else text
 
 
 class PageParser:
-    """Collects the text of a page. Broken pages are read as far as they go."""
+    """Collects the text of a page. A broken page is read as far as possible."""
 
     def __init__(self, *, marks: bool) -> None:
         self._marks = marks
         self._parts: list[str] = []
         self._hidden: list[str] = []
         self._hidden_by = Counter[str]()
-        """How often each tag is among `_hidden`: a page may open and close as many as it likes."""
+        """How often each tag is in `_hidden`: counted, because a page may open and close any number of them."""
         self._verbatim = 0
         self._links: list[str] = []
 
@@ -142,7 +142,7 @@ class PageParser:
 
     def end(self, tag: str) -> None:
         if self._hidden:
-            while self._hidden_by[tag]:  # what was left open inside it is closed with it
+            while self._hidden_by[tag]:  # closes the tags that were left open inside it
                 self._hidden_by[closed := self._hidden.pop()] -= 1
                 if closed == tag:
                     break

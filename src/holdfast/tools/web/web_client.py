@@ -1,9 +1,9 @@
-"""Asking the web, guarded and bounded.
+"""Sends web requests for tools, guarded and bounded.
 
-1. Every address, the first and each that a redirect names, passes the guard. None leads from https to http.
-2. Size, time and the number of redirects are bounded. Nothing is unpacked.
-3. No proxy, no cookies, no credentials but those that were given, and those to the first server only.
-4. Errors tell the host and path, never the query or the user part.
+1. Every address, the first and those of redirects, passes the guard. No redirect leads from https to http.
+2. Size, time and the number of redirects are bounded. Nothing is decompressed.
+3. No proxy, no cookies, no credentials but the given ones, and those go to the first server only.
+4. Errors show the host and path, never the query or the user part.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _FOLLOWED = ("GET", "HEAD")
 
 
 class WebAnswer(Value):
-    """What a server said."""
+    """A server's answer."""
 
     url: str
-    """Where it was found in the end."""
+    """The URL after all redirects."""
     status: int
     headers: Mapping[str, str]
     """Names in lower case."""
     body: bytes
     cut: bool = False
-    """There was more of it."""
+    """The body was longer, and was cut."""
 
 
 class WebClient:
-    """Asks servers. Holds no connection between two requests."""
+    """Sends requests. Keeps no connection between two requests."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class WebClient:
         cuts: bool = False,
         quoted: bool = False,
     ) -> None:
-        """`cuts`: of what is longer than `bytes_max` the beginning is taken, and it is not an error.
-        `quoted`: addresses are sent as they are written; else what is quoted in them without need is unquoted.
+        """`cuts`: a body longer than `bytes_max` is cut, instead of being an error.
+        `quoted`: URLs are sent exactly as written; otherwise needless quoting is removed.
         """
         self._guard = guard
         self._bytes_max = bytes_max
@@ -72,9 +72,9 @@ class WebClient:
         body: bytes | None = None,
         timeout_s: float = 0.0,
     ) -> WebAnswer:
-        """What is there, after redirects if this only reads. Raises FetchFailed.
+        """The answer; redirects are followed if the request only reads. Raises FetchFailed.
 
-        `credentials` are headers that the first server alone is sent.
+        `credentials` are headers for the first server alone.
         """
         patience_s = timeout_s or self._timeout_s
         try:
@@ -155,7 +155,7 @@ class WebClient:
 
 
 class _Pinned:
-    """Knows the addresses that were checked, and no others. A resolver of aiohttp's by its methods."""
+    """A resolver for aiohttp that knows only the addresses that were checked."""
 
     def __init__(self, addresses: list[str]) -> None:
         self._addresses = addresses
@@ -180,7 +180,7 @@ class _Pinned:
 
 
 def as_written(url: str) -> yarl.URL:
-    """An address whose path and query stay as they are; only what no request may hold is quoted."""
+    """A URL whose path and query stay as they are; only characters that no request may hold are quoted."""
     parts = urlsplit(url)
     return yarl.URL.build(
         scheme=parts.scheme,
@@ -215,7 +215,7 @@ def _redirected(at: str, location: str) -> str:
 
 
 def _why(error: Exception) -> str:
-    """What went wrong, without the words of a library that repeat the address."""
+    """The error's message, without library texts that repeat the URL."""
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
             return "its certificate is not accepted"
