@@ -1,1 +1,1 @@
-"""What can be seen of a running server: what happens, as log events, and how much of it, in numbers."""
+"""Observability: log events, metrics, traces, and the supervisor of background tasks."""

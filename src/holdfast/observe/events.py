@@ -2,12 +2,12 @@
 
     event("turn.ended", turn=turn_id, by="completed", kept=True)
 
-What a request is called, and the trace that it belongs to, is bound once (`bind`) and is part of every event that
-comes of it: a turn's task is begun by its request, and inherits this.
+The request's id and trace are bound once (`bind`) and are part of every later event: the request starts the turn's
+task, which inherits them.
 
-1. Nothing is made unless somebody listens.
-2. No event has a secret in it. What looks like one is left out on the way to the log, wherever it comes from.
-3. A record is one line, and a field is one field: no words can look like another record (`printable.py`).
+1. No event is made unless a log handler wants it.
+2. No event contains a secret. Text that looks like one is removed on its way to the log, wherever it comes from.
+3. A record is one line, and a field is one field: no text can look like another record (`printable.py`).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _trace: ContextVar[str] = ContextVar("holdfast_trace", default="")
 
 
 def bind(*, request: str, trace: str = "", traceparent: str = "") -> None:
-    """Everything that this task does from now on, and every task that it begins, is for this request."""
+    """Mark this task, and every task that it starts from now on, as work for this request."""
     _bound.set({"request": request, "trace": trace} if trace else {"request": request})
     _trace.set(traceparent)
 
 
 @contextmanager
 def traced(parent: str) -> Iterator[None]:
-    """Inside, we are a span of a trace: `parent` is what others are told."""
+    """Inside, `parent` is the current span: outgoing requests send it as their `traceparent`."""
     bound = _bound.get()
     before = _trace.set(parent), _bound.set({**bound, "trace": parent.split("-")[1]})
     try:
@@ -56,33 +56,33 @@ def traced(parent: str) -> Iterator[None]:
 
 
 def traceparent() -> str:
-    """What to tell whoever is asked on behalf of this request; empty if nobody traces it."""
+    """The `traceparent` for outgoing requests on behalf of this request; empty without a trace."""
     return _trace.get()
 
 
 def trace_headers() -> dict[str, str]:
-    """The same, as headers."""
+    """The `traceparent` as headers."""
     parent = _trace.get()
     return {"traceparent": parent} if parent else {}
 
 
 def is_listening() -> bool:
-    """Whether somebody listens to events: for those whose fields take some making."""
+    """Whether events are logged at all: check it before computing expensive fields."""
     return _events.isEnabledFor(logging.INFO)
 
 
 def event(name: str, /, **fields: Field) -> None:
-    """Something was decided."""
+    """Log a decision."""
     _say(_events, logging.INFO, name, fields)
 
 
 def warn(name: str, /, **fields: Field) -> None:
-    """Something happened that is worth a person's attention, in either format."""
+    """Log something that needs an operator's attention, in either format."""
     _say(_events, logging.WARNING, name, fields)
 
 
 def audit(action: str, /, **fields: Field) -> None:
-    """Somebody did something that people will want to know of later: who, what, to whom."""
+    """Log an action that an operator may want to trace later: who did what, to what."""
     _say(_audit, logging.INFO, action, fields)
 
 
@@ -97,7 +97,7 @@ SECRETS = re.compile(
     r"\bhf_[0-9a-z]{26}_[\w-]+|\b(?:sk|gsk|xai|AIza)[-_]?[\w-]{16,}|(?<=\bBearer )\S+",
     re.IGNORECASE,
 )
-"""What a secret looks like: our keys, those of well-known providers, and whatever somebody shows as a bearer."""
+"""What a secret looks like: our API keys, those of well-known providers, and any bearer token."""
 
 
 def without_secrets(text: str) -> str:
@@ -105,8 +105,8 @@ def without_secrets(text: str) -> str:
 
 
 def configure(log_format: LogFormat, *, stream: TextIO | None = None) -> logging.Handler:
-    """Send the log to a stream: JSON with every event to stdout, or text with what is worth a person's
-    attention to stderr. Returns the handler, for whoever wants to take it away again."""
+    """Send the log to a stream: as JSON, every event to stdout; as text, only warnings and errors to stderr. Returns
+    the handler, so that a caller can remove it."""
     is_json = log_format == "json"
     handler = logging.StreamHandler(stream or (sys.stdout if is_json else sys.stderr))
     handler.setFormatter(JsonLines() if is_json else TextLines())
@@ -135,7 +135,7 @@ class JsonLines(logging.Formatter):
 
 
 def _plain(value: Field) -> Field:
-    """A field as JSON has it. Ids are strings, and versions are numbers, of kinds of their own."""
+    """A field as JSON. Ids are subclasses of str, and versions of int."""
     if isinstance(value, str):
         return without_secrets(value)
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -145,7 +145,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TextLines(logging.Formatter):
-    """A record for people: one line, whatever is in it, and a trace below it that no line of a log looks like."""
+    """A record for people: always one line, and below it a stack trace that cannot look like a log line."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: Mapping[str, Field] = getattr(record, "fields", {})
@@ -162,7 +162,7 @@ _INSET = "  | "
 
 
 def _shown(value: Field) -> str:
-    """A field's value; in quotes, if it could be taken for more than one."""
+    """A field's value; in quotes if it could be taken for several fields."""
     text = str(value)
     if isinstance(value, str) and (not text or _APART.search(text)):
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,7 +1,7 @@
-"""The files that a log goes to, opened anew after a rotation.
+"""Log files, reopened after a rotation.
 
-We write to the streams that we were started with. Where such a stream is a file that was moved away since, as `logrotate`
-does it, a file of the old name takes its place: nothing is lost, and nothing has to be copied.
+The log goes to the process's standard streams. If such a stream is a file that has been moved away, as `logrotate`
+does, a new file of the old name takes its place: nothing is lost, and nothing has to be copied.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from msgspec import Struct
 
 
 class LogFile(Struct, frozen=True):
-    """A stream of ours that is a file."""
+    """A standard stream that is a file."""
 
     fd: int
     path: str
 
     def reopen(self) -> bool:
-        """Go on in a file of this name, if the one that is open has another by now; whether it has. Raises OSError."""
+        """Continue in a new file of this name, if the open file was moved away; True if it was. Raises OSError."""
         before = os.fstat(self.fd)
         try:
             found = os.stat(self.path)
@@ -39,12 +39,12 @@ class LogFile(Struct, frozen=True):
 
 
 def standard_files() -> tuple[LogFile, ...]:
-    """Our standard output and error, as far as they are files with a name."""
+    """Those of standard output and error that are files with a name."""
     return tuple(file for fd in (1, 2) if (file := log_file(fd)) is not None)
 
 
 def log_file(fd: int) -> LogFile | None:
-    """What a stream is called, if it is a file; None for terminals, pipes, and where the system does not say."""
+    """The file that a stream is; None for terminals, pipes, and systems that do not tell."""
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return None
@@ -55,7 +55,7 @@ def log_file(fd: int) -> LogFile | None:
 
 
 def reopen_all(files: tuple[LogFile, ...]) -> int:
-    """Open those anew that were moved away; how many were. Raises OSError for the first that cannot be."""
+    """Reopen the files that were moved away; returns how many. Raises OSError for the first that fails."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     return sum(file.reopen() for file in files)

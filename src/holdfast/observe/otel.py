@@ -1,6 +1,6 @@
-"""Spans by way of the OpenTelemetry SDK, which reads its own settings (`OTEL_…`) from the environment.
+"""Exports spans with the OpenTelemetry SDK, which reads its own settings (`OTEL_…`) from the environment.
 
-This module is the only one that imports it, and is imported only if traces are asked for; see `trace_export.py`.
+No other module imports the SDK, and this one is imported only if traces are configured; see `trace_export.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.observe.spans import Attribute, Attributes, Exporter, Kind
 
 SCOPE = "holdfast"
 SCHEMA = "https://opentelemetry.io/schemas/gen-ai/1.37.0"
-"""The version of the conventions that names of spans and attributes follow."""
+"""The version of the semantic conventions for the names of spans and attributes."""
 
 _KINDS = {
     "server": SpanKind.SERVER,
@@ -40,11 +40,11 @@ _KINDS = {
 
 
 class OtelTracer:
-    """Our spans, as the SDK's. Closing it sends what has not been sent."""
+    """Passes our spans to the SDK. `close` sends the remaining ones."""
 
     def __init__(self, exporter: SpanExporter, *, at_once: bool = False, name: str = "") -> None:
-        """`name` is what this service is called, where the environment does not say. `at_once` sends each
-        span when it ends, from where it ends: for tests, and people who watch a console."""
+        """`name` is the service's name, unless the environment sets one. `at_once` sends each
+        span as it ends, in the same task: for tests, and for the console exporter."""
         self._provider = TracerProvider(
             resource=Resource.create({"service.name": name} if name else None)
         )
@@ -60,7 +60,7 @@ class OtelTracer:
         )
 
     def close(self) -> None:
-        """Blocks until everything is sent, or cannot be."""
+        """Blocks until everything is sent, or sending fails."""
         self._provider.shutdown()
 
 
@@ -86,7 +86,7 @@ class OtelRecording:
 
 
 def _below(parent: str) -> Context:
-    """A context of the SDK in which this is the current span."""
+    """An SDK context in which `parent` is the current span."""
     if not parent:
         return Context()
     _, trace_id, span_id, flags = parent.split("-")[:4]
@@ -100,7 +100,7 @@ def _below(parent: str) -> Context:
 
 
 def make_tracer(exporter: Exporter, *, name: str) -> OtelTracer:
-    """The tracer that sends spans in this way."""
+    """A tracer with this exporter."""
     match exporter:
         case "console":
             return OtelTracer(ConsoleSpanExporter(), at_once=True, name=name)

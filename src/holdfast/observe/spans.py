@@ -1,14 +1,14 @@
-"""Spans: what a request, a turn, a model's answer and a tool's run took, and of which trace they are.
+"""Spans: how long a request, a turn, a model's answer or a tool call took, as part of a trace.
 
     with span(f"chat {model}", "client", {"gen_ai.request.model": model}) as here:
         …
         here.set("gen_ai.usage.output_tokens", 7)
 
-Whoever collects them is installed once, by whoever starts a server (`trace_with`); this module knows no library for it.
+A server installs its tracer once at start (`trace_with`); this module imports no tracing library.
 
 1. Without a tracer a span is nothing: two calls, and no trace begins here.
-2. Inside a span, log events carry its trace, and whoever is asked is told that it is the parent (`traceparent`).
-3. No span has in it what people, models or tools have said.
+2. Inside a span, log events carry its trace, and outgoing requests name it as their parent (`traceparent`).
+3. No span contains text of users, models or tools.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from holdfast.observe.events import traced, traceparent
 
 Kind: TypeAlias = Literal["server", "client", "internal"]
 Exporter: TypeAlias = Literal["otlp", "console"]
-"""How spans leave us."""
+"""Where spans are sent."""
 Attribute: TypeAlias = str | int | float | bool | tuple[str, ...]
 Attributes: TypeAlias = Mapping[str, Attribute]
 
 
 class Recording(Protocol):
-    """A span that is being recorded, or was decided not to be."""
+    """A span that is being recorded, or that sampling has dropped."""
 
     traceparent: str
-    """What whoever is asked inside it is told."""
+    """The `traceparent` of outgoing requests inside this span."""
 
     def rename(self, name: str) -> None: ...
 
     def set(self, name: str, value: Attribute) -> None: ...
 
     def end(self, *, error: str | None) -> None:
-        """It is over; `error` is the kind of what went wrong with it."""
+        """End the span; `error` is the kind of error that ended it, or None."""
         ...
 
 
 class Tracer(Protocol):
     def start(self, name: str, kind: Kind, *, parent: str, attributes: Attributes) -> Recording:
-        """Begin a span below `parent`, a `traceparent`; empty if it begins a trace."""
+        """Begin a span below `parent`, a `traceparent`; an empty one begins a trace."""
         ...
 
 
@@ -55,17 +55,17 @@ _installed = _Installed()
 
 
 def trace_with(tracer: Tracer | None) -> None:
-    """From now on spans go to this tracer; with None, nowhere."""
+    """Send spans to this tracer from now on; with None, drop them."""
     _installed.tracer = tracer
 
 
 def is_tracing() -> bool:
-    """Whether anybody collects spans."""
+    """Whether a tracer collects spans."""
     return _installed.tracer is not None
 
 
 class Span:
-    """A stretch of work. Inside its context it is the parent of what is asked of others."""
+    """A stretch of work. Inside its `with` block it is the parent of outgoing requests."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -76,12 +76,12 @@ class Span:
         self._recording.rename(name)
 
     def set(self, name: str, value: Attribute | None) -> None:
-        """Say something about it; None says nothing."""
+        """Set an attribute; None sets nothing."""
         if value is not None:
             self._recording.set(name, value)
 
     def fail(self, error: str) -> None:
-        """Something went wrong that nobody raises: `error` is its kind."""
+        """Mark the span as failed without an exception: `error` is the kind of error."""
         self._error = error
 
     def __enter__(self) -> Self:
@@ -99,7 +99,7 @@ class Span:
 
 
 class NoSpan(Span):
-    """What there is without a tracer."""
+    """A span without a tracer: it records nothing."""
 
     def __init__(self) -> None:
         pass
@@ -129,7 +129,7 @@ NO_SPAN = NoSpan()
 
 
 def span(name: str, kind: Kind, attributes: Attributes | None = None) -> Span:
-    """A span below the one that we are in, if somebody collects them."""
+    """A span below the current one; a NoSpan without a tracer."""
     tracer = _installed.tracer
     if tracer is None:
         return NO_SPAN
@@ -137,6 +137,6 @@ def span(name: str, kind: Kind, attributes: Attributes | None = None) -> Span:
 
 
 def kind_of(error: BaseException) -> str:
-    """The kind of an error: our code for it, or the name of its type."""
+    """The kind of an error: its code if it is one of ours, otherwise the name of its type."""
     code = getattr(error, "reason", "") or getattr(error, "code", "")
     return code if isinstance(code, str) and code else type(error).__name__

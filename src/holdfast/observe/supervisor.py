@@ -1,4 +1,4 @@
-"""Work that lives as long as its process is started here, and nowhere else.
+"""Starts the background tasks and threads that live as long as the process; no other module starts such work.
 
     supervisor = TaskSupervisor()
     sweeper = supervisor.keep("sweeper", recovery.sweep_and_wait)      # on the running loop
@@ -8,16 +8,17 @@
 
 A supervised task repeats one *round* until it is stopped.
 
-1. No error ends it. Each is counted, the next round comes after a back-off, and until a round has ended well the task
+1. No error ends it. Each is counted, the next round starts after a back-off, and until a round succeeds the task
    counts as failing: `/readyz` and the metrics show that.
-2. The first error of a row is logged with its trace, and so is one of another kind. Of the rest, every second, fourth,
-   eighth … is told in a line: an outage of an hour is some lines, not thousands. The end of a row is told, too.
-3. A task ends when it is stopped, with its loop, or with the process, and then only.
+2. The first error of a series is logged with its stack trace, and so is an error of another kind. Of the rest, every
+   second, fourth, eighth … is logged in one line: an outage of an hour is some lines, not thousands. The end of a
+   series is logged, too.
+3. A task ends only when it is stopped, or with its loop or the process.
 
-Threads that cannot go on after an error, because what they own can no longer be trusted, are started by
-`start_thread`: the error is logged with its trace, and their owner has said what happens then.
+A thread that cannot continue after an error, because what it owns can no longer be trusted, is started by
+`start_thread`: the error is logged with its stack trace, and the thread's owner handles its end.
 
-Time is the running loop's, so that a simulation can hold it.
+Time is the running loop's, so that a simulation can control it.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ from holdfast.observe.tally import Tally
 log = logging.getLogger("holdfast.tasks")
 
 Round = Callable[[], Awaitable[object]]
-"""Some work, and the wait before or after it. Raises what kept it from its work."""
+"""Some work, and the wait before or after it. Raises if the work fails."""
 
 
 class Backoff(Struct, frozen=True, kw_only=True):
-    """How long a task rests after so many errors in a row."""
+    """How long a task waits after so many errors in a row."""
 
     first_s: float = 0.5
     most_s: float = 5.0
-    """Short: what is supervised here is few, and others wait for it."""
+    """Short: there are few supervised tasks, and the server depends on them."""
 
     def pause_s(self, failures: int) -> float:
         return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 16))
@@ -54,7 +55,7 @@ DEFAULT = Backoff()
 
 
 class SupervisedTask:
-    """One task, and how it fares. Made by a supervisor."""
+    """One task and its state. Made by a supervisor."""
 
     def __init__(self, name: str, work: Round, tally: Tally, backoff: Backoff) -> None:
         self.name = name
@@ -62,7 +63,7 @@ class SupervisedTask:
         self._tally = tally
         self._backoff = backoff
         self._failures = 0
-        """Errors since a round has ended well."""
+        """Errors since the last successful round."""
         self._kind: type[BaseException] | None = None
         self._stop: Callable[[], object] = lambda: None
         self._ended: Callable[[], Awaitable[object]]
@@ -73,13 +74,13 @@ class SupervisedTask:
         return self._failures > 0
 
     def note_success(self) -> None:
-        """Its work goes well again: for a round that lasts."""
+        """The work has recovered: for a round that runs for long and cannot report by ending."""
         if self._failures:
             warn("task.recovered", task=self.name, failures=self._failures)
         self._failures, self._kind = 0, None
 
     def note_failure(self, error: BaseException) -> float:
-        """How long to rest after this error."""
+        """Count an error; returns how long to wait after it."""
         self._failures += 1
         self._tally.task_failures[self.name] += 1
         pause_s = self._backoff.pause_s(self._failures)
@@ -93,14 +94,14 @@ class SupervisedTask:
         return pause_s
 
     async def repeat(self) -> None:
-        """One round after the other, until this task is cancelled."""
+        """Run one round after the other, until this task is cancelled."""
         while True:
             try:
                 await self._work()
             except asyncio.CancelledError as error:
                 if _this_task().cancelling():
                     raise
-                # Something that the round waited for was cancelled, and not the round.
+                # The round itself was not cancelled, but something that it waited for.
                 pause_s = self.note_failure(error)
             except Exception as error:
                 pause_s = self.note_failure(error)
@@ -110,13 +111,13 @@ class SupervisedTask:
             await asyncio.sleep(pause_s)
 
     def start(self) -> None:
-        """On the running loop."""
+        """Start on the running loop."""
         task = asyncio.create_task(self.repeat(), name=f"holdfast-{self.name}")
         self._stop = task.cancel
         self._ended = lambda: asyncio.wait([task])
 
     async def start_in_thread(self) -> None:
-        """On a thread and a loop of its own, so that a main loop that is busy does not hold it up."""
+        """Start on a thread and a loop of its own, so that a busy main loop does not delay it."""
         stopped, begun = threading.Event(), threading.Event()
         self._stop = stopped.set
         thread = start_thread(f"holdfast-{self.name}", lambda: self._run_loops(stopped, begun))
@@ -124,7 +125,7 @@ class SupervisedTask:
         await asyncio.to_thread(begun.wait)
 
     def _run_loops(self, stopped: threading.Event, begun: threading.Event) -> None:
-        """A loop may fail as a whole, for want of a file to begin with; then there is another one."""
+        """Run the loop; if the loop itself fails, for example without a free file descriptor, run another."""
         while not stopped.is_set():
             try:
                 asyncio.run(self._repeat_until(stopped, begun))
@@ -140,14 +141,14 @@ class SupervisedTask:
             try:
                 loop.call_soon_threadsafe(task.cancel)
             except RuntimeError:
-                pass  # the loop has ended, and `stopped` keeps another one from beginning
+                pass  # the loop has ended, and `stopped` keeps another from starting
 
         self._stop = stop
         begun.set()
         await asyncio.wait([task])
 
     async def stop(self) -> None:
-        """End it, and wait until it has ended."""
+        """Stop the task, and wait until it has ended."""
         self._stop()
         await self._ended()
 
@@ -156,11 +157,11 @@ class SupervisedTask:
 
 
 class TaskSupervisor:
-    """Starts the tasks of one process, and knows how they fare."""
+    """Starts the tasks of one process, and knows their state."""
 
     def __init__(self) -> None:
         self.tally = Tally()
-        """The numbers of the process: what else happens in it is counted there as well."""
+        """The numbers of the process; other parts of it count here as well."""
         self._tasks: list[SupervisedTask] = []
 
     @property
@@ -183,20 +184,20 @@ class TaskSupervisor:
         return task
 
     def _new(self, name: str, work: Round, backoff: Backoff) -> SupervisedTask:
-        # Here, and not with the first failure: that may be in another thread while somebody reads the counts.
+        # Here, and not at the first failure: that may happen in another thread while the counts are being read.
         self.tally.task_failures[name] += 0
         task = SupervisedTask(name, work, self.tally, backoff)
         self._tasks.append(task)
         return task
 
     async def stop(self, *tasks: SupervisedTask) -> None:
-        """End these, and wait until all of them have ended. One that was stopped before stays so."""
+        """Stop these tasks, and wait until all of them have ended. A task that was stopped before stays stopped."""
         await asyncio.gather(*(each.stop() for each in tasks))
         self._tasks = [each for each in self._tasks if each not in tasks]
 
 
 def start_thread(name: str, main: Callable[[], None]) -> threading.Thread:
-    """Start a thread whose owner knows what to do when it ends. An error that ends it is logged with its trace."""
+    """Start a thread whose owner handles its end. An error that ends it is logged with its stack trace."""
 
     def run() -> None:
         try:
@@ -204,14 +205,14 @@ def start_thread(name: str, main: Callable[[], None]) -> threading.Thread:
         except Exception as error:
             log.error("the thread %s has ended unexpectedly", name, exc_info=error)
 
-    # A daemon: what it waits for may never come, and then it must not keep the process from ending.
+    # A daemon: it may wait for something that never comes, and must not keep the process from ending.
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     return thread
 
 
 def _is_known(error: BaseException) -> bool:
-    """Whether an error says all that there is to say: the store is away, and that is no mistake of ours."""
+    """Whether an error needs no stack trace: the store is unavailable, which is no mistake in our code."""
     return isinstance(error, StoreUnavailable) and not isinstance(error, StoreFault)
 
 

@@ -1,9 +1,9 @@
-"""How much has happened in this process, in plain numbers.
+"""Counts what happens in this process, in plain numbers.
 
-A turn pays for a handful of additions and a token for none: nobody is asked, locked or named while something happens.
-Whoever wants to know reads the numbers (`server/metrics.py` shows them to Prometheus). They belong to one event loop.
+A turn costs a handful of additions and a token none: counting calls no function of a metrics library and takes no lock.
+`server/metrics.py` shows the numbers to Prometheus. They belong to one event loop.
 
-A tally can be written down and added to others (`written`, `sum_of`): workers that serve one port show theirs to each
+A tally can be serialised and added to others (`written`, `sum_of`): the workers of one port show theirs to each
 other.
 """
 
@@ -35,18 +35,18 @@ SECONDS = (
     300,
     600,
 )
-"""Bounds that a commit and a whole turn both fit into."""
+"""Histogram bounds for durations from a commit to a whole turn."""
 
 
 class Durations:
-    """How long something took, each time, sorted by size."""
+    """A histogram of durations."""
 
     __slots__ = ("bounds", "counts", "total_s")
 
     def __init__(self, bounds: tuple[float, ...] = SECONDS) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        """How many were within each bound and beyond the one before; the last, beyond all."""
+        """How many durations fell between each bound and the one before; the last: above all bounds."""
         self.total_s = 0.0
 
     def add(self, seconds: float) -> None:
@@ -79,22 +79,22 @@ class Tally:
         self.admissions: Counter[str] = Counter()
         """How requests were admitted: `began`, `stateless`, `joined`, `replayed`, `recognised`, `steered`."""
         self.admitting = Durations()
-        """From a request for a turn until it has begun, waiting included."""
+        """From a request's arrival until its turn has begun, waiting included."""
         self.turns: Counter[tuple[str, str]] = Counter()
-        """How turns ended, and what became of them: `committed`, `discarded`, or `lost` to another node."""
+        """By the end of turns and their outcome: `committed`, `discarded`, or `lost` to another node."""
         self.turning = Durations()
         """Whole turns, from begin to end."""
         self.settling = Durations()
-        """From the decision how a turn ends until that is durable."""
+        """From the decision how a turn ends until that decision is durable."""
         self.first_words = Durations()
-        """From a streaming request until its first words left."""
+        """From a streaming request's arrival until its first text was sent."""
         self.takeovers = 0
         self.task_failures: Counter[str] = Counter()
-        """How often rounds of supervised tasks have failed, by task; those that never did are here as well."""
+        """Failed rounds of supervised tasks, by task; tasks that never failed are listed with 0."""
         self.tokens: Counter[str] = Counter()
         self.cost_micros = 0
         self.files_exhausted: Counter[str] = Counter()
-        """How often there were no files left to open: of the `process`, or of the `system`."""
+        """How often no file descriptor was left: in the `process`, or in the `system`."""
         self.requests: Counter[tuple[str, int]] = Counter()
         """By route and status."""
 
@@ -104,7 +104,7 @@ class Tally:
 
 
 class WrittenTally(Struct, frozen=True, kw_only=True):
-    """A tally at one moment, to be handed on."""
+    """A tally at one moment, to be sent to another worker."""
 
     admissions: dict[str, int] = {}
     turns: tuple[tuple[str, str, int], ...] = ()
@@ -133,7 +133,7 @@ def written(tally: Tally) -> WrittenTally:
 
 
 def sum_of(tallies: Iterable[WrittenTally]) -> Tally:
-    """One tally of many."""
+    """The sum of several tallies."""
     total = Tally()
     for each in tallies:
         total.admissions.update(each.admissions)

@@ -1,4 +1,4 @@
-"""Whether traces are sent, and where to: by OpenTelemetry's own variables, and by an extra that few need.
+"""Decides whether and where traces are sent: by OpenTelemetry's own variables, and only with its extra installed.
 
 This is one of the few places with a late import; the architecture test names them. Without traces nothing of
 OpenTelemetry is loaded.
@@ -24,9 +24,9 @@ INSTALL = "traces need an extra that is not installed: pip install 'holdfast[ote
 
 
 def exporter_of(environ: Mapping[str, str]) -> Exporter | None:
-    """How spans are sent; None if they are not. Raises InvalidValue for what cannot be done.
+    """The exporter of spans; None if spans are not sent. Raises InvalidValue for settings that cannot work.
 
-    They are if somebody says where to, or by which exporter: an environment that says nothing asks for nothing.
+    Spans are sent only if the environment names an address or an exporter.
     """
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
@@ -53,7 +53,7 @@ def exporter_of(environ: Mapping[str, str]) -> Exporter | None:
 
 @contextmanager
 def tracing(environ: Mapping[str, str]) -> Iterator[None]:
-    """Send spans inside, if the environment asks for it; leaving it sends what has not been sent."""
+    """Inside, send spans if the environment asks for it; on exit, send the remaining ones."""
     exporter = exporter_of(environ)
     if exporter is None:
         yield
