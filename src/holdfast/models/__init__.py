@@ -1,1 +1,1 @@
-"""Who answers: one protocol, and the providers that speak it."""
+"""Models: one protocol, and the providers that implement it."""

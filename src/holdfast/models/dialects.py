@@ -1,10 +1,10 @@
-"""Several dialects as one, for models that stand in for each other and speak differently.
+"""Several dialects as one, for models that replace each other but speak differently.
 
-A history is then kept encoded in each of them, side by side, and every model is handed its own. It costs as many
-encodings, of what is new; nobody has to read a history again when a stand-in is asked.
+A history is then encoded in each dialect, side by side, and every model gets its own. That costs one encoding per
+dialect, of new items only; no history has to be encoded again when another model answers.
 
-What is kept is a sequence of records, with a comma between two of them where histories were joined. A record is one
-length for each dialect, then as many bytes of each.
+The encoded bytes are a sequence of records, with a comma between two of them where histories were joined. A record is
+one length for each dialect, then the bytes of each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.models.model import Dialect
 
 
 class SeveralDialects:
-    """These dialects, side by side. See `models.base.Dialect`."""
+    """These dialects, side by side. See `models.model.Dialect`."""
 
     def __init__(self, dialects: Iterable[Dialect]) -> None:
         self._dialects = {each.name: each for each in dialects}
@@ -39,14 +39,14 @@ class SeveralDialects:
         return self._packed([dialect.with_blobs(part, blobs) for dialect, part in each])
 
     def only(self, name: str, messages: bytes) -> bytes:
-        """What these messages say in one of the dialects."""
+        """The messages in one of the dialects."""
         return self._unpacked(messages)[list(self._dialects).index(name)]
 
     def _packed(self, said: Sequence[bytes]) -> bytes:
         return self._lengths.pack(*map(len, said)) + b"".join(said)
 
     def _unpacked(self, messages: bytes) -> list[bytes]:
-        """The bytes of each dialect, those of all records together."""
+        """The bytes of each dialect, joined over all records."""
         parts: list[list[bytes]] = [[] for _ in self._dialects]
         at = 0
         while at < len(messages):

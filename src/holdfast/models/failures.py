@@ -1,7 +1,7 @@
-"""What an upstream's refusal means: may it pass, when, and what shall a client be told. Pure.
+"""What an upstream's error means: whether and when to retry, and what to tell the client. Pure.
 
-`transient` decides whether a retry or another model is worth it, so it errs on the side of the status:
-a server that says 400 has read the request and will say so again, one that says 503 has not.
+`transient` decides whether a retry or another model is worthwhile, so in doubt it follows the status:
+a server that answers 400 has read the request and will refuse it again, one that answers 503 has not.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ PERMANENT = frozenset(
     unsupported_value
     """.split()
 )
-"""Codes that mean the same tomorrow, whatever status they come with (OpenAI sends quotas as 429)."""
+"""Error codes that are permanent, with any status (OpenAI sends quotas as 429)."""
 
 PASSING = frozenset({408, 409, 425, 429})
-"""Refusals that are about the moment and not about the request. All of 5xx are, but two:"""
+"""Statuses that are about the moment, not about the request. So are all of 5xx, except two:"""
 UNABLE = frozenset({501, 505})
 
 _TOO_LONG = re.compile(
@@ -43,19 +43,19 @@ _TOO_LONG = re.compile(
 
 
 def is_transient(status: int, reason: str, *, should_retry: str | None = None) -> bool:
-    """Whether the same request may succeed later. `should_retry` is the upstream's own opinion."""
+    """Whether the same request may succeed later. `should_retry` is the upstream's own `x-should-retry`."""
     if should_retry in ("true", "false"):
         return should_retry == "true"
     if reason in PERMANENT:
         return False
     if status == 0:
-        # An error in a stream that had begun: the request was good enough to begin with.
+        # An error in a stream that had begun: the upstream had accepted the request.
         return reason != "invalid_request_error"
     return status in PASSING or (status >= 500 and status not in UNABLE)
 
 
 def retry_hint(headers: Mapping[str, str], *, now_s: float) -> float | None:
-    """How long an upstream wants to be left alone, in seconds. Header names in lower case."""
+    """How long the upstream asks us to wait, in seconds. Header names are lower case."""
     for name, unit_s in ((RETRY_AFTER_MS.name, 0.001), (RETRY_AFTER.name, 1.0)):
         seconds = _number(headers.get(name, ""))
         if seconds is not None:
@@ -63,14 +63,14 @@ def retry_hint(headers: Mapping[str, str], *, now_s: float) -> float | None:
     until_s = _date_s(headers.get(RETRY_AFTER.name, ""))
     if until_s is None:
         return None
-    # By the upstream's own clock, if it says what that shows.
+    # Relative to the upstream's own clock, if the response has a date.
     return max(0.0, until_s - (_date_s(headers.get("date", "")) or now_s))
 
 
 def refused(
     status: int, error: ErrorObject, headers: Mapping[str, str], *, now_s: float
 ) -> ModelFailed:
-    """The failure that an HTTP error, or an error in a stream, amounts to."""
+    """An HTTP error, or an error in a stream, as a ModelFailed."""
     if not status and isinstance(error.code, int) and 400 <= error.code < 600:
         status = error.code
     reason = reason_of(error)
@@ -86,7 +86,7 @@ def refused(
 
 
 def reason_of(error: ErrorObject) -> str:
-    """The upstream's code for what happened; its kind, if it has none."""
+    """The upstream's error code; its error type if it sent no code."""
     kind = error.type or ""
     if _TOO_LONG.search(f"{error.code} {kind} {error.message or ''}"):
         return "context_length_exceeded"
@@ -95,14 +95,14 @@ def reason_of(error: ErrorObject) -> str:
 
 
 def bounded(text: str) -> str:
-    """An upstream's words, as much of them as is worth keeping, on one line."""
+    """The beginning of an upstream's message, on one line."""
     text = " ".join(text.split())
     most = limits.upstream_error_chars_max
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """Some servers repeat the key that they were given. It goes no further."""
+    """The text without the secrets: some servers repeat the API key in their errors."""
     for secret in secrets:
         text = text.replace(secret, "[key]")
     return text

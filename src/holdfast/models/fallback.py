@@ -1,10 +1,10 @@
-"""Asking somebody else: models in order of preference.
+"""Fallback models, in order of preference.
 
-The next one is asked when one fails before anything was shown, whatever it failed of: another model may have
-a longer memory, another provider may be up. All of them get the same prompt, each in its own dialect.
+When a model fails before the client has seen anything, the next one is asked, after any failure: another model may
+have a larger context, another provider may be up. All of them get the same prompt, each in its own dialect.
 
-A model that failed in a way that can pass is left alone for a while, so that not every turn has to wait for it
-to fail again. It is asked last then, not never: if nobody else can answer, it may.
+After a transient failure a model rests for a while, so that not every turn has to wait for it to fail again. A resting
+model is asked last, not never: if no other model can answer, it may.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.models.model import DelegatedCount, Dialect, Model, ModelFailed, P
 
 
 class FallbackModel(DelegatedCount):
-    """The first of these models that can answer. It goes by the name of the first."""
+    """The first of these models that can answer. It has the name of the first."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class FallbackModel(DelegatedCount):
         cooldown_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        assert models, "somebody has to answer"
+        assert models, "a fallback needs at least one model"
         super().__init__(models[0])
         dialects = {model.dialect.name: model.dialect for model in models}
         self._several = SeveralDialects(dialects.values()) if len(dialects) > 1 else None
@@ -47,7 +47,7 @@ class FallbackModel(DelegatedCount):
         failed: list[tuple[str, ModelFailed]] = []
         for place in self._order():
             model = self._models[place]
-            async with aclosing(model.stream(self._put(prompt, model))) as answer:
+            async with aclosing(model.stream(self._in_dialect_of(prompt, model))) as answer:
                 try:
                     begun = await beginning(answer)
                 except ModelFailed as failure:
@@ -62,15 +62,15 @@ class FallbackModel(DelegatedCount):
                     return
         raise together(failed)
 
-    def _put(self, prompt: Prompt, model: Model) -> Prompt:
-        """The prompt as this model understands it."""
+    def _in_dialect_of(self, prompt: Prompt, model: Model) -> Prompt:
+        """The prompt in this model's dialect."""
         if self._several is None:
             return prompt
-        told = (self._several.only(model.dialect.name, piece) for piece in prompt.messages)
-        return msgspec.structs.replace(prompt, messages=tuple(filter(None, told)))
+        pieces = (self._several.only(model.dialect.name, piece) for piece in prompt.messages)
+        return msgspec.structs.replace(prompt, messages=tuple(filter(None, pieces)))
 
     def _order(self) -> list[int]:
-        """The places of the models, in the order in which they are asked now: who rests comes last."""
+        """The indexes of the models, in the order to ask them now: resting models come last."""
         now = self._clock()
         return sorted(
             range(len(self._models)), key=lambda place: self._resting_until.get(place, now) > now
@@ -85,7 +85,7 @@ class FallbackModel(DelegatedCount):
 
 
 def together(failed: Sequence[tuple[str, ModelFailed]]) -> ModelFailed:
-    """All these failures as one: as hopeful as the most hopeful of them."""
+    """All these failures as one: transient if any of them is."""
     assert failed
     if len(failed) == 1:
         return failed[0][1]

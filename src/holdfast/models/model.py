@@ -1,7 +1,7 @@
 """The protocol of a model: a prompt goes in, deltas come out.
 
-A model knows one dialect: how a history looks on its provider's wire. The loop keeps histories encoded in
-that dialect, so that a turn on a long conversation costs what is new; a model therefore gets bytes, not items.
+A model has one dialect: how a history looks on its provider's wire. The loop keeps histories encoded in
+that dialect, so that a turn on a long conversation costs only its new items; a model therefore gets bytes, not items.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Dialect(Protocol):
         """The messages that these items make, as JSON without the brackets of the list around them.
 
         Called with whole turns, or with a turn so far: never with half a step. Empty if they make none.
-        Blobs are named by their digests, so that a kept history stays small.
+        Blobs are named by their digests, so that a stored history stays small.
         """
         ...
 
@@ -36,25 +36,25 @@ class Dialect(Protocol):
         ...
 
     def with_blobs(self, messages: bytes, blobs: Mapping[str, bytes]) -> bytes:
-        """The same messages with the blobs' bytes in place of their names: as a provider takes them."""
+        """The same messages with the blobs' bytes in place of their names, as a provider takes them."""
         ...
 
 
 class Prompt(Value):
-    """What a model is asked."""
+    """A request to a model: instructions, history, tools and parameters."""
 
     system: str
-    """The instructions, put together."""
+    """All instructions, joined."""
     messages: tuple[bytes, ...]
     """The history in the model's dialect: pieces as `Dialect.encode` makes them, in order."""
     tools: tuple[ToolDefinition, ...] = ()
     parameters: Parameters = Parameters()
     call_key: str = ""
-    """Names this one step of this one turn; passed on where a provider takes such a thing."""
+    """Identifies this step of this turn; sent as an idempotency key where a provider takes one."""
 
 
 class KeyMissing(InvalidValue):
-    """The environment has no API key for a model. Nothing is wrong with how the model is described."""
+    """The environment has no API key for a model. The model's settings themselves are fine."""
 
     code = "key_missing"
 
@@ -64,20 +64,20 @@ class KeyMissing(InvalidValue):
 
 
 class Model(Protocol):
-    """Somebody who answers."""
+    """Answers prompts."""
 
     name: str
-    """As people know it: `openai/gpt-5`."""
+    """The name that people know: `openai/gpt-5`."""
     dialect: Dialect
     knows: frozenset[str]
     """The names of the parameters that this model honours; others are reported as ignored."""
 
     def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
-        """The answer, as it comes: each time, what came together, in order. Nobody waits for more to come.
+        """The answer as it arrives: each yield has the deltas that arrived together, in order, and waits for no more.
         Ends normally only after the provider has said that it is done.
 
-        Raises ModelFailed. Closing the generator breaks the request off: whoever may leave early
-        holds it in `contextlib.aclosing`.
+        Raises ModelFailed. Closing the generator cancels the request: a caller that may stop early
+        wraps it in `contextlib.aclosing`.
         """
         ...
 
@@ -86,7 +86,7 @@ class Model(Protocol):
 
 @runtime_checkable
 class TokenCounter(Protocol):
-    """A model whose provider may say how large a prompt is, without answering it."""
+    """A model whose provider may count the tokens of a prompt without answering it."""
 
     @property
     def count_dialect(self) -> Dialect | None:
@@ -94,18 +94,18 @@ class TokenCounter(Protocol):
         ...
 
     async def count(self, prompt: Prompt) -> int:
-        """How many tokens this prompt is. Raises ModelFailed. Only for whoever has a `count_dialect`."""
+        """The size of this prompt in tokens. Raises ModelFailed. Call it only if there is a `count_dialect`."""
         ...
 
 
 def counter_of(model: Model) -> TokenCounter | None:
-    """The model as one whose prompts can be counted, if they can."""
+    """The model as a TokenCounter; None if it is none."""
     return model if isinstance(model, TokenCounter) and model.count_dialect is not None else None
 
 
 class DelegatedCount:
-    """For models around models: their prompts are counted by the one that is meant. Once, and by nobody else: whoever
-    asks has an estimate of their own."""
+    """For models that wrap models: the wrapped model counts. Once, without retries or fallback: the caller has an
+    estimate of its own."""
 
     def __init__(self, model: Model) -> None:
         self._counter = counter_of(model)
@@ -115,31 +115,31 @@ class DelegatedCount:
         return self._counter.count_dialect if self._counter else None
 
     async def count(self, prompt: Prompt) -> int:
-        assert self._counter is not None, "only who has a dialect for it can be asked for a count"
+        assert self._counter is not None, "a count needs a count_dialect"
         return await self._counter.count(prompt)
 
 
 class CountRequest(Protocol):
-    """How one provider is asked for a count. Pure, as `Wire` is."""
+    """How to ask one provider for a count. Pure, as `Wire` is."""
 
     dialect: Dialect
     path: str
-    """Where it is asked, below the base address."""
+    """The path below the base URL."""
 
     def body(self, prompt: Prompt) -> bytes:
-        """The request. Raises InvalidValue for a part that cannot be put in it."""
+        """The request's body. Raises InvalidValue for a part that cannot be sent."""
         ...
 
     def read(self, body: bytes) -> int:
-        """What the answer says. Raises Failing."""
+        """The count in the answer. Raises StreamFailure."""
         ...
 
 
 class AnswerParser(Protocol):
-    """Listens to one answer as it streams in. Pure: bytes in, what they say out, whatever the cuts."""
+    """Parses one answer as it streams in. Pure: bytes in, deltas out; cuts between the bytes make no difference."""
 
     failure: StreamFailure | None
-    """What is wrong with the stream, with the upstream's own words."""
+    """What is wrong with the stream, in the upstream's words."""
 
     @property
     def finished(self) -> bool:
@@ -148,42 +148,42 @@ class AnswerParser(Protocol):
 
     @property
     def over(self) -> bool:
-        """Nothing more is to come, or is worth hearing."""
+        """The stream has ended, or the rest can be ignored."""
         ...
 
     def feed(self, piece: bytes) -> Sequence[Delta]:
-        """What these bytes say. Look at `failure` afterwards."""
+        """The deltas in these bytes. Check `failure` afterwards."""
         ...
 
 
 class Wire(Protocol):
-    """How one model is spoken to: what is sent, and what comes back. Pure; whoever holds it does the I/O."""
+    """The API of one model: the bytes of requests, and the meaning of answers. Pure; `HttpModel` does the I/O."""
 
     dialect: Dialect
     knows: frozenset[str]
 
     def body(self, prompt: Prompt) -> bytes:
-        """The request. Raises InvalidValue for a part that cannot be put in it."""
+        """The request's body. Raises InvalidValue for a part that cannot be sent."""
         ...
 
-    def hearing(self) -> AnswerParser: ...
+    def parser(self) -> AnswerParser: ...
 
     def whole(self, body: bytes) -> Sequence[Delta]:
-        """An answer that came in one piece, as the deltas it could have been. Raises Failing."""
+        """An answer that arrived in one piece, as the deltas it could have been. Raises StreamFailure."""
         ...
 
     def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
-        """What the body of an HTTP error says, and for how long it asks to be left alone, in seconds."""
+        """The error in the body of an HTTP error, and how many seconds the server asks us to wait."""
         ...
 
 
 def shows(delta: Delta) -> bool:
-    """Whether a watcher sees something of this delta. Until one does, an answer may begin anew."""
+    """Whether a watcher sees something of this delta. Until then, the answer may be started again."""
     return not isinstance(delta, UsageDelta | FinishDelta)
 
 
 async def beginning(answer: AsyncIterator[Sequence[Delta]]) -> list[Delta]:
-    """An answer until something of it shows, or all of it. What follows is still in `answer`."""
+    """The deltas of an answer up to the first that shows. `answer` still yields the rest."""
     begun: list[Delta] = []
     async for deltas in answer:
         begun += deltas
@@ -198,9 +198,9 @@ class ModelFailed(TurnFailed):
     `status` is the upstream's HTTP status (0: there was none), `reason` its own code, `retry_after_s`
     its hint. `transient` says whether the same request may succeed later.
 
-    Where the upstream has no code of its own, `reason` is one of ours: `upstream_unreachable`,
+    If the upstream sends no code, `reason` is one of ours: `upstream_unreachable`,
     `upstream_timeout`, `upstream_broke_off`, `upstream_garbled`; or `context_length_exceeded`,
-    whatever words a server has for it.
+    which replaces each server's own wording.
     """
 
     code = "model_failed"

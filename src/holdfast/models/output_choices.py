@@ -1,6 +1,6 @@
-"""What a client asks of tools and of the form of an answer, read once for wires that word it in their own way.
+"""A client's `tool_choice` and output schema, parsed once for wires that have their own form of them.
 
-`Parameters` keep both as OpenAI's clients write them, nested (chat completions) or flat (Responses).
+`Parameters` keep both in the form of OpenAI's clients, nested (chat completions) or flat (Responses).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class ToolChoice(Value):
-    """Which tools may be called, and whether one has to be."""
+    """Which tools may be called, and whether one must be."""
 
     mode: Literal["auto", "none", "required"] = "auto"
     only: tuple[str, ...] = ()
-    """Names; empty means all that are offered."""
+    """Tool names; empty means all that are offered."""
 
     def offered(self, tools: tuple[ToolDefinition, ...]) -> tuple[ToolDefinition, ...]:
-        """Those of these tools that may be called at all."""
+        """The tools that may be called."""
         return tuple(each for each in tools if not self.only or each.name in self.only)
 
 
@@ -36,7 +36,7 @@ _PLAIN = {
 
 
 def read_choice(choice: str | None) -> ToolChoice | None:
-    """A `tool_choice`; None if there is none. Raises InvalidValue for one that cannot be understood."""
+    """A parsed `tool_choice`; None if it is absent. Raises InvalidValue for one that cannot be understood."""
     if choice is None:
         return None
     if choice in _PLAIN:
@@ -53,7 +53,7 @@ def read_choice(choice: str | None) -> ToolChoice | None:
     raise InvalidValue("tool_choice has to be none, auto, required, a function or allowed_tools")
 
 
-# As clients write it: nested as chat completions have it, or flat as Responses do.
+# The client's form: nested for chat completions, flat for Responses.
 
 
 class _Named(msgspec.Struct):
@@ -77,16 +77,16 @@ class _Choice(_Tool):
 
 
 class OutputSchema(Value):
-    """The form that an answer has to have: JSON, and by which schema."""
+    """The form that an answer must have: JSON, by this schema."""
 
     name: str = "answer"
     schema: bytes | None = None
-    """JSON; None if any object will do."""
+    """JSON; None if any object is valid."""
     strict: bool | None = None
 
 
 def read_schema(output_schema: str | None) -> OutputSchema | None:
-    """A `response_format` or `text.format`; None if there is none. Raises InvalidValue."""
+    """A parsed `response_format` or `text.format`; None if it is absent. Raises InvalidValue."""
     if output_schema is None:
         return None
     asked = _read(output_schema, _Format, "response_format")

@@ -1,7 +1,7 @@
-"""What an answer costs: tokens times a price list, in whole millionths of its currency.
+"""The cost of an answer: tokens times a price list, in whole millionths of its currency.
 
 Prices are decimals and the sum is exact; it is rounded once per call to the model, half to even, and never again:
-turns, their sub-agents and sessions add up whole numbers. A price for a million tokens in some currency is the
+turns, their sub-agents and sessions add up whole numbers. The price of a million tokens in some currency is the
 same number as the price of one token in millionths of it, so nothing has to be scaled.
 """
 
@@ -20,17 +20,17 @@ from holdfast.models.model import DelegatedCount, Model, Prompt
 
 
 class Price(Value):
-    """For a million tokens each, in one currency."""
+    """Prices per million tokens, in one currency."""
 
     input: Decimal = Decimal(0)
     output: Decimal = Decimal(0)
     cache_read: Decimal | None = None
-    """None: as any input."""
+    """None: the price of other input."""
     cache_write: Decimal | None = None
-    """None: as any input."""
+    """None: the price of other input."""
 
     def cost_micros(self, usage: Usage) -> int:
-        """What this usage costs. What came from a cache, or went into one, is part of the input and priced apart."""
+        """The cost of this usage. Tokens read from or written to a cache are part of the input, at their own prices."""
         cached, written = usage.cached_tokens, usage.cache_write_tokens
         fresh = max(0, usage.input_tokens - cached - written)
         cost = (
@@ -42,14 +42,14 @@ class Price(Value):
         return int(cost.quantize(Decimal(1), rounding=ROUND_HALF_EVEN))
 
     def of(self, usage: Usage) -> Usage:
-        """The same usage with its cost, unless the provider has told it already."""
+        """The same usage with its cost, unless the provider has sent a cost already."""
         if usage.cost_micros:
             return usage
         return msgspec.structs.replace(usage, cost_micros=self.cost_micros(usage))
 
 
 class PricedModel(DelegatedCount):
-    """The same model, whose answers say what they cost."""
+    """A model whose usage includes the cost."""
 
     def __init__(self, model: Model, price: Price) -> None:
         super().__init__(model)

@@ -1,7 +1,7 @@
-"""Asking again: a model that keeps its patience.
+"""Retries: a model that is asked again after a transient failure.
 
-Only failures that can pass are tried again, and only as long as nothing was shown: what a person has seen
-is not taken back. What a failed attempt said without showing it (usage) is forgotten with it.
+Only transient failures are retried, and only until the client has seen something: text that a person has seen
+is not taken back. Deltas of a failed attempt that do not show (usage) are dropped with it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from holdfast.models.model import DelegatedCount, Model, ModelFailed, Prompt, be
 FIRST_S = 0.5
 LONGEST_S = 8.0
 JITTER = 0.25
-"""As the OpenAI SDKs do: 0.5 s doubling up to 8 s, up to a quarter less."""
+"""As in the OpenAI SDKs: 0.5 s doubling up to 8 s, minus up to a quarter."""
 
 
 def pause_s(failure: ModelFailed, attempt: int, *, chance: float) -> float | None:
-    """How long to wait after the `attempt`-th failure (from 1), or None if waiting is no use.
+    """How long to wait after the `attempt`-th failure (from 1), or None if a retry is useless.
 
-    `chance` is a number from 0 to 1. An upstream's hint is kept to; one that is too long is not shortened,
-    since whoever comes back early is refused again.
+    `chance` is a number from 0 to 1. An upstream's hint is obeyed; a hint that is too long is not shortened,
+    since an early retry would be refused again.
     """
     if not failure.transient:
         return None
@@ -37,7 +37,7 @@ def pause_s(failure: ModelFailed, attempt: int, *, chance: float) -> float | Non
 
 
 class RetryingModel(DelegatedCount):
-    """The same model, asked up to `attempts_max` times."""
+    """A model that is asked up to `attempts_max` times."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""The providers that people use, as data: where their servers are, which key they want, and what is odd about them.
+"""Well-known providers as data: their URLs, their API keys' variables, and their peculiarities.
 
-Whoever is not here is reached by a `base_url`. Addresses and names of variables are those that the providers
-document; a provider that speaks as OpenAI does needs nothing but a line.
+Any other provider is reached by a `base_url`. URLs and variable names are those that the providers
+document; a provider with OpenAI's API needs only one line.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from holdfast.models.providers.google import GOOGLE_URL
 from holdfast.models.providers.openai_chat import OPENAI_URL
 
 Api: TypeAlias = Literal["chat", "responses", "anthropic", "google"]
-"""Which of the wires that we speak."""
+"""The wires that Holdfast speaks."""
 
 
 class ProviderServer(Value):
     """A provider's server."""
 
     base_url: str = ""
-    """Empty if everybody has one of their own."""
+    """Empty if every customer has a URL of their own."""
     token_keys: tuple[str, ...] = ()
-    """Environment variables that may hold the key; the first that is set is used. None: it wants no key."""
+    """Environment variables that may hold the API key; the first that is set is used. Empty: no key is needed."""
     api: Api = "chat"
     key_header: str = "Authorization"
-    """Of OpenAI's two APIs; the others have one of their own."""
+    """For OpenAI's two APIs; the other APIs have a header of their own."""
     max_tokens_name: MaxTokensName = "max_tokens"
     usage_in_stream: bool = True
-    """It takes `stream_options`. Those that do not send usage anyway, or never."""
+    """It takes `stream_options`. Servers that do not send usage anyway, or never."""
     leaves_out: frozenset[str] = frozenset()
-    """Parameters of the API, by our names, that it refuses or does nothing about."""
+    """Parameters, by our names, that the server refuses or ignores."""
     reasoning_back: bool = False
-    """It wants what its model thought back with the calls that came of it, and refuses or forgets otherwise."""
+    """It wants the model's reasoning back with the calls that followed, and refuses or forgets otherwise."""
     query: str = ""
     counts: bool = False
-    """It counts prompts as OpenAI does. Anthropic's and Google's APIs have a count of their own."""
+    """It counts prompts as OpenAI does. Anthropic's and Google's APIs have counts of their own."""
 
     def is_at(self, base_url: str) -> bool:
-        """Whether this address is on it: the same scheme, host and port, whatever the path."""
+        """Whether this URL is on the server: the same scheme, host and port, with any path."""
         here, there = urlsplit(self.base_url), urlsplit(base_url)
         return not self.base_url or (here.scheme, here.netloc) == (there.scheme, there.netloc)
 
     def token_key(self, environ: Mapping[str, str]) -> str:
-        """The variable to read the key from; the first, if none is set: it is the one to name."""
+        """The first variable that is set; the first of all if none is, for the error message."""
         there = (name for name in self.token_keys if environ.get(name, "").strip())
         return next(there, self.token_keys[0] if self.token_keys else "")
 
@@ -84,7 +84,7 @@ SERVERS: Mapping[str, ProviderServer] = {
     "google": ProviderServer(
         base_url=GOOGLE_URL, token_keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"), api="google"
     ),
-    # Elsewhere, for everybody.
+    # Hosted, for all customers.
     "cerebras": _chat("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
     "deepseek": ProviderServer(
         base_url="https://api.deepseek.com/v1",
@@ -120,13 +120,13 @@ SERVERS: Mapping[str, ProviderServer] = {
 }
 
 AZURE_VERSION = "2024-10-21"
-"""The last version of Azure's older API that is dated and not a preview."""
+"""The last dated version of Azure's older API that is not a preview."""
 
 
 def azure_place(base_url: str, model: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Where a deployment of Azure's is asked, and the query that has to come along.
+    """The URL of an Azure deployment, and its query.
 
-    An address that ends with `/openai/v1` is asked like OpenAI's own; any other the older way, by deployment.
+    A URL that ends with `/openai/v1` is used like OpenAI's own; any other uses the older API, by deployment.
     """
     if not base_url:
         raise InvalidValue(

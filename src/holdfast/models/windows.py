@@ -1,7 +1,7 @@
-"""How much well-known models take: their context windows, in tokens, as their providers publish them.
+"""The context windows of well-known models, in tokens, as their providers publish them.
 
-A model that is not here has no known window; it is asked for as much as there is, and what it then refuses is
-learnt from. An agent file that says `context_window` is believed over this table.
+A model that is not listed has no known window; it gets the whole history, and its refusal tells the
+limit. `context_window` in an agent file overrides this table.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _WINDOWS: tuple[tuple[str, int], ...] = (
     ("llama3", 128_000),
     ("qwen3", 131_072),
 )
-"""By how a name begins; the first that fits. Servers that run models themselves often set less."""
+"""By the beginning of a name; the first match counts. Self-hosted servers often set less."""
 
 
 def context_window(model: str) -> int | None:
-    """The window of a model by its name, with or without its provider's: `openai/gpt-4o`."""
+    """The window of a model by its name, with or without its provider: `openai/gpt-4o`."""
     name = model.rsplit("/", 1)[-1].lower()
     return next((window for start, window in _WINDOWS if name.startswith(start)), None)

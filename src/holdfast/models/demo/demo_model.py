@@ -1,8 +1,8 @@
-"""The embedded model: no network, no cleverness, and the same answer every time.
+"""The demo model: no network, no cleverness, and the same answer every time.
 
-It is there so that people can see what Holdfast does. It counts turns and quotes what was said before, so that
-memory is visible; it calls tools when it is told to; and it fails, stalls and breaks off on request, so that
-everybody can watch what becomes of such a turn. It sums up what it is shown (`demo/summary.py`).
+It shows people what Holdfast does. It counts turns and quotes earlier messages, so that memory is visible; it calls
+tools when the user asks for it; and it fails, stalls and breaks off on request, so that users can watch what becomes
+of such a turn. It also summarises conversations (`demo/summary.py`).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from holdfast.models.model import Dialect, ModelFailed, Prompt
 from holdfast.wire.openai.chat.messages import ChatDialect, ChatMessage, TextPart
 
 PACE_S = 0.03
-"""Between two words: about as fast as the hosted models."""
+"""The pause before each word: about as fast as the hosted models."""
 
 STORY_PARAGRAPHS = 12
 
 
 class DemoModel:
-    """Somebody to talk to. `sleep` is waited for `pace_s` before every word."""
+    """A scripted conversation partner. It calls `sleep(pace_s)` before every word."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class DemoModel:
         """The answer, at a human pace; see `Model.stream`."""
         sums_up = prompt.system.startswith(OPENING)
         reply = summary_of(prompt) if sums_up else reply_to(read(prompt))
-        pace_s = 0.0 if sums_up else self._pace_s  # nobody watches a summary being written
+        pace_s = 0.0 if sums_up else self._pace_s  # no client watches a summary being written
         spoken = 0
         most = prompt.parameters.max_output_tokens
         for delta in reply.deltas():
@@ -75,7 +75,7 @@ class DemoModel:
                 await self._sleep(pace_s)
             yield (delta,)
         if reply.stalls:
-            await asyncio.get_running_loop().create_future()  # until somebody loses patience
+            await asyncio.get_running_loop().create_future()  # until cancelled
         if reply.fails is not None:
             raise reply.fails.failure()
         cut = most is not None and len(reply.words) > most
@@ -89,26 +89,26 @@ class DemoModel:
         return f"<DemoModel {self.name}>"
 
 
-# ── what it makes of a conversation ──────────────────────────────────────────────────────────
+# ── the conversation, as the demo model reads it ─────────────────────────────────────────────
 
 
 class DemoConversation(Value):
-    """The conversation, as far as it matters here."""
+    """The parts of a conversation that the demo model reacts to."""
 
     said: tuple[str, ...]
-    """What the user said, turn by turn; the last is to be answered."""
+    """The user's messages, turn by turn; the last is to be answered."""
     results: tuple[tuple[str, str], ...] = ()
-    """Tool name and result, of the calls that were just made."""
+    """Tool name and result of the latest calls."""
     interrupted: str = ""
-    """Why the turn before this one was, if it was."""
+    """Why the previous turn was interrupted; empty if it was not."""
     summary: SummaryNotes | None = None
-    """What is known of what came before; its words are in `said`, too."""
+    """The summary of earlier turns; the messages that it quotes are in `said`, too."""
     tools: tuple[ToolDefinition, ...] = ()
     tool_choice: str | None = None
 
     @property
     def untold(self) -> int:
-        """How much was said that a summary does not quote."""
+        """How many user messages the summary does not quote."""
         return self.summary.untold if self.summary else 0
 
 
@@ -127,7 +127,7 @@ class DemoFailure(Value):
 
 
 class DemoReply(Value):
-    """What is answered: thoughts, words, calls; and what happens after the words."""
+    """An answer: thoughts, text, calls; and what happens after the text."""
 
     text: str = ""
     thought: str = ""
@@ -154,7 +154,7 @@ _SUMMARY = "[Summary of the conversation so far: "
 
 
 def read(prompt: Prompt) -> DemoConversation:
-    """What the prompt says, read back from the wire."""
+    """The conversation, parsed from the prompt."""
     messages = _decoder.decode(b"[" + b",".join(filter(None, prompt.messages)) + b"]")
     said: list[str] = []
     names: dict[str, str] = {}
@@ -192,7 +192,7 @@ def read(prompt: Prompt) -> DemoConversation:
 
 
 def summary_of(prompt: Prompt) -> DemoReply:
-    """What is written when a summary is asked for, whatever the transcript asks for."""
+    """The answer to a request for a summary; requests inside the transcript are ignored."""
     messages = _decoder.decode(b"[" + b",".join(filter(None, prompt.messages)) + b"]")
     return DemoReply(text=write(notes_of("\n\n".join(map(_text, messages)))))
 
@@ -210,7 +210,7 @@ def _text(message: ChatMessage) -> str:
 
 
 def reply_to(talk: DemoConversation) -> DemoReply:
-    """What is answered. The same talk gets the same answer."""
+    """The answer. The same conversation always gets the same answer."""
     asked = talk.said[-1] if talk.said else ""
     if talk.results:
         return DemoReply(text=_about(talk.results))
@@ -221,7 +221,7 @@ def reply_to(talk: DemoConversation) -> DemoReply:
     return DemoReply(text=_small_talk(talk, asked))
 
 
-# ── what it can be asked for ─────────────────────────────────────────────────────────────────
+# ── what a user can ask for ──────────────────────────────────────────────────────────────────
 
 
 def _trouble(talk: DemoConversation, asked: str) -> DemoReply | None:
@@ -266,7 +266,7 @@ def _tool_use(talk: DemoConversation, asked: str) -> DemoReply | None:
         name = wish[1].rstrip(".:")
         tool = known.get(name.lower()) or _nearly(name, talk.tools)
         if tool is None:
-            if wish.re is _USE or _WITH.match(asked, wish.end()):  # "call me Ada" is no such wish
+            if wish.re is _USE or _WITH.match(asked, wish.end()):  # "call me Ada" asks for no tool
                 problems.append(f"I have no tool {name!r}; I have {_names(talk.tools)}.")
             continue
         arguments = _arguments(asked[wish.end() :])
@@ -289,7 +289,7 @@ def _tool_use(talk: DemoConversation, asked: str) -> DemoReply | None:
 
 
 def _forced(talk: DemoConversation) -> str | None:
-    """The tool that the client insists on, if it does."""
+    """The tool that the client's `tool_choice` demands; None if it demands none."""
     if talk.tool_choice is None or talk.tool_choice == "auto" or not talk.tools:
         return None
     if talk.tool_choice == "required":
@@ -299,7 +299,7 @@ def _forced(talk: DemoConversation) -> str | None:
 
 
 def _nearly(name: str, tools: Sequence[ToolDefinition]) -> ToolDefinition | None:
-    """The tool that somebody may mean who says `clock` for `get_clock`; none if it could be several."""
+    """The tool that a user means by part of its name (`clock` for `get_clock`); None if several match."""
     found = [tool for tool in tools if name.lower() in re.split(r"[^a-z0-9]+", tool.name.lower())]
     return found[0] if len(found) == 1 else None
 
@@ -373,10 +373,10 @@ def _memory(talk: DemoConversation, asked: str) -> DemoReply | None:
     if "my name" in words and "?" in words:
         known = talk.summary or SummaryNotes()
         since = earlier[len(known.said) :]
-        told = [known.name] if known.name else []
-        told += [found[1] for each in since if (found := NAME.search(each))]
-        if told:
-            return DemoReply(text=f"Your name is {told[-1]}. You told me so in this conversation.")
+        names = [known.name] if known.name else []
+        names += [found[1] for each in since if (found := NAME.search(each))]
+        if names:
+            return DemoReply(text=f"Your name is {names[-1]}. You told me so in this conversation.")
         return DemoReply(text="You have not told me your name in this conversation.")
     if re.search(r"what (?:did|have) i (?:say|said|told?|tell)|do you remember", words):
         if not earlier:
@@ -423,11 +423,11 @@ def _small_talk(talk: DemoConversation, asked: str) -> str:
 
 
 def _usage(prompt: Prompt, reply: DemoReply, spoken: int) -> Usage:
-    """As good a count as any: four bytes a token in, a word or a call a token out."""
-    heard = len(prompt.system.encode()) + sum(map(len, prompt.messages))
+    """An estimate: four bytes per input token, one output token per word or call."""
+    input_bytes = len(prompt.system.encode()) + sum(map(len, prompt.messages))
     thought = len(re.findall(r"\S+", reply.thought))
     return Usage(
-        input_tokens=-(-heard // 4),
+        input_tokens=-(-input_bytes // 4),
         output_tokens=spoken + thought + len(reply.calls),
         reasoning_tokens=thought,
     )

@@ -1,10 +1,10 @@
-"""How the demo model sums a conversation up, and what it knows of it afterwards.
+"""Summaries by the demo model: how it writes them, and how it reads them back.
 
-A summary is a few lines that a person can read, and that the model reads back.
+A summary is a few lines that a person can read, and that the model parses.
 
-1. What a transcript says is quoted, and never done.
-2. A name that was told, and how much was said, is in every later summary.
-3. A summary by somebody else is kept in its words, as far as there is room.
+1. Requests inside a transcript are quoted, never followed.
+2. The user's name, once given, and the number of messages are in every later summary.
+3. Another model's summary is kept word for word, as far as there is room.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from collections.abc import Iterable
 from holdfast.core.codec import Value
 
 OPENING = "You keep the memory of a long conversation"
-"""How the instruction begins that asks for a summary."""
+"""The beginning of an instruction that asks for a summary."""
 
 SAID_MAX = 30
 DONE_MAX = 10
 LINE_CHARS_MAX = 150
 OTHERS_CHARS_MAX = 1000
-"""Together short enough that a summary is never shown by its two ends when it is summed up again."""
+"""With the other bounds, short enough that a summary is never cut when it is summarised again."""
 
 NAME = re.compile(r"\b(?:my name is|call me|i am called)\s+([^\s.,;!?]+)", re.IGNORECASE)
 
 
 class SummaryNotes(Value):
-    """What is kept of a conversation."""
+    """The content of a summary."""
 
     said: tuple[str, ...] = ()
-    """What the user said, shortened; if `untold`, the first and the newest."""
+    """The user's messages, shortened; if `untold`, the first and the newest of them."""
     untold: int = 0
-    """How much was said between the first and the others."""
+    """How many messages between the first and the newest are not quoted."""
     name: str = ""
     done: tuple[str, ...] = ()
-    """The newest of what was not said: tools, interruptions, hand-offs."""
+    """The newest events that are not messages: tools, interruptions, hand-offs."""
     others: str = ""
-    """A summary that somebody else has written."""
+    """A summary that another model has written."""
 
 
 def notes_of(transcript: str) -> SummaryNotes:
-    """What there is to keep of a transcript, as `core/transcript.py` writes it."""
+    """The notes of a transcript, as `core/transcript.py` writes it."""
     known = SummaryNotes()
     said: list[str] = []
     done: list[str] = []
@@ -73,7 +73,7 @@ _BETWEEN = re.compile(
 )
 
 
-# ── written, and read back ───────────────────────────────────────────────────────────────────
+# ── writing and reading back ─────────────────────────────────────────────────────────────────
 
 _SAID = "The user has said "
 _NAMED = "The user's name is "
@@ -82,7 +82,7 @@ _OTHERS = "Before that: "
 
 
 def write(notes: SummaryNotes) -> str:
-    """The summary."""
+    """The text of a summary."""
     return "\n".join(_lines(notes))
 
 
@@ -106,7 +106,7 @@ def _lines(notes: SummaryNotes) -> Iterable[str]:
 
 
 def read_back(summary: str) -> SummaryNotes:
-    """What a summary says; of one by somebody else, all of it."""
+    """The notes of a summary's text; another model's summary is kept whole."""
     if not summary.startswith(_SAID):
         return SummaryNotes(others=shortened(summary, OTHERS_CHARS_MAX))
     opening, *lines = summary.splitlines()
@@ -130,6 +130,6 @@ def quoted(text: str) -> str:
 
 
 def shortened(text: str, chars_max: int) -> str:
-    """The text in one line, and no longer than that."""
+    """The text on one line, at most this long."""
     line = " ".join(text.split())
     return line if len(line) <= chars_max else line[: chars_max - 1] + "…"

@@ -1,1 +1,1 @@
-"""Asking a model over HTTP: connections, headers, counts."""
+"""Models over HTTP: connections, headers, token counts."""

@@ -1,7 +1,7 @@
-"""The connections to upstreams: one pool for all models of a process, or one for each, as its owner likes.
+"""The connections to upstreams: one pool for all models of a process, or one for each, as the owner decides.
 
-Nothing of one conversation lingers for the next: no cookies, and a connection whose answer was not read to its
-end is closed instead of being used again.
+Nothing of one conversation is left for the next: no cookies, and a connection whose answer was not read to its
+end is closed instead of being reused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Connections:
-    """A pool. Opened by the first request, in the event loop that makes it; closed by `close`."""
+    """A connection pool. The first request opens it, in its event loop; `close` closes it."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
@@ -26,14 +26,14 @@ class Connections:
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """The aiohttp session underneath. To be asked for inside an event loop."""
+        """The aiohttp session. Call it inside an event loop."""
         if self._closed:
             raise RuntimeError("these connections were closed")
         if self._session is None:
-            # No bound of its own: how many turns run at a time is decided where they are admitted.
+            # The pool has no bound of its own: admission decides how many turns run at a time.
             connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60)
-            # Its name is aiohttp's own business; nothing else says how connections are made. A version without it
-            # is as right, and slower: a test says so when the lock moves.
+            # A private name of aiohttp, which has no public way to choose the handler. A version without it works as
+            # well, only slower; a test notices when an upgrade moves it.
             connector._factory = partial(_handler(), loop=asyncio.get_running_loop())
             self._session = aiohttp.ClientSession(
                 connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True
@@ -41,7 +41,7 @@ class Connections:
         return self._session
 
     async def close(self) -> None:
-        """Close every connection; requests under way break off. Closing again does nothing."""
+        """Close every connection; running requests break off. A second call does nothing."""
         self._closed = True
         if self._session is not None:
             await self._session.close()
@@ -53,25 +53,25 @@ class Connections:
 
 @cache
 def _handler() -> type[ResponseHandler]:
-    """What reads responses; made with the first connection, when aiohttp is loaded."""
+    """The class that reads responses; made with the first connection, when aiohttp is loaded."""
 
     class Handler(aiohttp.client_proto.ResponseHandler):
-        """Goes on reading if it has stopped, and only then.
+        """Resumes reading only if reading is paused.
 
-        aiohttp goes on after each piece of an answer that is taken, stopped or not: it lets its parser look for bytes
-        that are not there, and tells a transport to read that does: three in ten of the instructions that a chunk
-        takes.
+        aiohttp resumes after each piece that is taken from an answer, paused or not: its parser looks for bytes that
+        are not there, and a transport that is reading is told to read. That is three in ten of the instructions of
+        a chunk.
         """
 
         def resume_reading(self, *args: bool, **named: bool) -> None:
-            if getattr(self, "_reading_paused", True):  # aiohttp's own business, too
+            if getattr(self, "_reading_paused", True):  # private to aiohttp, too
                 super().resume_reading(*args, **named)
 
     return Handler
 
 
 def proxy_from_environment(url: str) -> str | None:
-    """The proxy that the environment (`HTTPS_PROXY`, `NO_PROXY`) prescribes for this address."""
+    """The proxy that the environment (`HTTPS_PROXY`, `NO_PROXY`) sets for this URL."""
     parts = urlsplit(url)
     if parts.hostname is None or urllib_request.proxy_bypass(parts.hostname):
         return None

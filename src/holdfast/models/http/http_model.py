@@ -1,11 +1,11 @@
-"""Asking a model over HTTP, whatever the wire: connections, keys, silences and refusals.
+"""A model over HTTP, for any wire: connections, API keys, timeouts and errors.
 
-1. An answer ends normally only if the server said how it ended. A stream that merely ends broke off.
-2. Leaving early closes the connection at once; it is never used again half-read.
-3. The key is read from the environment, and shows up in no error, log or repr.
+1. An answer ends normally only if the server said how it ended. A stream that merely stops has broken off.
+2. Leaving early closes the connection at once; a half-read connection is never reused.
+3. The API key comes from the environment, and appears in no error, log or repr.
 
-Three silences are bounded: until connected, until the first byte, and between two bytes. Whoever consumes the
-answer slowly is not silence.
+Three silences are bounded: until connected, until the first byte, and between two bytes. A slow consumer of the
+answer does not count as silence.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ from holdfast.wire.openai.chat.chunks import ErrorObject
 from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
 
 REUSE_WAIT_S = 0.02
-"""After the last event, how long the end of the response may take for its connection to be used again."""
+"""After the last event, how long the response may take to end for its connection to be reused."""
 
 ERROR_BODY_BYTES_MAX = 64 * 1024
 
 
 class Timeouts(Value):
-    """How much silence is put up with, in seconds."""
+    """The longest allowed silences, in seconds."""
 
     connect_s: float = limits.upstream_connect_s
     first_byte_s: float = limits.upstream_first_byte_s
     between_bytes_s: float = limits.upstream_between_bytes_s
-    """Not more than `first_byte_s`: nobody thinks longer in the middle than at the start."""
+    """Not more than `first_byte_s`: no model pauses longer in the middle than at the start."""
     after_finish_s: float = limits.upstream_after_finish_s
 
 
 class Access(TypedDict, total=False):
-    """How a server is reached, whatever is asked of it. Everything has a default."""
+    """Options for reaching a server, the same for every wire. All of them have defaults."""
 
     environ: Mapping[str, str]
-    """Where keys are looked up: the process's own environment, unless told otherwise."""
+    """Where API keys are looked up; by default the process's environment."""
     timeouts: Timeouts
     connections: Connections | None
-    """Shared ones stay open on `close`; None means some of its own."""
+    """A shared pool stays open on `close`; None: a pool of its own."""
     proxy: str | None
-    """None: as the environment prescribes. Empty: none."""
+    """None: as the environment says. Empty: no proxy."""
     secrets: tuple[str, ...]
-    """What no error may show, besides the key."""
+    """Values that no error may show, besides the API key."""
     now_s: Callable[[], float]
 
 
 class HttpModel:
-    """A model that is asked over HTTP and answers in a stream, whatever its wire.
+    """A model that is called over HTTP and streams its answer, on any wire.
 
     Safe to share: it holds no state of a conversation.
     """
@@ -89,11 +89,11 @@ class HttpModel:
         secrets: tuple[str, ...] = (),
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """`path` is where requests go below `base_url`. `token_key` names the environment variable that
-        holds the API key, `key_header` the header that it is sent in; an empty name means no key.
-        `counting` is how its server is asked for a count, if it offers one. For the rest see `Access`.
+        """`path` is the path of requests below `base_url`. `token_key` names the environment variable that
+        holds the API key, `key_header` the header that carries it; an empty name means no key.
+        `counting` asks the server for a token count, if it offers one. For the rest see `Access`.
 
-        Raises InvalidValue, with the way out, for what cannot work.
+        Raises InvalidValue, with the way out, for settings that cannot work.
         """
         if timeouts.between_bytes_s > timeouts.first_byte_s:
             raise InvalidValue("between_bytes_s has to be at most first_byte_s")
@@ -127,30 +127,30 @@ class HttpModel:
         silence = _Silence(response.close, self._timeouts.first_byte_s)
         protocol = response.connection.protocol if response.connection is not None else None
         if protocol is not None:
-            # From here on silence is ours to judge; aiohttp would set a timer for every token.
+            # From here on `_Silence` watches the time; aiohttp would set a timer for every token.
             protocol.read_timeout = None
-            protocol.start_timeout()  # of which there is none now: it ends the one that is running
+            protocol.start_timeout()  # no timeout is set now, so this cancels the running timer
         failure: ModelFailed | None = None
         try:
             if response.content_type.endswith(("json", "html")):
                 yield await self._whole(response, silence)
                 return
-            hearing = self._wire.hearing()
+            parser = self._wire.parser()
             try:
-                while not hearing.over and (piece := await silence.broken_by(response)):
-                    if deltas := hearing.feed(piece):
+                while not parser.over and (piece := await silence.broken_by(response)):
+                    if deltas := parser.feed(piece):
                         yield deltas
                     silence.allow(
                         self._timeouts.after_finish_s
-                        if hearing.finished
+                        if parser.finished
                         else self._timeouts.between_bytes_s
                     )
             except aiohttp.ClientError as error:
                 failure = self._failure(error, silence)
-            if hearing.failure is not None:
-                failure = self._failure(hearing.failure, silence)
+            if parser.failure is not None:
+                failure = self._failure(parser.failure, silence)
             # Once the server has said how its answer ended, only usage can still be lost.
-            if not hearing.finished:
+            if not parser.finished:
                 raise failure or _broke_off("it ended without saying how")
             if failure is None:
                 await _use_again(response)
@@ -164,8 +164,8 @@ class HttpModel:
         return self._counting.dialect if self._counting else None
 
     async def count(self, prompt: Prompt) -> int:
-        """How many tokens this prompt is; see `Counter.count`."""
-        assert self._counting is not None, "only who has a dialect for it can be asked for a count"
+        """The size of this prompt in tokens; see `TokenCounter.count`."""
+        assert self._counting is not None, "a count needs a count_dialect"
         try:
             async with asyncio.timeout(limits.upstream_count_s):
                 return await self._count(self._counting, prompt)
@@ -199,7 +199,7 @@ class HttpModel:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} at {self._host}>"
 
-    # ── asking ──
+    # ── requests ──
 
     async def _ask(self, prompt: Prompt) -> aiohttp.ClientResponse:
         return await self._sent(self._url, partial(self._wire.body, prompt), prompt.call_key)
@@ -207,7 +207,7 @@ class HttpModel:
     async def _sent(
         self, url: str, made: Callable[[], bytes], call_key: str = ""
     ) -> aiohttp.ClientResponse:
-        """The response, once its head is there. Raises ModelFailed for anything but a success."""
+        """The response, once its head has arrived. Raises ModelFailed unless it is a success."""
         try:
             body = made()
         except InvalidValue as error:
@@ -231,7 +231,7 @@ class HttpModel:
             if response.status == 200:
                 return response
             raise await self._refused(response)
-        # Not from within `except`: aiohttp's errors hold on to the request, and so to its key.
+        # Not raised inside `except`: aiohttp's errors hold on to the request, and so to the API key.
         try:
             raise failure
         finally:
@@ -325,9 +325,9 @@ class HttpModel:
 
 
 class _Silence:
-    """Watches how long nothing is heard, and acts when it is too long.
+    """Measures how long nothing arrives, and calls `when_too_long` when it is too long.
 
-    One timer for a whole stream: it looks at the time of the last byte when it fires, so that a token costs
+    One timer serves a whole stream: when it fires it checks the time of the last byte, so that a token costs
     a look at the clock and not a timer.
     """
 
@@ -341,7 +341,7 @@ class _Silence:
         self._timer = self._loop.call_at(self._since + allowed_s, self._look)
 
     async def broken_by(self, response: aiohttp.ClientResponse) -> bytes:
-        """The next bytes; empty at the end. Only the time spent here is silence."""
+        """The next bytes; empty at the end. Only the time spent waiting here counts as silence."""
         self._since = self._loop.time()
         self._listening = True
         try:
@@ -350,7 +350,7 @@ class _Silence:
             self._listening = False
 
     def allow(self, seconds: float) -> None:
-        """From now on, this much."""
+        """From now on, allow this much silence."""
         if seconds != self.allowed_s:
             self.allowed_s = seconds
             self._timer.cancel()
@@ -369,7 +369,7 @@ class _Silence:
 
 
 async def _read(response: aiohttp.ClientResponse, silence: _Silence, *, bytes_max: int) -> bytes:
-    """The whole body. Raises Garbled if it is too large."""
+    """The whole body. Raises GarbledStream if it is too large."""
     body = bytearray()
     while piece := await silence.broken_by(response):
         body += piece
@@ -379,13 +379,13 @@ async def _read(response: aiohttp.ClientResponse, silence: _Silence, *, bytes_ma
 
 
 async def _use_again(response: aiohttp.ClientResponse) -> None:
-    """Give the end of the response a moment to arrive: a connection that is read to its end is kept."""
+    """Give the end of the response a moment to arrive: a connection that was read to its end is kept."""
     silence = _Silence(response.close, REUSE_WAIT_S)
     try:
         while await silence.broken_by(response):
             pass
     except aiohttp.ClientError:
-        pass  # nothing depends on it
+        pass  # only a connection is lost
     finally:
         silence.end()
 
@@ -402,7 +402,7 @@ def _broke_off(detail: str) -> ModelFailed:
     )
 
 
-# ── what is decided once ─────────────────────────────────────────────────────────────────────
+# ── checks at construction ───────────────────────────────────────────────────────────────────
 
 
 def _checked_host(base_url: str) -> str:

@@ -1,4 +1,4 @@
-"""The headers of requests to a model: ours, its key, and those that somebody wants sent along."""
+"""The headers of requests to a model: ours, the API key's, and those that the operator adds."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _OURS = frozenset(
 )
 
 SECRET_CHARS_MIN = 6
-"""What is shorter is a word and no secret."""
+"""A shorter value is a word, not a secret."""
 
 
 class Headers(Value):
-    """Headers that go along with every request. What is in them shows up nowhere."""
+    """Headers to send with every request. Their values appear in no repr or error."""
 
     pairs: tuple[tuple[str, str], ...] = ()
     secrets: tuple[str, ...] = ()
-    """What of their values came from the environment."""
+    """The parts of their values that came from the environment."""
 
     def beneath(self, others: Headers) -> Headers:
-        """These, with others on top: of two with one name, whatever its case, theirs is sent."""
+        """These headers, overridden by others of the same name; case is ignored."""
         taken = {name.lower() for name, _ in others.pairs}
         kept = tuple(pair for pair in self.pairs if pair[0].lower() not in taken)
         return Headers(pairs=(*kept, *others.pairs), secrets=(*self.secrets, *others.secrets))
@@ -38,7 +38,7 @@ class Headers(Value):
 
 
 def header_problem(name: str, value: str) -> str | None:
-    """Why a header cannot be sent along; None if it can."""
+    """Why a header cannot be sent; None if it can."""
     if not _NAME.fullmatch(name) or name.lower() in _OURS:
         return f"{name!r} cannot be sent as an extra header"
     if not _VALUE.fullmatch(value):
@@ -54,13 +54,13 @@ def request_headers(
     key_header: str,
     secrets: tuple[str, ...] = (),
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The headers of every request, and what of them must not be seen: `secrets`, the key, and values whose
-    names sound like it. Raises KeyMissing, and InvalidValue for what cannot be sent.
+    """The headers of every request, and the values that must not be shown: `secrets`, the API key, and values
+    whose names suggest one. Raises KeyMissing, or InvalidValue for a header that cannot be sent.
     """
     headers = {
         "Content-Type": "application/json",
         "Accept": "text/event-stream",
-        # A stream that is compressed is held back until enough has gathered.
+        # A compressed stream is held back until enough data has gathered.
         "Accept-Encoding": "identity",
         "User-Agent": "holdfast",
     }
@@ -81,6 +81,6 @@ def request_headers(
         headers[name] = value
         if _SECRET_NAME.search(name):
             hidden += (value, value.partition(" ")[2])
-    # The longest first, so that none is left in pieces.
+    # The longest first, so that no secret is left in pieces.
     long = {each for each in hidden if len(each) >= SECRET_CHARS_MIN}
     return headers, tuple(sorted(long, key=len, reverse=True))

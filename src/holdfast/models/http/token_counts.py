@@ -1,7 +1,7 @@
-"""How large a prompt is, by the providers that say so without answering it.
+"""Token counts from the providers that offer them without answering the prompt.
 
-Only what fills a window is sent: the instructions, the history and the tools. How an answer is to be made has no part
-in it, and some of these servers refuse it there.
+Only the parts that fill a context window are sent: the instructions, the history and the tools. Parameters of the
+answer do not count, and some of these servers refuse them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from holdfast.wire.openai.chat.chunks import ErrorObject
 from holdfast.wire.openai.chat.stream_parser import GarbledStream
 
 
-class _Told(Struct, frozen=True):
+class _CountAnswer(Struct, frozen=True):
     input_tokens: int | None = None
     totalTokens: int | None = None
 
 
-_told = msgspec.json.Decoder(_Told)
+_decoder = msgspec.json.Decoder(_CountAnswer)
 
 
 class CountEndpoint:
-    """A count, as a `Counting`: asked at `path` with what `body` makes of a prompt in this dialect."""
+    """A `CountRequest`: sent to `path` with the body that `body` makes of a prompt in this dialect."""
 
     def __init__(self, dialect: Dialect, path: str, body: Callable[[Prompt], bytes]) -> None:
         self.dialect = dialect
@@ -37,10 +37,10 @@ class CountEndpoint:
 
     def read(self, body: bytes) -> int:
         try:
-            told = _told.decode(body)
+            answer = _decoder.decode(body)
         except msgspec.DecodeError as error:
             raise GarbledStream(ErrorObject(message=str(error))) from error
-        found = told.totalTokens if told.input_tokens is None else told.input_tokens
+        found = answer.totalTokens if answer.input_tokens is None else answer.input_tokens
         if found is None or found < 0:
             raise GarbledStream(ErrorObject(message="it tells no number of tokens"))
         return found

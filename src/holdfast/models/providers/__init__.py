@@ -1,1 +1,1 @@
-"""The providers: one module for each wire that a model is asked over."""
+"""The providers: one module for each wire."""

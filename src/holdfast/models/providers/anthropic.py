@@ -1,11 +1,11 @@
 """Claude, over Anthropic's Messages API.
 
-What a model takes has changed with its generation, so a name is read for one (`Generation`). Up to 4.5 thinking
-is switched on with a budget of tokens; from 4.6 on the model decides how much it thinks, and is told an effort.
-From 4.7 on `temperature` and `top_p` are refused; they are reported as ignored there.
+What a model accepts depends on its generation, which is read from its name (`Generation`). Up to 4.5 a budget of
+tokens switches thinking on; from 4.6 on the model decides how much it thinks, and takes an effort.
+From 4.7 on `temperature` and `top_p` are refused; there they are reported as ignored.
 
 Three places are marked for the prompt cache: the end of the tools, the end of the instructions and the end of the
-request. The next request of a conversation reads from there what it has in common with this one.
+request. The conversation's next request reads its common beginning from the cache.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 ANTHROPIC_URL = "https://api.anthropic.com/v1"
 VERSION = "2023-06-01"
 INTERLEAVED = "interleaved-thinking-2025-05-14"
-"""Lets models that think by budget think between calls too; later ones do it anyway."""
+"""Lets models with a thinking budget think between calls, too; later models always do."""
 
 KNOWN = frozenset(
     "max_output_tokens stop reasoning_effort parallel_tool_calls tool_choice user safety_identifier".split()
 )
 
 BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768}
-"""Effort in tokens, for models that take tokens."""
+"""Effort → tokens, for models that take a budget."""
 BUDGET_TOKENS_MIN = 1024
 
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
@@ -56,7 +56,7 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 
 class Generation(Value):
-    """What is known of a model by its name. One that tells nothing is taken for a new one."""
+    """A model's generation, read from its name. An unknown name counts as a new model."""
 
     version: tuple[int, int] = (99, 0)
 
@@ -74,7 +74,7 @@ class Generation(Value):
 
     @property
     def output_tokens(self) -> int:
-        """How long an answer may be where nobody says: the API wants to be told."""
+        """The output limit where the client sets none: the API requires one."""
         return 8_192 if self.version < (4, 0) else 32_000
 
 
@@ -87,15 +87,15 @@ def generation_of(model: str) -> Generation:
     return Generation(version=(int(found[1]), int(found[2] or 0))) if found else Generation()
 
 
-# ── asking ───────────────────────────────────────────────────────────────────────────────────
+# ── requests ─────────────────────────────────────────────────────────────────────────────────
 
 
 class AnthropicStyle(Value):
-    """What is the same in every request of one model."""
+    """The settings that all requests of one model share."""
 
     model: str
     thinking_tokens: int | None = None
-    """A budget from the agent file: 0 for none, -1 for as many as the model likes."""
+    """A budget from the agent file: 0 for none, -1 for as many as the model wants."""
     caches: bool = True
 
     @property
@@ -104,7 +104,7 @@ class AnthropicStyle(Value):
 
 
 def request_body(prompt: Prompt, style: AnthropicStyle) -> bytes:
-    """What is sent. Raises InvalidValue for a part that cannot be put in it."""
+    """The body of a request. Raises InvalidValue for a part that cannot be sent."""
     said = prompt.parameters
     choice = read_choice(said.tool_choice)
     tools = choice.offered(prompt.tools) if choice else prompt.tools
@@ -123,7 +123,7 @@ def request_body(prompt: Prompt, style: AnthropicStyle) -> bytes:
 
 
 def count_body(prompt: Prompt, style: AnthropicStyle) -> bytes:
-    """What is asked to be counted."""
+    """The body of a count request."""
     members: dict[str, bytes] = {"model": _encode(style.model)}
     if prompt.tools:
         members["tools"] = _tools(prompt.tools, caches=False)
@@ -158,7 +158,7 @@ def _tool(tool: ToolDefinition) -> bytes:
     schema = json_of(tool.parameters or "{}", f"the schema of the tool {tool.name!r}")
     if (
         b'"type"' not in schema
-    ):  # it is refused without one, and a tool without arguments may have none
+    ):  # the API requires a schema, and a tool without arguments may have none
         schema = _encode({"type": "object", **msgspec.json.decode(schema, type=dict)})
     described: dict[str, object] = {"name": tool.name}
     if tool.description:
@@ -182,11 +182,11 @@ def _tool_choice(choice: ToolChoice | None, parallel: bool | None) -> Mapping[st
 
 
 class Thinking(Value):
-    """How much a model is to think. The default says nothing, and leaves it to the model."""
+    """How much a model shall think. The default leaves it to the model."""
 
     mode: Literal["", "enabled", "adaptive", "disabled"] = ""
     tokens: int = 0
-    """With `enabled`."""
+    """The budget, if `enabled`."""
     effort: str | None = None
 
     def member(self) -> Mapping[str, bytes]:
@@ -197,7 +197,7 @@ class Thinking(Value):
 
 
 def thinking(said: Parameters, style: AnthropicStyle, *, forced: bool) -> Thinking:
-    """What an effort, or else a budget, comes to. Who is made to call a tool may not think first: it is refused."""
+    """The thinking for an effort, or else for a budget. A forced tool call excludes thinking: the API refuses both."""
     effort, tokens = said.reasoning_effort, style.thinking_tokens
     if effort is None and tokens is None:
         return Thinking()
@@ -216,7 +216,7 @@ def thinking(said: Parameters, style: AnthropicStyle, *, forced: bool) -> Thinki
 
 
 def _effort(effort: str | None, tokens: int | None) -> str | None:
-    """In the words of models that take one."""
+    """The effort, in the values of models that take one."""
     if effort is not None:
         return effort if effort in EFFORTS else "low"
     if tokens is None or tokens < 0:
@@ -225,11 +225,11 @@ def _effort(effort: str | None, tokens: int | None) -> str | None:
 
 
 def _parameters(said: Parameters, style: AnthropicStyle, how: Thinking) -> Mapping[str, bytes]:
-    # A budget is part of the whole there, and what a client asks for is the length of the answer.
+    # The API counts the thinking budget as output, while a client limits only the answer.
     most = (said.max_output_tokens or style.generation.output_tokens) + how.tokens
     plain: dict[str, object] = {"max_tokens": most, "stop_sequences": list(said.stop) or None}
     if style.generation.takes_sampling and how.mode not in ("enabled", "adaptive"):
-        # One of the two at most: newer ones refuse both together.
+        # Only one of the two: newer models refuse both together.
         plain["temperature"] = None if said.temperature is None else min(1.0, said.temperature)
         plain["top_p"] = said.top_p if said.temperature is None else None
     plain["output_config"] = _output(read_schema(said.output_schema), how.effort)
@@ -267,7 +267,7 @@ class AnthropicWire:
     def body(self, prompt: Prompt) -> bytes:
         return request_body(prompt, self._style)
 
-    def hearing(self) -> AnswerParser:
+    def parser(self) -> AnswerParser:
         return AnthropicStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes) -> Sequence[Delta]:
@@ -278,7 +278,7 @@ class AnthropicWire:
 
 
 class AnthropicModel(HttpModel):
-    """A model at Anthropic's, or at a server that speaks as theirs does."""
+    """A model at Anthropic, or at a server with the same API."""
 
     def __init__(
         self,
@@ -292,15 +292,15 @@ class AnthropicModel(HttpModel):
         headers: Mapping[str, str] | None = None,
         **access: Unpack[Access],
     ) -> None:
-        """`token_key` names the environment variable that holds the API key: `ANTHROPIC_API_KEY` for
-        Anthropic's own server, none elsewhere, unless told otherwise. For the rest see `HttpModel`
+        """`token_key` names the environment variable that holds the API key; it defaults to `ANTHROPIC_API_KEY`
+        for Anthropic's own server, to none elsewhere. For the rest see `HttpModel`
         and `Access`.
 
-        Raises InvalidValue, with the way out, for what cannot work.
+        Raises InvalidValue, with the way out, for settings that cannot work.
         """
         base_url = base_url.rstrip("/")
         if not urlsplit(base_url).path.endswith("/v1"):
-            base_url += "/v1"  # as their own SDK has it
+            base_url += "/v1"  # as in Anthropic's SDK
         if token_key is None:
             token_key = "ANTHROPIC_API_KEY" if base_url == ANTHROPIC_URL else ""
         style = AnthropicStyle(model=model, thinking_tokens=thinking_tokens, caches=caches)

@@ -1,8 +1,8 @@
-"""The body of a chat-completions request, put together from a prompt. Pure.
+"""Builds the body of a chat-completions request from a prompt. Pure.
 
-A history arrives encoded, in pieces, and is never parsed again: a turn on a long conversation costs the copying
-of its bytes. Everything else that is JSON already (schemas, choices, other parameters) is checked to be JSON
-and put in as it is, so that none of it can say anything but its own value.
+A history arrives encoded, in pieces, and is never parsed again: a turn on a long conversation costs one copy
+of its bytes. Other members that are JSON already (schemas, choices, other parameters) are checked to be one JSON value
+and inserted as they are, so that none of them can add members of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KNOWN = frozenset(
     output_schema
     """.split()
 )
-"""The parameters that have a field of their own and a name on this wire."""
+"""Parameters with a field of their own → their names on this wire."""
 
 OTHERS = frozenset(
     """
@@ -33,31 +33,31 @@ OTHERS = frozenset(
     verbosity web_search_options prediction
     """.split()
 )
-"""Those of `Parameters.others` that change how this API speaks, and nothing about what we get back."""
+"""The names of `Parameters.others` that change how this API answers, but not the form of the answer."""
 
 OURS = frozenset("model messages stream stream_options tools n store logprobs".split())
-"""Decided here, for every request: nobody else's to set."""
+"""Members that this module sets on every request; no option may set them."""
 
 
 class Style(Value):
-    """What is the same in every request of one model."""
+    """The settings that all requests of one model share."""
 
     model: str
     max_tokens_name: MaxTokensName = "max_tokens"
     usage_in_stream: bool = True
-    """Ask for usage. Some servers refuse a `stream_options` that they do not know."""
+    """Ask for usage. Some servers refuse an unknown `stream_options`."""
     options: tuple[tuple[str, str], ...] = ()
-    """Parameter name → JSON, sent along with every request unless the prompt says otherwise."""
+    """Parameter name → JSON, sent with every request unless the prompt sets the parameter."""
     others: frozenset[str] = OTHERS
-    """The names in `Parameters.others` that are passed on."""
+    """The names in `Parameters.others` that are sent."""
     leaves_out: frozenset[str] = frozenset()
     """Parameters, by our names, that this server would refuse."""
     reasoning_back: bool = False
-    """What the model thought when it asked for tools is sent back with its calls."""
+    """Send the model's reasoning back together with its calls."""
 
 
 def request_body(prompt: Prompt, style: Style) -> bytes:
-    """What is sent. Raises InvalidValue for a part that is not JSON."""
+    """The body of a request. Raises InvalidValue for a part that is not JSON."""
     members: dict[str, bytes] = {name: json_of(text, name) for name, text in style.options}
     members |= _parameters(prompt.parameters, style, has_tools=bool(prompt.tools))
     if prompt.tools:
@@ -69,7 +69,7 @@ def request_body(prompt: Prompt, style: Style) -> bytes:
 
 
 def joined_object(members: Mapping[str, bytes], history: str, messages: Iterable[bytes]) -> bytes:
-    """One JSON object with these members, and with these messages as the list that is called `history`."""
+    """One JSON object with these members, and with these messages as the list `history`."""
     pieces: list[bytes] = []
     for name, value in members.items():
         pieces += (b"," if pieces else b"{", _encode(name), b":", value)
@@ -81,7 +81,7 @@ def joined_object(members: Mapping[str, bytes], history: str, messages: Iterable
 
 
 def json_of(text: str, what: str) -> bytes:
-    """The same text as bytes, known to be one JSON value."""
+    """The text as bytes, checked to be one JSON value."""
     try:
         return bytes(_decode_raw(text))
     except (msgspec.DecodeError, RecursionError) as error:
@@ -136,7 +136,7 @@ def _tool_choice(choice: str) -> bytes:
         return _encode(choice)
     asked = _decoded(choice, "tool_choice")
     if isinstance(asked, dict) and asked.get("type") == "function" and "function" not in asked:
-        # As the Responses API writes it.
+        # In the form of the Responses API.
         return _encode({"type": "function", "function": {"name": asked.get("name")}})
     return choice.encode()
 
@@ -148,7 +148,7 @@ def _response_format(schema: str) -> bytes:
         and asked.get("type") == "json_schema"
         and "json_schema" not in asked
     ):
-        # As the Responses API writes it: flat.
+        # In the form of the Responses API: flat.
         inner = {name: value for name, value in asked.items() if name != "type"}
         return _encode({"type": "json_schema", "json_schema": inner})
     return schema.encode()

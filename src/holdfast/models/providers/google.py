@@ -1,9 +1,9 @@
 """Gemini, over Google's own API.
 
-Schemas of tools and answers are sent as the JSON Schema that they are (`parametersJsonSchema`,
-`responseJsonSchema`), and not in the older subset of OpenAPI, which would have to leave things out.
+Schemas of tools and answers are sent as JSON Schema (`parametersJsonSchema`,
+`responseJsonSchema`), and not in the older subset of OpenAPI, which would lose parts of them.
 
-How much a model thinks is a level from Gemini 3 on, and a number of tokens before; those before 2.5 do not think.
+From Gemini 3 on thinking has a level, before it had a number of tokens; models before 2.5 do not think.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ KNOWN = frozenset(
 )
 
 BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192, "high": 24576}
-"""Effort in tokens, for models that take tokens."""
+"""Effort → tokens, for models that take a budget."""
 
 
 class GoogleStyle(Value):
-    """What is the same in every request of one model."""
+    """The settings that all requests of one model share."""
 
     model: str
     thinking_tokens: int | None = None
-    """A budget from the agent file: 0 for none, -1 for as many as the model likes."""
+    """A budget from the agent file: 0 for none, -1 for as many as the model wants."""
 
     @property
     def version(self) -> tuple[int, int]:
-        """`gemini-2.5-pro` is 2.5, `gemini-3-flash-preview` 3.0. A name that tells nothing is a new one's."""
+        """`gemini-2.5-pro` is 2.5, `gemini-3-flash-preview` 3.0. An unknown name counts as a new model."""
         found = re.search(r"gemini-(\d+)(?:\.(\d+))?", self.model)
         if found is None:
             return (0, 0) if self.model.startswith("gemma") else (99, 0)
@@ -67,7 +67,7 @@ class GoogleStyle(Value):
 
 
 def request_body(prompt: Prompt, style: GoogleStyle) -> bytes:
-    """What is sent. Raises InvalidValue for a part that cannot be put in it."""
+    """The body of a request. Raises InvalidValue for a part that cannot be sent."""
     said = prompt.parameters
     members: dict[str, bytes] = {}
     config = _config(said, style)
@@ -86,7 +86,7 @@ def request_body(prompt: Prompt, style: GoogleStyle) -> bytes:
 
 
 def count_body(prompt: Prompt, style: GoogleStyle) -> bytes:
-    """What is asked to be counted: a request, as it would be made."""
+    """The body of a count request: it contains the request as it would be sent."""
     members: dict[str, bytes] = {"model": _encode(f"models/{style.model}")}
     if prompt.system:
         members["systemInstruction"] = _encode({"parts": [{"text": prompt.system}]})
@@ -102,13 +102,13 @@ _encode = msgspec.json.Encoder().encode
 def _tool(tool: ToolDefinition) -> dict[str, object]:
     schema = json_of(tool.parameters or "{}", f"the schema of the tool {tool.name!r}")
     described: dict[str, object] = {"name": tool.name, "description": tool.description}
-    if schema != b"{}":  # an object without anything in it says nothing, and is refused
+    if schema != b"{}":  # the API refuses an empty object
         described["parametersJsonSchema"] = msgspec.Raw(schema)
     return described
 
 
 def _calling(choice: ToolChoice, tools: Sequence[ToolDefinition]) -> dict[str, object]:
-    """Only a call that has to be made can be held to some of the tools: `AUTO` takes no names."""
+    """The calling mode. Only a forced call can be restricted to some of the tools: `AUTO` takes no names."""
     if choice.mode == "none":
         return {"mode": "NONE"}
     if choice.mode == "auto" and not choice.only:
@@ -146,7 +146,7 @@ def _output(schema: OutputSchema | None) -> dict[str, object]:
 
 
 def _thinking(said: Parameters, style: GoogleStyle) -> dict[str, object] | None:
-    """How much it thinks, and that its thoughts are shown; nothing for models that do not think."""
+    """How much the model thinks, and that its thoughts are sent; None for models that do not think."""
     if not style.thinks:
         return None
     effort, tokens = said.reasoning_effort, style.thinking_tokens
@@ -160,7 +160,7 @@ def _thinking(said: Parameters, style: GoogleStyle) -> dict[str, object] | None:
 
 
 def _level(effort: str | None, tokens: int | None, *, flash: bool) -> str | None:
-    """In the words of models that take a level. None of them can be kept from thinking at all."""
+    """The level for an effort or a budget. Thinking cannot be switched off entirely."""
     if effort is None:
         if tokens is None or tokens < 0:
             return None
@@ -181,7 +181,7 @@ class GoogleWire:
     def body(self, prompt: Prompt) -> bytes:
         return request_body(prompt, self._style)
 
-    def hearing(self) -> AnswerParser:
+    def parser(self) -> AnswerParser:
         return GoogleStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes) -> Sequence[Delta]:
@@ -192,7 +192,7 @@ class GoogleWire:
 
 
 class GoogleModel(HttpModel):
-    """A model at Google's, or at a server that speaks as theirs does."""
+    """A model at Google, or at a server with the same API."""
 
     def __init__(
         self,
@@ -205,11 +205,11 @@ class GoogleModel(HttpModel):
         headers: Mapping[str, str] | None = None,
         **access: Unpack[Access],
     ) -> None:
-        """`token_key` names the environment variable that holds the API key: `GOOGLE_API_KEY` for Google's
-        own server, none elsewhere, unless told otherwise. For the rest see `HttpModel`
+        """`token_key` names the environment variable that holds the API key; it defaults to `GOOGLE_API_KEY` for
+        Google's own server, to none elsewhere. For the rest see `HttpModel`
         and `Access`.
 
-        Raises InvalidValue, with the way out, for what cannot work.
+        Raises InvalidValue, with the way out, for settings that cannot work.
         """
         base_url = base_url.rstrip("/")
         if not re.search(r"/v\d\w*$", urlsplit(base_url).path):

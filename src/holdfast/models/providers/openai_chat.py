@@ -1,4 +1,4 @@
-"""Any server that speaks OpenAI's chat completions: OpenAI's own, and nearly everybody else's."""
+"""Models on any server with OpenAI's chat completions: OpenAI's own, and most others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 
 
 class OpenAIModel(HttpModel):
-    """A model on a server that speaks chat completions."""
+    """A model on a server with chat completions."""
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class OpenAIModel(HttpModel):
         counting: CountRequest | None = None,
         **access: Unpack[Access],
     ) -> None:
-        """`token_key` names the environment variable that holds the API key: `OPENAI_API_KEY` for
-        OpenAI's own server, none elsewhere, unless told otherwise; an empty name means no key.
-        `options` are sent along with every request (name → JSON); `also_knows` are names of other
-        parameters that this server takes from clients, `leaves_out` of such that it does not take.
-        `reasoning_back`: it wants `reasoning_content` back on messages with calls.
+        """`token_key` names the environment variable that holds the API key; it defaults to `OPENAI_API_KEY` for
+        OpenAI's own server, to none elsewhere; an empty name means no key.
+        `options` are sent with every request (name → JSON); `also_knows` are more parameters of clients
+        that this server takes, `leaves_out` are parameters that it does not take.
+        `reasoning_back`: the server wants `reasoning_content` back on messages with calls.
         For the rest see `HttpModel` and `Access`.
 
-        Raises InvalidValue, with the way out, for what cannot work.
+        Raises InvalidValue, with the way out, for settings that cannot work.
         """
         base_url = base_url.rstrip("/")
         if token_key is None:
@@ -94,7 +94,7 @@ class ChatWire:
     def body(self, prompt: Prompt) -> bytes:
         return request_body(prompt, self._style)
 
-    def hearing(self) -> AnswerParser:
+    def parser(self) -> AnswerParser:
         return ChatStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes) -> Sequence[Delta]:

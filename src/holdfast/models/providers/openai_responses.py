@@ -1,6 +1,6 @@
-"""OpenAI's models over the Responses API, without leaving anything there: `store` is false.
+"""OpenAI's models over the Responses API; nothing is stored there (`store` is false).
 
-Models that reason are better over this API: their reasoning is kept over the calls of a turn, and over turns.
+Reasoning models do better over this API: it keeps their reasoning across the calls of a turn, and across turns.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from holdfast.wire.openai.responses.dialect import ResponsesDialect
 from holdfast.wire.openai.responses.stream_parser import ResponsesStreamParser, hear_whole
 
 PASSED_ON = frozenset("user safety_identifier prompt_cache_key service_tier".split())
-"""Those of `Parameters.others` that have the same name here. `verbosity` is part of `text`."""
+"""The names of `Parameters.others` that this API has, too. `verbosity` is part of `text`."""
 
 KNOWN = PASSED_ON | frozenset(
     """
     temperature top_p max_output_tokens reasoning_effort parallel_tool_calls tool_choice output_schema verbosity
     """.split()
 )
-"""`stop`, `seed` and the penalties do not exist here."""
+"""This API has no `stop`, `seed` and penalties."""
 
 
 class ResponsesStyle(Value):
-    """What is the same in every request of one model."""
+    """The settings that all requests of one model share."""
 
     model: str
 
     @property
     def reasons(self) -> bool:
-        """Whether it is known by its name to reason. To ask others for sealed reasoning is an error."""
+        """Whether its name is that of a reasoning model. Asking other models for encrypted reasoning is an error."""
         return (
             bool(re.match(r"o\d|gpt-(?:[5-9]|\d\d)|codex", self.model))
             and "-chat" not in self.model
@@ -52,7 +52,7 @@ class ResponsesStyle(Value):
 
 
 def request_body(prompt: Prompt, style: ResponsesStyle) -> bytes:
-    """What is sent. Raises InvalidValue for a part that cannot be put in it."""
+    """The body of a request. Raises InvalidValue for a part that cannot be sent."""
     said = prompt.parameters
     members: dict[str, bytes] = {
         "model": _encode(style.model),
@@ -75,7 +75,7 @@ def request_body(prompt: Prompt, style: ResponsesStyle) -> bytes:
 
 
 def count_body(prompt: Prompt, model: str) -> bytes:
-    """What is asked to be counted."""
+    """The body of a count request."""
     members: dict[str, bytes] = {"model": _encode(model)}
     if prompt.system:
         members["instructions"] = _encode(prompt.system)
@@ -85,7 +85,7 @@ def count_body(prompt: Prompt, model: str) -> bytes:
 
 
 def openai_counting(model: str) -> CountRequest:
-    """How OpenAI counts what this model would be shown, whichever of its APIs the model is asked over."""
+    """OpenAI's token count for this model, whichever of its APIs the model is called over."""
     return CountEndpoint(
         ResponsesDialect(), "/responses/input_tokens", partial(count_body, model=model)
     )
@@ -102,7 +102,7 @@ def _tool(tool: ToolDefinition) -> bytes:
             "name": tool.name,
             "description": tool.description,
             "parameters": msgspec.Raw(schema),
-            "strict": bool(tool.strict),  # left out, it is true here, and most schemas are refused
+            "strict": bool(tool.strict),  # the default, true, would refuse most schemas
         }
     )
 
@@ -153,7 +153,7 @@ class ResponsesWire:
     def body(self, prompt: Prompt) -> bytes:
         return request_body(prompt, self._style)
 
-    def hearing(self) -> AnswerParser:
+    def parser(self) -> AnswerParser:
         return ResponsesStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes) -> Sequence[Delta]:
@@ -164,7 +164,7 @@ class ResponsesWire:
 
 
 class ResponsesModel(HttpModel):
-    """A model on a server that speaks Responses."""
+    """A model on a server with the Responses API."""
 
     def __init__(
         self,
@@ -178,11 +178,11 @@ class ResponsesModel(HttpModel):
         counts: bool | None = None,
         **access: Unpack[Access],
     ) -> None:
-        """`token_key` names the environment variable that holds the API key: `OPENAI_API_KEY` for
-        OpenAI's own server, none elsewhere, unless told otherwise. `counts`: its server counts prompts,
+        """`token_key` names the environment variable that holds the API key; it defaults to `OPENAI_API_KEY` for
+        OpenAI's own server, to none elsewhere. `counts`: the server counts prompts,
         as OpenAI's own does. For the rest see `HttpModel` and `Access`.
 
-        Raises InvalidValue, with the way out, for what cannot work.
+        Raises InvalidValue, with the way out, for settings that cannot work.
         """
         base_url = base_url.rstrip("/")
         if token_key is None:
