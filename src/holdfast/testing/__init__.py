@@ -1,4 +1,4 @@
-"""Helpers for testing what is built on Holdfast: things with real behaviour that a test holds in its hands."""
+"""Helpers for tests of code that is built on Holdfast: fakes with real behaviour, under the test's control."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""Real traffic with a model's server, recorded once and played ever after: for tests of your own agents.
+"""Records real traffic with a model's server once, and replays it ever after: for tests of your own agents.
 
     async with Cassette("tests/greeting.jsonl", upstream="https://api.openai.com") as cassette:
         model = OpenAIModel("gpt-5", base_url=f"{cassette.url}/v1", token_key="OPENAI_API_KEY")
         ...
 
-The first time, when there is no such file, requests are passed on and what comes back is written down; from then
-on the file answers, and nothing leaves the machine. Delete the file to record anew.
+The first time, when the file does not exist, requests are forwarded and the answers are recorded; from then
+on the file answers, and nothing leaves the machine. Delete the file to record again.
 
-1. No secret is written. Headers of requests are not written at all; of a response's, only those in `KEPT`. A key that
-   a request was sent with is taken out wherever else it occurs, and so are keys in queries.
-2. Time is not written: an answer is played at once, however long it took.
-3. A request is known by its method, its path and its body, whatever the order of members in the JSON. Equal
-   requests are answered in the order in which they were recorded, each record once.
-4. A request that nobody recorded is refused, and fails the test: the block raises `CassetteMissed` at its end, with
-   the difference to the record that comes nearest.
+1. No secret is recorded. Request headers are not recorded at all; of a response's headers, only those in `KEPT`. The
+   API key of a request is removed wherever else it occurs, and so are keys in queries.
+2. Time is not recorded: an answer is replayed at once, however long it took.
+3. A request is identified by its method, path and body; the order of members in the JSON makes no difference. Equal
+   requests get the recorded answers in their order, each answer once.
+4. A request that was not recorded is refused, and fails the test: the block raises `CassetteMissed` at its end, with
+   the difference to the most similar record.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from holdfast.wire.headers import RETRY_AFTER, RETRY_AFTER_MS, SHOULD_RETRY
 KEPT = frozenset(
     {"content-type", *(each.name for each in (RETRY_AFTER, RETRY_AFTER_MS, SHOULD_RETRY))}
 )
-"""Headers of responses that mean something to whoever asks."""
+"""The response headers that clients act on."""
 
 PASSED_ON_NOT = frozenset(
     "host connection content-length transfer-encoding accept-encoding".split()
@@ -52,7 +52,7 @@ _DIFFERENCE_LINES = 60
 
 
 class RecordedBody(Value):
-    """Bytes, as text where they are text."""
+    """Bytes; as text if they are text."""
 
     text: str | None = None
     base64: str | None = None
@@ -70,12 +70,12 @@ class RecordedBody(Value):
 
 
 class RecordedRequest(Value):
-    """A request, as it is known by."""
+    """The parts of a request that identify it."""
 
     method: str
     path: str
     body: str
-    """Canonical, if it is JSON."""
+    """In canonical form if it is JSON."""
 
 
 class RecordedAnswer(Value):
@@ -92,11 +92,11 @@ class RecordedExchange(Value):
 
 
 class CassetteMissed(AssertionError):
-    """A request that nobody recorded."""
+    """A request that was not recorded."""
 
 
 def asked(method: str, path: str, body: bytes, *, secrets: Iterable[str] = ()) -> RecordedRequest:
-    """What a request is known by, without anything secret."""
+    """The identity of a request, without secrets."""
     route, mark, query = path.partition("?")
     if mark:
         pairs = parse_qsl(query, keep_blank_values=True)
@@ -113,7 +113,7 @@ def _canonical(body: bytes) -> str:
 
 
 def secrets_of(request: UpstreamRequest) -> list[str]:
-    """The values of a request that must not be written anywhere."""
+    """The values in a request that must not be written anywhere."""
     values = [value for name, value in request.headers.items() if _SECRET.search(name)]
     values += (value.partition(" ")[2] for value in tuple(values))
     query = parse_qsl(request.path.partition("?")[2])
@@ -122,7 +122,7 @@ def secrets_of(request: UpstreamRequest) -> list[str]:
 
 
 def difference(request: RecordedRequest, records: Iterable[RecordedExchange]) -> str:
-    """How a request differs from the recorded one that comes nearest to it."""
+    """The difference between a request and the most similar recorded one."""
     wanted = _lines(request)
 
     def likeness(record: RecordedExchange) -> float:
@@ -144,12 +144,12 @@ def _lines(request: RecordedRequest) -> list[str]:
     try:
         body = msgspec.json.format(body, indent=1)
     except msgspec.DecodeError:
-        pass  # a text of another kind is compared as it is
+        pass  # a body that is no JSON is compared as it is
     return [f"{request.method} {request.path}", *body.splitlines()]
 
 
 class Cassette(FakeUpstream):
-    """Plays a recording, or makes one. See the module."""
+    """Replays a recording, or makes one. See the module."""
 
     def __init__(
         self,
@@ -160,15 +160,15 @@ class Cassette(FakeUpstream):
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        """`upstream` is where requests go while recording: scheme and host. `auto` records if there is no file.
+        """`upstream` is where requests go while recording: scheme and host. `auto` records if the file does not exist.
 
-        Raises InvalidValue for a file that is no cassette, and if one has to be recorded from nowhere.
+        Raises InvalidValue for a file that is no cassette, and for a recording without an `upstream`.
         """
         super().__init__(host=host, port=port)
         self.path = Path(path)
         self.recording = mode == "record" or (mode == "auto" and not self.path.exists())
         self.missed: list[str] = []
-        """What was asked and is not recorded, each with the difference to what is."""
+        """Requests that are not recorded, each with the difference to the most similar record."""
         if self.recording and not upstream:
             raise InvalidValue(f"there is no {self.path}: name the upstream to record it from")
         self._upstream = upstream.rstrip("/")
@@ -272,7 +272,7 @@ def _read(path: Path) -> list[RecordedExchange]:
 
 
 def _write(path: Path, records: list[RecordedExchange]) -> None:
-    """All or nothing: a recording that is stopped half-way leaves the file as it was."""
+    """Write the whole file, or leave it as it was if the recording is interrupted."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in records))

@@ -1,4 +1,4 @@
-"""A store whose caller dies at a chosen write: the way to try every bad moment instead of guessing one.
+"""A store whose caller crashes at a chosen write, so that a test can try every bad moment instead of guessing one.
 
     for nth in count(1):
         try:
@@ -6,10 +6,10 @@
         except Crash:
             ...  # look at `store`: whole or not at all
         else:
-            break  # it has fewer writes than that
+                    break  # the turn has fewer writes than that
 
 1. The write happens, or it does not, as `moment` says; its caller never learns which.
-2. From then on every call dies: whoever has crashed does nothing more.
+2. From then on every call raises Crash: a crashed process does nothing more.
 3. Reads are not counted.
 """
 
@@ -25,11 +25,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Moment = Literal["before", "after"]
-"""`before`: the write never reaches the store. `after`: it is durable, and its answer is lost."""
+"""`before`: the write never reaches the store. `after`: it is durable, but its answer is lost."""
 
 
 class Crash(BaseException):
-    """The caller is dead. Not an Exception: the dead handle no errors."""
+    """The caller has crashed. Not an Exception: a crashed process handles no errors."""
 
     def __init__(self, write: str, *, nth: int, moment: Moment) -> None:
         super().__init__(f"crashed {moment} write {nth}, {write}")
@@ -49,7 +49,7 @@ READS = frozenset(
 
 
 class CrashingStore(Store):
-    """A store like the one that it wraps, until the caller's `at_write`-th write (from 1)."""
+    """Works like the wrapped store, until the caller's `at_write`-th write (from 1)."""
 
     def __init__(self, store: Store, *, at_write: int, moment: Moment = "after") -> None:
         self.writes = 0
@@ -79,7 +79,7 @@ class CrashingStore(Store):
             self.writes += 1
             if self.writes != self._at_write:
                 answer = await method(*args, **kwargs)
-                self._check()  # another task of the same caller may have died meanwhile
+                self._check()  # another task of the same caller may have crashed meanwhile
                 return answer
             self._crash = Crash(_name(method), nth=self.writes, moment=self._moment)
             if self._moment == "after":

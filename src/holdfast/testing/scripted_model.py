@@ -1,4 +1,4 @@
-"""A model that says what it is told to: answers made of deltas, failures and gates, in any order.
+"""A model that follows a script: answers made of deltas, failures and gates, in any order.
 
     model = ScriptedModel(
         says("Let me ", "look.", calls=[("look", '{"where": "Oslo"}')]),
@@ -7,9 +7,9 @@
     ...
     assert len(model.prompts) == 2
 
-Every answer is a `Script`. It can be made to fail or to wait at any delta: `says("a", "b").failing(at=1)`,
-`says("a", "b").waiting(gate, at=1)`; a `Gate` says when it was reached, and holds until it is released.
-The same scripts are what a `FakeUpstream` answers with.
+Every answer is a `Script`. It can fail or wait at any delta: `says("a", "b").failing(at=1)`,
+`says("a", "b").waiting(gate, at=1)`; a `Gate` shows when it was reached, and holds until it is released.
+A `FakeUpstream` answers with the same scripts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from holdfast.wire.openai.chat.messages import ChatDialect, ChatMessage
 
 
 class Gate:
-    """Holds whoever comes to it until it is released. `reached` is set by the first to come."""
+    """Holds every task that reaches it until it is released. The first task sets `reached`."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -56,13 +56,13 @@ Step: TypeAlias = Delta | ModelFailed | Gate
 
 
 class Script:
-    """One answer, step by step. A value: `failing`, `waiting` and `ending` make another one."""
+    """One answer, step by step. It never changes: `failing`, `waiting` and `ending` return a new one."""
 
     def __init__(self, *steps: Step) -> None:
         self.steps = steps
 
     def failing(self, failure: ModelFailed | None = None, *, at: int) -> Script:
-        """Fail in place of the `at`-th step (from 0), and of all that follow."""
+        """Fail in place of the `at`-th step (from 0) and all later ones."""
         failure = failure or ModelFailed("scripted to fail", reason="scripted", transient=True)
         return Script(*self.steps[:at], failure)
 
@@ -71,7 +71,7 @@ class Script:
         return Script(*self.steps[:at], gate, *self.steps[at:])
 
     def ending(self, *, at: int) -> Script:
-        """Simply end before the `at`-th step: without a finish, an answer that broke off."""
+        """Stop before the `at`-th step: without a finish, the answer has broken off."""
         return Script(*self.steps[:at])
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ def says(
 ) -> Script:
     """An answer: text in these pieces, thoughts before it, calls after it.
 
-    A call is a name and its arguments, and its id if that matters; its arguments come in two fragments.
+    A call is a name and its arguments, and optionally its id; its arguments come in two fragments.
     """
     steps: list[Step] = [ReasoningDelta(text=each) for each in thinks]
     steps += (TextDelta(text=each) for each in pieces)
@@ -114,7 +114,7 @@ def fails(
     retry_after_s: float | None = None,
     transient: bool = True,
 ) -> Script:
-    """A failure before anything is said."""
+    """A failure before the first delta."""
     failure = ModelFailed(
         detail, status=status, reason=reason, retry_after_s=retry_after_s, transient=transient
     )
@@ -122,9 +122,9 @@ def fails(
 
 
 class ScriptedModel:
-    """Gives these answers, one per request, and remembers what it was asked.
+    """Gives these answers, one per request, and records the prompts.
 
-    `otherwise` answers what no script is left for; without it, such a request is a mistake of the test's.
+    `otherwise` answers when no script is left; without it, such a request is an error in the test.
     """
 
     def __init__(
@@ -139,9 +139,9 @@ class ScriptedModel:
         self.dialect: Dialect = dialect or ChatDialect()
         self.knows = knows
         self.prompts: list[Prompt] = []
-        """Everything that it was asked, in order."""
+        """Every prompt, in order."""
         self.speaking = 0
-        """Answers under way: begun, and neither ended nor closed."""
+        """Running answers: begun, and neither ended nor closed."""
         self.left_early = 0
         """Answers that were closed or cancelled before their end."""
         self.closed = False
@@ -149,11 +149,11 @@ class ScriptedModel:
         self._otherwise = otherwise
 
     def will(self, *scripts: Script | str) -> None:
-        """Answer with these next, after what is scripted already."""
+        """Add these answers after the scripted ones."""
         self._scripts += scripts
 
     def messages(self, nth: int = -1) -> list[ChatMessage]:
-        """What it was asked the `nth` time, as messages; for the chat dialect."""
+        """The messages of the `nth` prompt; for the chat dialect."""
         pieces = self.prompts[nth].messages
         return msgspec.json.decode(b"[" + b",".join(pieces) + b"]", type=list[ChatMessage])
 

@@ -34,7 +34,7 @@ async def _serve(asked: argparse.Namespace) -> None:
     reply = Reply(script=says(*words, usage=usage), pace_s=asked.pace_s)
 
     def respond(request: UpstreamRequest) -> Reply:
-        upstream.requests.clear()  # it runs for long; nobody asks what it was asked
+        upstream.requests.clear()  # it runs for long, and no test reads the requests
         return reply
 
     upstream = FakeUpstream(

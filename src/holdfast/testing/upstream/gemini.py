@@ -3,8 +3,8 @@
 After the reference pages "Generating content" (`v1beta`), "Thinking", "Thought signatures" and "Function calling" of
 ai.google.dev, and `google.rpc.Status` for errors, as the `google-genai` SDK 3.1 (November 2026) reads them.
 
-A call comes whole, in one part. Signatures are `ExtraDelta`s in a script, made by `wire.google.kept_signature`; the
-one of a call comes on the call's part, any other on a part without text. There is no place for a refusal's words.
+A call comes whole, in one part. Signatures are `ExtraDelta`s in a script, made by `wire.google.dialect.kept_signature`;
+a call's signature comes on the call's part, any other on a part without text. The API has no place for a refusal.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ STATUSES = {
 
 
 def streamed(reply: Reply, request: UpstreamRequest, number: int) -> Iterator[bytes | Gate]:
-    """The body of a streamed answer, event by event, with the gates that are in its script."""
+    """The body of a streamed answer, event by event, with the gates of its script."""
     used = usage_in(reply.script) if reply.usage else None
     about = _about(request, number, used)
     for step in with_whole_calls(reply.script):
@@ -76,7 +76,7 @@ def streamed(reply: Reply, request: UpstreamRequest, number: int) -> Iterator[by
 
 
 def whole(script: Script, request: UpstreamRequest, number: int) -> bytes:
-    """The same answer as one object. Raises ModelFailed if the script does."""
+    """The same answer as one object. Raises ModelFailed if the script fails."""
     parts: list[dict[str, Any]] = []
     reason = "STOP"
     for step in with_whole_calls(script):
@@ -95,7 +95,7 @@ def whole(script: Script, request: UpstreamRequest, number: int) -> bytes:
 
 
 def error_body(status: int, error: ErrorObject) -> bytes:
-    """An HTTP error in their envelope; a `retry_after` in place of a code is a hint of theirs, in seconds."""
+    """An HTTP error in Google's envelope; a `retry_after` in place of a code becomes Google's hint, in seconds."""
     kind = STATUSES.get(status, "UNKNOWN")
     said: dict[str, object] = {"code": status, "message": error.message, "status": kind}
     if isinstance(error.code, int):

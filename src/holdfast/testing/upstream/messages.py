@@ -4,9 +4,9 @@ After the reference pages "Create a Message", "Streaming messages", "Errors" and
 platform.claude.com for `anthropic-version: 2023-06-01`. The `anthropic` SDK 2.8, which asks for 2026-10-21, reads
 the same events.
 
-A block begins, grows and ends, and only then the next one begins. Signatures and redacted thoughts are
-`ExtraDelta`s in a script, made by `wire.anthropic.kept_thought`. A refusal's words come as the explanation of the
-stop reason: there is no other place for them.
+A block begins, grows and ends before the next one begins. Signatures and redacted thoughts are
+`ExtraDelta`s in a script, made by `wire.anthropic.dialect.kept_thought`. A refusal's text comes as the explanation of
+the stop reason: the API has no other place for it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PING = event_frame("ping", b'{"type":"ping"}')
 
 
 def streamed(reply: Reply, request: UpstreamRequest, number: int) -> Iterator[bytes | Gate]:
-    """The body of a streamed answer, event by event, with the gates that are in its script."""
+    """The body of a streamed answer, event by event, with the gates of its script."""
     writer = _Writer()
     used = (usage_in(reply.script) if reply.usage else None) or Usage()
     if reply.opening:
@@ -66,7 +66,7 @@ def streamed(reply: Reply, request: UpstreamRequest, number: int) -> Iterator[by
 
 
 def whole(script: Script, request: UpstreamRequest, number: int) -> bytes:
-    """The same answer as one object. Raises ModelFailed if the script does."""
+    """The same answer as one object. Raises ModelFailed if the script fails."""
     blocks: list[dict[str, Any]] = []
     writer = _Writer()
     finish: Finish = "stop"
@@ -88,18 +88,18 @@ def whole(script: Script, request: UpstreamRequest, number: int) -> bytes:
 
 
 def error_body(status: int, error: ErrorObject) -> bytes:
-    """An HTTP error in their envelope: it has a type and no code."""
+    """An HTTP error in Anthropic's envelope: it has a type and no code."""
     kind = error.code if isinstance(error.code, str) else error.type
     said = {"type": kind, "message": error.message}
     return encode_json({"type": "error", "error": said, "request_id": "req_scripted"})
 
 
 class _Writer:
-    """Turns steps into events: opens a block when something new begins, and ends the one before it."""
+    """Turns steps into events: opens a block for each new kind of content, and ends the block before it."""
 
     def __init__(self) -> None:
         self.blocks: list[dict[str, Any]] = []
-        """The blocks so far, as a whole answer has them; a call's arguments are in `json`."""
+        """The blocks so far, as in a whole answer; a call's arguments are in `json`."""
         self.explanation = ""
         self._place: tuple[str, int] | None = None
 
@@ -134,7 +134,7 @@ class _Writer:
                 raise AssertionError(f"{step} has no place on this wire")
 
     def ended(self) -> bytes:
-        """The end of the block that is open, if one is."""
+        """The event that ends the open block, if there is one."""
         if self._place is None:
             return b""
         self._place = None
@@ -145,7 +145,7 @@ class _Writer:
         return len(self.blocks) - 1
 
     def _at(self, place: tuple[str, int], block: dict[str, Any]) -> bytes:
-        """What it takes to be in this block: nothing, if it is the one that is open."""
+        """The events that lead to this block; none if it is the open one."""
         if place == self._place:
             return b""
         before = self.ended()
@@ -191,7 +191,7 @@ def _details(explanation: str) -> dict[str, object] | None:
 
 
 def _usage(used: Usage) -> dict[str, object]:
-    """As they count: what came from the cache, or went into it, is not in `input_tokens`."""
+    """Usage as Anthropic counts: `input_tokens` excludes tokens read from or written to the cache."""
     return {
         "input_tokens": used.input_tokens - used.cached_tokens - used.cache_write_tokens,
         "cache_creation_input_tokens": used.cache_write_tokens,

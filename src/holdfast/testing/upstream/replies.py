@@ -1,7 +1,7 @@
-"""What a fake upstream is asked, and what it answers: the same bytes that the real API would send.
+"""The requests to a fake upstream, and its replies: the same bytes that the real API would send.
 
-A `Reply` is a script and what goes wrong with it. Faults are placed by byte: `cut_at=0` is a connection that is
-lost after the head of the response and before its body, `cut_at=17` one in the middle of a line.
+A `Reply` is a script with faults. Faults are placed by byte: `cut_at=0` loses the connection
+after the head of the response and before its body, `cut_at=17` in the middle of a line.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from holdfast.wire.sse import DONE
 CREATED_S = 1_750_000_000
 
 CutBy: TypeAlias = Literal["reset", "close", "end"]
-"""`reset`: the connection is torn down. `close`: it is closed, in the middle of the response.
-`end`: the response is ended as if it were whole."""
+"""`reset`: reset the connection. `close`: close it in the middle of the response.
+`end`: end the response as if it were whole."""
 
 
 class UpstreamRequest:
@@ -74,15 +74,15 @@ class UpstreamRequest:
 
 
 class Reply(Value):
-    """An answer, and how it is given."""
+    """A scripted answer, and how it is sent."""
 
     script: Script = says("Hello.")
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
-    """Sent as it is, in place of what the script says."""
+    """Sent as it is, in place of the script's answer."""
     error: ErrorObject | None = None
-    """Sent in place of what the script says, in the envelope of the API that was asked."""
+    """Sent in place of the script's answer, in the envelope of the requested API."""
     content_type: str | None = None
     line_end: bytes = b"\n"
     opening: bool = True
@@ -104,9 +104,9 @@ class Reply(Value):
     stall_before_head: bool = False
     """Wait for `gate`, or until the client leaves, before anything is sent."""
     pace_s: float = 0.0
-    """Between two events."""
+    """The pause between two events."""
     chunked: bool = True
-    """Whether the end of the body can be told from a lost connection."""
+    """With chunks, a client can tell the end of the body from a lost connection."""
 
 
 def refuses(
@@ -117,7 +117,7 @@ def refuses(
     kind: str = "",
     headers: Mapping[str, str] | None = None,
 ) -> Reply:
-    """An HTTP error, in the envelope of the API that was asked."""
+    """An HTTP error, in the envelope of the requested API."""
     kind = kind or ("server_error" if status >= 500 else "invalid_request_error")
     return Reply(
         status=status,
@@ -127,7 +127,7 @@ def refuses(
 
 
 def streamed(reply: Reply, request: UpstreamRequest, number: int) -> Iterator[bytes | Gate]:
-    """The body of a streamed answer, event by event, with the gates that are in its script."""
+    """The body of a streamed answer, event by event, with the gates of its script."""
     writer = ChunkWriter(
         completion_id=f"chatcmpl-{number}",
         created_s=CREATED_S,
@@ -169,7 +169,7 @@ def _frame(writer: ChunkWriter, step: Step) -> bytes:
 
 
 def whole(script: Script, request: UpstreamRequest, number: int) -> bytes:
-    """The same answer as one object. Raises ModelFailed if the script does."""
+    """The same answer as one object. Raises ModelFailed if the script fails."""
     message: dict[str, object] = {"role": "assistant", "content": None, "refusal": None}
     calls: dict[int, dict[str, Any]] = {}
     finish, usage = "stop", Usage()
@@ -216,25 +216,25 @@ def error_body(status: int, error: ErrorObject) -> bytes:
 
 
 def error_of(failure: ModelFailed, *, kind: str = "server_error") -> ErrorObject:
-    """A scripted failure in an upstream's words."""
+    """A scripted failure as an upstream's error object."""
     return ErrorObject(message=failure.detail, type=kind, code=failure.reason or None)
 
 
 def usage_in(script: Script) -> Usage | None:
-    """What a script says was used, for wires that say it more than once."""
-    told = [each.usage for each in script.steps if isinstance(each, UsageDelta)]
-    return told[-1] if told else None
+    """The usage in a script, for wires that send it more than once."""
+    usages = [each.usage for each in script.steps if isinstance(each, UsageDelta)]
+    return usages[-1] if usages else None
 
 
 class WholeCall(Value):
-    """A call in one piece, for wires that know no fragments of them, and what belongs to it."""
+    """A call in one piece, with its extras, for wires that send no fragments of calls."""
 
     call: ToolCallDelta
     extras: tuple[Opaque, ...] = ()
 
 
 def with_whole_calls(script: Script) -> Iterator[Step | WholeCall]:
-    """The steps of a script, with the fragments of each call joined. One that breaks off never comes."""
+    """The steps of a script, with the fragments of each call joined. A call that breaks off is left out."""
     open_call: WholeCall | None = None
     for step in script.steps:
         match step:

@@ -1,8 +1,8 @@
 """OpenAI's Responses API, as a fake upstream writes it.
 
 After the reference pages "Create a model response" and "Streaming events" of developers.openai.com, as the `openai`
-SDK 3 (November 2026) reads them: every event has its number, and everything that streams is said again when it is
-whole. Sealed reasoning is an `ExtraDelta` in a script, made by `wire.responses_dialect.kept_reasoning`.
+SDK 3 (November 2026) reads them: every event has a number, and everything that is streamed is repeated once it is
+whole. Sealed reasoning is an `ExtraDelta` in a script, made by `wire.openai.responses.dialect.kept_reasoning`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ INCOMPLETE: dict[Finish, str] = {"length": "max_output_tokens", "content_filter"
 
 
 def streamed(reply: Reply, request: UpstreamRequest, number: int) -> Iterator[bytes | Gate]:
-    """The body of a streamed answer, event by event, with the gates that are in its script."""
+    """The body of a streamed answer, event by event, with the gates of its script."""
     writer = _Writer(number, reply.script)
     used = usage_in(reply.script) if reply.usage else None
     begun = _response(request, number, status="in_progress")
@@ -67,7 +67,7 @@ def streamed(reply: Reply, request: UpstreamRequest, number: int) -> Iterator[by
 
 
 def whole(script: Script, request: UpstreamRequest, number: int) -> bytes:
-    """The same answer as one object. Raises ModelFailed if the script does."""
+    """The same answer as one object. Raises ModelFailed if the script fails."""
     writer = _Writer(number, script)
     finish: Finish = "stop"
     for step in script.steps:
@@ -82,11 +82,11 @@ def whole(script: Script, request: UpstreamRequest, number: int) -> bytes:
 
 
 class _Writer:
-    """Turns steps into events: opens an item when something new begins, and ends the one before it."""
+    """Turns steps into events: opens an item for each new kind of content, and ends the item before it."""
 
     def __init__(self, number: int, script: Script) -> None:
         self.items: list[Json] = []
-        """The items so far, as a whole answer has them."""
+        """The items so far, as in a whole answer."""
         self._sealed = _sealed_in(script)
         self._number = number
         self._numbers = count()
@@ -115,7 +115,7 @@ class _Writer:
                 raise AssertionError(f"{step} has no place on this wire")
 
     def ended(self) -> bytes:
-        """The end of the item that is open, if one is: everything in it, once more and whole."""
+        """The events that end the open item, if there is one: its content is repeated, whole."""
         if self._place is None:
             return b""
         kind, self._place = self._place[0], None
@@ -141,7 +141,7 @@ class _Writer:
         return {"output_index": len(self.items) - 1, "item_id": self.items[-1]["id"]}
 
     def _at(self, kind: str, index: int, **fields: str) -> bytes:
-        """What it takes to be in this item: nothing, if it is the one that is open."""
+        """The events that lead to this item; none if it is the open one."""
         if self._place == (kind, index):
             return b""
         before = self.ended()
@@ -202,7 +202,7 @@ def _kept(extra: Opaque) -> Json:
 
 
 def _sealed_in(script: Script) -> dict[int, str]:
-    """The names of sealed reasoning, by index: an item is called the same from its beginning to its end."""
+    """The ids of sealed reasoning, by index: an item has one id from its beginning to its end."""
     extras = (step for step in script.steps if isinstance(step, ExtraDelta))
     return {step.index: _kept(step.extra)["id"] for step in extras if step.kind == "reasoning"}
 

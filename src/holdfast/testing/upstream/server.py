@@ -1,4 +1,4 @@
-"""The fake upstream itself: as much of an HTTP/1.1 server as it takes, so that every byte is in a test's hands."""
+"""The fake upstream itself: a minimal HTTP/1.1 server, so that a test controls every byte."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ Answer: TypeAlias = Reply | Script | str
 Respond: TypeAlias = Callable[[UpstreamRequest], Answer]
 
 COUNTS = ("/responses/input_tokens", "/messages/count_tokens", ":countTokens")
-"""Where the APIs are asked how large a prompt is."""
+"""The paths at which the APIs count the tokens of a prompt."""
 
 HEAD_BYTES_MAX = 64 * 1024
 
 
 class _Gone(Exception):
-    """The client left, or we hung up on it."""
+    """The client has left, or we have closed the connection."""
 
 
 class FakeUpstream:
-    """Answers requests with these, one after the other; then with `otherwise`, if there is one."""
+    """Answers requests with these replies, one after the other; then with `otherwise`, if it is given."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class FakeUpstream:
         self._otherwise = otherwise
         self._models = tuple(models)
         self.counts = counts
-        """How many tokens everything is said to be; None: it does not count."""
+        """The token count of every prompt; None: the server does not count."""
         self._host, self._port = host, port
         self._numbers = count(1)
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -68,12 +68,12 @@ class FakeUpstream:
 
     @property
     def base_url(self) -> str:
-        """Where OpenAI's API begins, and Anthropic's."""
+        """The base URL of OpenAI's and Anthropic's APIs."""
         return f"{self.url}/v1"
 
     @property
     def url(self) -> str:
-        """Where the server is: Google's API begins here, and so do the vendors' own SDKs."""
+        """The server's URL: the base of Google's API, and of the vendors' own SDKs."""
         return f"http://{self._host}:{self._port}"
 
     @property
@@ -81,7 +81,7 @@ class FakeUpstream:
         return len(self._open)
 
     def will(self, *answers: Answer) -> None:
-        """Answer with these next, after what is scripted already."""
+        """Add these answers after the scripted ones."""
         self._answers += answers
 
     async def start(self) -> None:
@@ -90,7 +90,7 @@ class FakeUpstream:
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Hang up on everybody, and stop listening."""
+        """Close all connections, and stop listening."""
         assert self._server is not None, "it was started"
         self._server.close()
         tasks = list(self._open)
@@ -193,8 +193,8 @@ class FakeUpstream:
         path = request.route
         if path.endswith(COUNTS) and self.counts is not None:
             name = "totalTokens" if path.endswith(":countTokens") else "input_tokens"
-            told = encode_json({name: self.counts})
-            return Reply(body=told, content_type="application/json")
+            body = encode_json({name: self.counts})
+            return Reply(body=body, content_type="application/json")
         if path.endswith("/models"):
             listed: object = {"object": "list", "data": list(map(model_object, self._models))}
             return Reply(body=encode_json(listed), content_type="application/json")
@@ -213,7 +213,7 @@ def _refusal(reply: Reply, error: ErrorObject, wire: FakeWire) -> Reply:
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """A stream that can tell at once when the other side has gone, also while it is being written to."""
+    """A stream that notices at once when the client has gone, even during a write."""
 
     def __init__(self, connected: Callable[[_Protocol, asyncio.StreamWriter], None]) -> None:
         self.reader = asyncio.StreamReader(limit=HEAD_BYTES_MAX)
@@ -255,7 +255,7 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
 
 
 class UpstreamConnection:
-    """One connection, for the time of one answer."""
+    """One connection, during one answer."""
 
     def __init__(self, protocol: _Protocol, writer: asyncio.StreamWriter) -> None:
         self._protocol = protocol
@@ -271,7 +271,7 @@ class UpstreamConnection:
         await self.send(reply, [reply.body])
 
     async def send(self, reply: Reply, events: Iterable[bytes | Gate]) -> None:
-        """Send a response, with whatever goes wrong with it. Raises _Gone if that ends the connection."""
+        """Send a response with its faults. Raises _Gone if a fault ends the connection."""
         self._chunked = reply.chunked
         self._writer.write(_head(reply))
         await self._writer.drain()
@@ -292,7 +292,7 @@ class UpstreamConnection:
         await self._writer.drain()
 
     async def wait_at(self, gate: Gate) -> None:
-        """Wait for the gate, or for the client to lose patience."""
+        """Wait for the gate, or until the client has gone."""
         waiting = asyncio.ensure_future(gate.wait())
         leaving = asyncio.ensure_future(self._protocol.gone.wait())
         try:
@@ -308,7 +308,7 @@ class UpstreamConnection:
             raise _Gone
         self._writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
         await self._writer.drain()
-        await asyncio.sleep(0)  # let a client in the same loop read it by itself
+        await asyncio.sleep(0)  # let a client in the same loop read this piece by itself
 
     def _hang_up(self, *, reset: bool) -> None:
         if reset:
@@ -328,7 +328,7 @@ def _head(reply: Reply) -> bytes:
 
 
 def _pieces(reply: Reply, events: Iterable[bytes | Gate]) -> Iterator[bytes | Gate]:
-    """The body in the pieces that it is written in, up to where it is cut."""
+    """The body in the pieces to write, up to its cut."""
     marks = set(reply.cuts)
     marks.update(at for at in (reply.cut_at, reply.stall_at) if at is not None)
     sent = 0

@@ -1,4 +1,4 @@
-"""The APIs that a fake upstream speaks, by the paths that they are asked at."""
+"""The APIs of a fake upstream, by their paths."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from holdfast.wire.openai.chat.chunks import ErrorObject
 
 
 class FakeWire(Value):
-    """How answers look on one API. Each of these gets the number of the answer, for its id."""
+    """How one API writes answers. Each function gets the number of the answer, for its id."""
 
     streamed: Callable[[Reply, UpstreamRequest, int], Iterator[bytes | Gate]]
     whole: Callable[[Script, UpstreamRequest, int], bytes]
-    """Raises ModelFailed if the script does."""
+    """Raises ModelFailed if the script fails."""
     error: Callable[[int, ErrorObject], bytes]
 
 
@@ -29,7 +29,7 @@ RESPONSES = FakeWire(streamed=responses.streamed, whole=responses.whole, error=r
 
 
 def wire_of(route: str) -> FakeWire | None:
-    """The API that this path belongs to; None if it is no request for an answer."""
+    """The API of this path; None if the path asks for no answer."""
     if route.endswith("/chat/completions"):
         return CHAT
     if route.endswith("/v1/messages"):
