@@ -1,1 +1,1 @@
-"""How conversations look to OpenAI clients, and to providers that speak like them. Pure."""
+"""How conversations look to OpenAI clients, and to the APIs of providers. Pure."""

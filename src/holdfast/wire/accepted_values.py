@@ -1,4 +1,4 @@
-"""What a body could have had at the place where it does not fit: for complaints that say it."""
+"""The values and fields that a body's type accepts at a place, for error messages that list them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import inspect
 
 
 def values_at(kind: object, place: str) -> list[str]:
-    """The values that a field may have, such as `messages[0].role`; none if it is not one of a few."""
+    """The values that a field such as `messages[0].role` may have; empty if any value of its type will do."""
     return [
         str(value)
         for each in _kinds_at(kind, place)
@@ -19,7 +19,7 @@ def values_at(kind: object, place: str) -> list[str]:
 
 
 def fields_at(kind: object, place: str) -> list[str]:
-    """The fields that an object may have; the body itself is at the empty place."""
+    """The fields that the object at a place may have; the empty place is the body itself."""
     return [
         field.encode_name
         for each in _kinds_at(kind, place)

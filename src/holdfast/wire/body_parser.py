@@ -1,4 +1,4 @@
-"""What the readers of requests have in common: a body that does not fit is refused by the name of what is wrong."""
+"""Decodes and checks request bodies; an error names the parameter at fault."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from holdfast.wire.accepted_values import fields_at, values_at
 from holdfast.wire.problems import Refused, bad_request
 
 NULL = Raw(b"null")
-"""What a field of any shape is if it is absent."""
+"""The value of an absent field of any type."""
 
 T_co = TypeVar("T_co", covariant=True)
 
 
 class BodyDecoder(Protocol[T_co]):
-    """A decoder of msgspec's."""
+    """A decoder of msgspec."""
 
     @property
     def type(self) -> object: ...
@@ -30,10 +30,10 @@ class BodyDecoder(Protocol[T_co]):
 
 
 def read_body(decoder: BodyDecoder[T_co], body: bytes) -> T_co:
-    """Decode a body. Raises Refused, with the parameter that is at fault."""
+    """Decode a body. Raises Refused, with the parameter at fault."""
     try:
         if not body.isascii():
-            body.decode()  # parts that are left as they are have not been looked into
+            body.decode()  # msgspec does not check the text of `Raw` parts
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _invalid(error, decoder.type) from error
@@ -42,7 +42,7 @@ def read_body(decoder: BodyDecoder[T_co], body: bytes) -> T_co:
 
 
 def _invalid(error: msgspec.ValidationError, kind: object) -> Refused:
-    """A field that is missing, unknown or has the wrong type, named as clients expect it."""
+    """A missing, unknown or wrongly typed field, as the error that clients expect."""
     message, _, whole = str(error).partition(" - at `$")
     whole = whole.rstrip("`").lstrip(".")
     place = whole.split("[...]")[0]
@@ -78,7 +78,7 @@ def unsupported(name: str, message: str) -> Refused:
 
 
 def demand_between(name: str, value: float | None, low: float, high: float) -> None:
-    """Raise Refused if a number is given and outside its bounds."""
+    """Raises Refused if the number is given and outside its bounds."""
     if value is not None and not low <= value <= high:
         raise bad_request(
             "invalid_value", f"{name} must be between {low:g} and {high:g}", param=name
@@ -86,18 +86,18 @@ def demand_between(name: str, value: float | None, low: float, high: float) -> N
 
 
 def demand_few(name: str, count: int, most: int = limits.request_items_max) -> None:
-    """Raise Refused if a list has more members than are read of one request."""
+    """Raises Refused if a list has more members than one request may have."""
     if count > most:
-        told = f"{name} is too long: it has {count} members in all, and {most} at most are read of a request"
-        raise bad_request("array_above_max_length", told, param=name)
+        message = f"{name} is too long: it has {count} members in all, and {most} at most are read of a request"
+        raise bad_request("array_above_max_length", message, param=name)
 
 
 LARGE_BYTES = 128 * 1024
-"""Of JSON that may have more messages or parts than are read of a request: none of them has less than 16 bytes."""
+"""Only JSON of this size can exceed the number of messages or parts: each has at least 16 bytes."""
 
 
 class CountedMessage(Struct, frozen=True):
-    """A message or an item, as far as it takes to count what is in it: a quarter of what it takes to read it."""
+    """A message or an item, decoded only to count its parts: a quarter of the work of a full decoding."""
 
     content: str | list[Raw] | UnsetType | None = UNSET
     output: str | list[Raw] | UnsetType | None = UNSET
@@ -113,7 +113,7 @@ _counting_decoder = msgspec.json.Decoder(CountedMessage)
 
 
 def parts_in(raw: Raw) -> int:
-    """How many parts and calls a message or an item has; none if it is of another shape, which its reader refuses."""
+    """The number of parts and calls in a message or an item; 0 for another shape, which its parser refuses."""
     try:
         return _counting_decoder.decode(raw).parts
     except msgspec.DecodeError:
@@ -134,7 +134,7 @@ _TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{limits.tool_name_chars_max}}}")
 def tool_definition(
     where: str, *, name: str, description: str | None, parameters: Raw, strict: bool | None
 ) -> ToolDefinition:
-    """A client's function. Raises Refused."""
+    """The definition of a client's function tool. Raises Refused."""
     if not _TOOL_NAME.fullmatch(name):
         raise bad_tool(
             where,

@@ -1,7 +1,7 @@
-"""The order in which providers take a history: what a model said, the results it asked for, then everything else.
+"""Orders a history as providers require it: a model's step, then the results of its calls, then everything else.
 
-A step is what a model said in one go. Its results follow it with nothing in between, whatever else happened
-meanwhile: servers refuse a history that says otherwise, and go on refusing it for ever.
+A step is what a model said in one answer. Its results follow it directly, even if other items came
+in between: servers refuse any other order, and would go on refusing this history for ever.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ Other: TypeAlias = UserMessage | SystemMessage | Interruption | Summary
 
 
 class Step(Value):
-    """What a model said in one go, and what became of the calls in it."""
+    """One answer of a model, and the results of its calls."""
 
     said: tuple[Said, ...]
     results: tuple[ToolResult, ...] = ()
 
     def called(self, result: ToolResult) -> ToolCall | None:
-        """The call that a result is for, if it is one of this step's."""
+        """The call of this step that a result belongs to; None if it is another step's."""
         calls = (each for each in self.said if isinstance(each, ToolCall))
         return next((each for each in calls if each.id == result.call), None)
 
 
 def in_order(items: Sequence[Item]) -> list[Step | Other]:
-    """The same items as steps, with what people said between them. Hand-offs are nobody's words."""
+    """The items as steps, with other items between them. Hand-offs are left out."""
     ordered: list[Step | Other] = []
     said: list[Said] = []
     results: list[ToolResult] = []
@@ -79,11 +79,11 @@ def in_order(items: Sequence[Item]) -> list[Step | Other]:
     return ordered
 
 
-# ── words that are the same on every wire ────────────────────────────────────────────────────
+# ── texts that are the same on every wire ────────────────────────────────────────────────────
 
 
 def words_of(item: Other) -> Parts:
-    """What somebody other than the model said, as a user's words: most wires know no other role here."""
+    """An item that is not the model's, as a user's message: most wires have no other role for it."""
     match item:
         case UserMessage():
             whose = (Text(text=f"[From {item.name}:]"),) if item.name else ()
@@ -100,7 +100,7 @@ def words_of(item: Other) -> Parts:
 
 
 def result_text(result: ToolResult) -> str:
-    """What a tool said, or in what way it said nothing."""
+    """A result's text, or a sentence that says why it has none."""
     text = text_of(result.content)
     if not text and result.outcome != "ok":
         return f"[{result.outcome.replace('_', ' ')}]"
@@ -110,7 +110,7 @@ def result_text(result: ToolResult) -> str:
 def arguments_object(arguments: str) -> msgspec.Raw:
     """A call's arguments as a JSON object, for wires that take nothing else.
 
-    What a model wrote and is no object is kept, so that it can see what it did.
+    If the model wrote something else, it is kept inside an object, so that the model can see what it did.
     """
     try:
         if isinstance(msgspec.json.decode(arguments or "{}"), dict):
@@ -121,7 +121,7 @@ def arguments_object(arguments: str) -> msgspec.Raw:
 
 
 def extras_of(item: Said, owner: str) -> list[Opaque]:
-    """What a provider gave along with an item and wants to see again. Another's is none of its business."""
+    """The data that this provider sent with an item and wants back. Other providers' data is left out."""
     return [each for each in item.extras if each.owner == owner]
 
 
@@ -129,7 +129,7 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def plain_call_id(call: ToolCall | ToolResult) -> str:
-    """The name of a call for a wire that is particular about names: the known one, or else ours."""
+    """The id of a call for a wire with strict rules: the provider's if it is valid, otherwise ours."""
     if _PLAIN_ID.fullmatch(call.call_id):
         return call.call_id
     return str(call.id if isinstance(call, ToolCall) else call.call)

@@ -1,4 +1,4 @@
-"""Errors as OpenAI clients read them: one envelope, four keys, a stable code, and what to do about it."""
+"""Errors as OpenAI clients read them: one envelope, four keys, a stable code, and advice on what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.core.codec import Value
 
 
 class ErrorBody(Value, omit_defaults=False):
-    """An error as OpenAI's clients read it. All four keys are always there."""
+    """An error in OpenAI's form. All four keys are always present."""
 
     message: str
     type: str
@@ -19,13 +19,13 @@ class ErrorBody(Value, omit_defaults=False):
 
 
 class ErrorAnswer(Value, omit_defaults=False):
-    """Every answer that says no, and the last frame of a stream that breaks off."""
+    """The body of every error answer, and the last frame of a stream that breaks off."""
 
     error: ErrorBody
 
 
 class Problem(Value):
-    """An answer that says no. `should_retry` becomes `x-should-retry`, which SDKs obey over the status."""
+    """An error answer. `should_retry` becomes `x-should-retry`, which SDKs obey over the status."""
 
     status: int
     code: str
@@ -36,7 +36,7 @@ class Problem(Value):
     should_retry: bool | None = None
     more_headers: tuple[tuple[str, str], ...] = ()
     advice: str = ""
-    """A sentence that holds now and may not later. A stored Response, which always says the same, goes without."""
+    """A sentence that is true now and may not be later. A stored Response, which never changes, leaves it out."""
 
     def body(self) -> bytes:
         """The envelope."""
@@ -46,13 +46,13 @@ class Problem(Value):
 
 
 BusyStatus: TypeAlias = Literal[409, 400]
-"""What a busy conversation answers: 409, which every SDK retries, or 400 as the hosted service has it."""
+"""The status of a busy conversation: 409, which every SDK retries, or 400 as the hosted service has it."""
 
 
 def busy(message: str, *, status: BusyStatus, retry_after_s: float) -> Problem:
-    """Another turn holds the conversation, and coming back is right: the headers say so with either status.
+    """Another turn holds the conversation, and the client should retry: the headers say so with either status.
 
-    A 400 has the hosted service's own words, for clients that know it by them.
+    A 400 has the hosted service's message, for clients that recognise it.
     """
     hosted = status == 400
     return Problem(
@@ -72,7 +72,7 @@ HOSTED_BUSY = (
 
 
 class Refused(Exception):
-    """A request that is answered with a problem. Raised while it is read, before anything began."""
+    """A request is answered with a problem. Raised while the request is parsed, before anything has begun."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)

@@ -1,7 +1,7 @@
-"""What clients keep for us, as `encrypted_content`: sealed, so that they can neither read it nor make it.
+"""Sealed content (`encrypted_content`), which clients keep for us and can neither read nor forge.
 
-Whatever comes back was ours and was this tenant's, or the request is refused. What other servers have sealed is none
-of our business, and is passed on to them.
+Content that comes back must be sealed by us for this tenant, or the request is refused. Content that other servers
+have sealed is passed on to them.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ class Seal(Protocol):
     """One tenant's seal."""
 
     def close(self, kind: Kind, plain: bytes) -> str:
-        """Seal some content. The same content gives the same seal."""
+        """Seal some content. The same content gives the same result."""
         ...
 
     def open(self, kind: Kind, sealed: str) -> bytes | None:
-        """What is in it; None if it was damaged, is of another kind or tenant, or its key was forgotten."""
+        """The content; None if it was damaged, is of another kind or tenant, or its key was removed."""
         ...
 
     def is_ours(self, sealed: str) -> bool:
-        """Whether a server like this one has sealed it, or it pretends so."""
+        """Whether a Holdfast server has sealed it, or it claims so."""
         ...
 
 
 def opened(seal: Seal | None, kind: Kind, sealed: str, *, where: str) -> bytes | None:
-    """What is in it; None if it is another server's. Raises Refused if it is ours and cannot be opened."""
+    """The content; None if another server sealed it. Raises Refused if it is ours and cannot be opened."""
     if seal is None or not seal.is_ours(sealed):
         return None
     plain = seal.open(kind, sealed)

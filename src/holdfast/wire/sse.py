@@ -1,11 +1,11 @@
 """Server-sent events, in and out.
 
-Out: one event is one piece of bytes, so that it can be one write. Never `id:` or `retry:`, which break
-clients. No content can break out of its frame: JSON has no raw line breaks, and the three characters that
-only some clients take for one are escaped.
+Out: one event is one bytes object, so that it can be one write. It never has `id:` or `retry:`, which break
+clients. No content can break out of its frame: JSON has no raw line breaks, and the three other characters that
+some clients take for line breaks are escaped.
 
-In: a parser that takes bytes as they come, cut anywhere, and gives whole events. It reads LF, CRLF and CR,
-joins `data:` lines, skips comments, and needs nothing but one unfinished event in memory.
+In: a parser that takes bytes as they come, cut anywhere, and returns whole events. It reads LF, CRLF and CR,
+joins `data:` lines, skips comments, and keeps only one unfinished event in memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.core.codec import Value
 
 DONE = b"data: [DONE]\n\n"
 HEARTBEAT = b": keep-alive\n"
-"""One newline: with a blank line, some clients take a comment for an empty event."""
+"""One newline: with a blank line after it, some clients take a comment for an empty event."""
 
 
 def data_frame(body: bytes) -> bytes:
@@ -25,29 +25,29 @@ def data_frame(body: bytes) -> bytes:
 
 
 def event_frame(name: str, body: bytes) -> bytes:
-    """A Responses event, from its JSON: its name, and the same name inside."""
+    """A Responses event, from its JSON, which contains the name, too."""
     return b"event: " + name.encode() + b"\ndata: " + one_line(body) + b"\n\n"
 
 
 def bodies(frames: bytes) -> list[bytes]:
-    """The JSON of the Responses events in these frames, for those who are told the same in another way.
+    """The JSON of the Responses events in these frames, for transports without frames.
 
-    Comments and `[DONE]` are none.
+    Comments and `[DONE]` are left out.
     """
     return [data for frame in frames.split(b"\n\n") if (data := frame.partition(b"\ndata: ")[2])]
 
 
 def one_line(body: bytes) -> bytes:
-    """The same JSON, in what everybody takes for one line.
+    """The same JSON, escaped so that every client takes it for one line.
 
-    Some clients read lines as Python's `str.splitlines` does, which also breaks at U+0085, U+2028 and U+2029.
+    Some clients split lines as Python's `str.splitlines` does, which also splits at U+0085, U+2028 and U+2029.
     """
     assert LF not in body and CR not in body, "JSON in one line"
     return body if body.isascii() else _OTHER_BREAK.sub(_escaped, body)
 
 
 LF, CR = b"\n\r"
-"""As numbers: whether bytes are `in` bytes is answered by way of an exception that is made and thrown away."""
+"""As numbers: `bytes in bytes` would raise and catch an exception internally."""
 
 _OTHER_BREAK = re.compile(b"\xc2\x85|\xe2\x80[\xa8\xa9]")
 
@@ -68,12 +68,12 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class SseParser:
-    """Bytes in, events out, whatever the cuts. `feed` returns the events that have become whole."""
+    """Bytes in, events out, wherever the bytes are cut. `feed` returns the events that have become whole."""
 
     def __init__(self, *, event_bytes_max: int) -> None:
         self._event_bytes_max = event_bytes_max
         self._line = bytearray()
-        """What there is of a line whose end has not come."""
+        """The beginning of a line whose end has not come."""
         self._data: list[bytes] = []
         self._size = 0
         self._name = b""
@@ -81,11 +81,11 @@ class SseParser:
         self._after_cr = False
 
     def feed(self, piece: bytes) -> list[ServerEvent]:
-        """Raises EventTooLong if one event passes the bound: then the stream is not to be trusted."""
+        """Raises EventTooLong if one event exceeds the bound: then the stream cannot be trusted."""
         if not self._begun:
             piece = self._without_mark(piece)
         if self._after_cr and piece:
-            # The CR has ended its line already, so that nobody waits for what may never come.
+            # The CR has ended its line already, so that the event does not wait for an LF that may never come.
             self._after_cr = False
             piece = piece.removeprefix(b"\n")
         if CR in piece or self._data or self._name:
@@ -98,7 +98,7 @@ class SseParser:
         return bool(self._line or self._data)
 
     def _by_block(self, piece: bytes) -> list[ServerEvent]:
-        """Between two events, and without a CR: what is whole is told from the rest by its blank line."""
+        """The fast way, between two events and without a CR: blank lines separate whole events."""
         whole, blank, rest = piece.rpartition(b"\n\n")
         events: list[ServerEvent] = []
         if blank:
@@ -114,7 +114,7 @@ class SseParser:
         return events + self._by_line(rest.split(b"\n")) if rest else events
 
     def _by_line(self, lines: list[bytes]) -> list[ServerEvent]:
-        """The events that these lines end. The last of them has not ended itself."""
+        """The events that these lines complete. The last line is unfinished."""
         events: list[ServerEvent] = []
         rest = lines.pop()
         for line in lines:
@@ -134,7 +134,7 @@ class SseParser:
         return _LINE_END.split(piece)
 
     def _without_mark(self, piece: bytes) -> bytes:
-        """A stream may begin with a byte-order mark, which belongs to nobody."""
+        """The piece without a byte-order mark, which a stream may begin with."""
         piece = bytes(self._line) + piece
         self._line.clear()
         if len(piece) < len(_MARK) and _MARK.startswith(piece):
@@ -174,7 +174,7 @@ class SseParser:
 
 
 class EventTooLong(Exception):
-    """An event that does not end. The peer is broken, or worse."""
+    """An event that does not end: the server is broken, or malicious."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(f"a single event is longer than {bytes_max} bytes")

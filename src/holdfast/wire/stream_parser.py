@@ -1,10 +1,10 @@
-"""Listening to a stream of events, as it is on every wire that sends JSON by server-sent events.
+"""The base of stream parsers for wires that send JSON by server-sent events.
 
-1. The same stream gives the same deltas, whatever the cuts between its bytes.
-2. Only what a server says about the end makes an answer a whole one; that nothing more comes does not.
-3. What was said before a failure is heard, also when both arrive in one piece; then `failure` says what is wrong.
+1. The same stream gives the same deltas, wherever its bytes are cut.
+2. An answer is whole only if the server says how it ended, not because nothing more comes.
+3. Deltas before a failure are returned, even if both arrive in one piece; then `failure` is set.
 
-Chat completions have ears of their own (`openai/chat/stream_parser.py`), which know the liberties that servers take there.
+Chat completions have a parser of their own (`openai/chat/stream_parser.py`), since servers take liberties there.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
 from holdfast.wire.sse import EventTooLong, SseParser
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises for bytes that are not what they should be."""
+"""The errors of decoding bytes that are not what they should be."""
 
 
 class StreamParser:
-    """One stream being listened to. A wire says what an event means: see `hear`."""
+    """Parses one stream. A subclass knows what an event means: see `parse`."""
 
     def __init__(self, *, event_bytes_max: int) -> None:
         self._parser = SseParser(event_bytes_max=event_bytes_max)
         self._finished = False
         self._ended = False
         self.failure: StreamFailure | None = None
-        """What is wrong with the stream, with the upstream's own words."""
+        """What is wrong with the stream, in the upstream's words."""
 
     @property
     def finished(self) -> bool:
@@ -40,11 +40,11 @@ class StreamParser:
 
     @property
     def over(self) -> bool:
-        """Nothing more is to come, or is worth hearing."""
+        """The stream has ended, or the rest can be ignored."""
         return self._ended or self.failure is not None
 
     def feed(self, piece: bytes) -> Sequence[Delta]:
-        """What these bytes say. Look at `failure` afterwards."""
+        """The deltas in these bytes. Check `failure` afterwards."""
         deltas: list[Delta] = []
         try:
             for event in self._parser.feed(piece):
@@ -52,26 +52,26 @@ class StreamParser:
                     break
                 data = event.data
                 if data and data != b"[DONE]" and not data.isspace():
-                    self._understand(data, deltas)
+                    self._parse_event(data, deltas)
         except EventTooLong as error:
             self.failure = GarbledStream(ErrorObject(message=str(error)))
         except StreamFailure as failure:
             self.failure = without_frames(failure)
         return deltas
 
-    def hear(self, data: bytes, deltas: list[Delta]) -> None:
-        """Add what one event says. Raises Failing, or what decoding raises, before anything is added."""
+    def parse(self, data: bytes, deltas: list[Delta]) -> None:
+        """Add the deltas of one event. Raises StreamFailure, or a decoding error, before it has added anything."""
         raise NotImplementedError
 
-    def _understand(self, data: bytes, deltas: list[Delta]) -> None:
+    def _parse_event(self, data: bytes, deltas: list[Delta]) -> None:
         try:
-            self.hear(data, deltas)
+            self.parse(data, deltas)
         except UNREADABLE as error:
             text = mended(data)
             if text == data:
                 raise _garbled(error) from error
             try:
-                self.hear(text, deltas)
+                self.parse(text, deltas)
             except UNREADABLE:
                 raise _garbled(error) from error
 

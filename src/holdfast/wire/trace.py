@@ -1,4 +1,4 @@
-"""W3C Trace Context: whose trace a request belongs to."""
+"""W3C Trace Context: the trace that a request belongs to."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Trace(Value):
 
     trace_id: str
     span_id: str
-    """Of whoever asks us."""
+    """The client's span."""
     flags: str
 
     def parent(self, span_id: str | None = None) -> str:
-        """What whoever we ask is told: the same trace, and this span as its parent; without one, who asks us."""
+        """The `traceparent` of outgoing requests: this trace, with this span as the parent; by default the client's."""
         return f"00-{self.trace_id}-{span_id or self.span_id}-{self.flags}"
 
 
 def read_trace(headers: Mapping[str, str]) -> Trace | None:
-    """The trace that a request names; None if it names none, or in a way that nobody could mean."""
+    """The trace that a request names; None if it names none, or an invalid one."""
     text = headers.get(TRACEPARENT)
     found = None if text is None else _FORM.fullmatch(text)
     return None if found is None else Trace(trace_id=found[1], span_id=found[2], flags=found[3])

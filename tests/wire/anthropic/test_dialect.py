@@ -35,7 +35,7 @@ from holdfast.core.turns.deltas import (
 from holdfast.core.turns.events import Usage
 from holdfast.ids import MessageId, NoteId
 from holdfast.wire.anthropic.dialect import AnthropicDialect, kept_thought, with_breakpoint
-from holdfast.wire.anthropic.stream_parser import AnthropicStreamParser, hear_whole
+from holdfast.wire.anthropic.stream_parser import AnthropicStreamParser, parse_whole
 from holdfast.wire.openai.chat.stream_parser import StreamFailure
 from tests.wire.histories import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
 
@@ -441,7 +441,7 @@ def test_a_whole_answer_is_heard_like_a_streamed_one() -> None:
         "stop_reason": "tool_use",
         "usage": {"input_tokens": 3, "output_tokens": 4},
     }
-    deltas = hear_whole(msgspec.json.encode(body))
+    deltas = parse_whole(msgspec.json.encode(body))
     assert [type(each).__name__ for each in deltas] == [
         *("ReasoningDelta", "ExtraDelta", "TextDelta"),
         *("ToolCallDelta", "ToolCallDelta", "UsageDelta", "FinishDelta"),
@@ -451,4 +451,4 @@ def test_a_whole_answer_is_heard_like_a_streamed_one() -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"content":3}', b'{"content":[]}', b"\xff"])
 def test_a_whole_answer_that_is_none_fails(body: bytes) -> None:
     with pytest.raises(StreamFailure):
-        hear_whole(body)
+        parse_whole(body)

@@ -33,7 +33,7 @@ from holdfast.core.turns.events import Usage
 from holdfast.ids import MessageId, NoteId
 from holdfast.wire.anthropic.dialect import kept_thought
 from holdfast.wire.google.dialect import UNSIGNED, GoogleDialect, kept_signature
-from holdfast.wire.google.stream_parser import GoogleStreamParser, hear_whole, read_error
+from holdfast.wire.google.stream_parser import GoogleStreamParser, parse_whole, read_error
 from holdfast.wire.openai.chat.stream_parser import StreamFailure
 from tests.wire.histories import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
 
@@ -278,9 +278,9 @@ def test_an_error_in_the_stream_is_heard_with_its_words() -> None:
 def test_an_answer_in_one_piece_or_in_a_list_is_heard_too() -> None:
     whole = parts({"text": "Hi"}, finishReason="STOP")
     expected = [TextDelta(text="Hi"), FinishDelta(finish="stop")]
-    assert hear_whole(msgspec.json.encode(whole)) == expected
+    assert parse_whole(msgspec.json.encode(whole)) == expected
     assert (
-        hear_whole(b" " + msgspec.json.encode([parts({"text": "Hi"}), parts(finishReason="STOP")]))
+        parse_whole(b" " + msgspec.json.encode([parts({"text": "Hi"}), parts(finishReason="STOP")]))
         == expected
     )
 
@@ -288,7 +288,7 @@ def test_an_answer_in_one_piece_or_in_a_list_is_heard_too() -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b"3", b'{"candidates":[]}', b"\xff", b"[3]"])
 def test_a_whole_answer_that_is_none_fails(body: bytes) -> None:
     with pytest.raises(StreamFailure):
-        hear_whole(body)
+        parse_whole(body)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from holdfast.wire.anthropic.dialect import (
     with_breakpoint,
     without_blank_end,
 )
-from holdfast.wire.anthropic.stream_parser import AnthropicStreamParser, hear_whole
+from holdfast.wire.anthropic.stream_parser import AnthropicStreamParser, parse_whole
 from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 
 ANTHROPIC_URL = "https://api.anthropic.com/v1"
@@ -271,7 +271,7 @@ class AnthropicWire:
         return AnthropicStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes) -> Sequence[Delta]:
-        return hear_whole(body)
+        return parse_whole(body)
 
     def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
         return read_error(body), None

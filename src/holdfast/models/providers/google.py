@@ -26,7 +26,7 @@ from holdfast.models.model import AnswerParser, Dialect, Prompt
 from holdfast.models.output_choices import OutputSchema, ToolChoice, read_choice, read_schema
 from holdfast.models.providers.chat_body import joined_object, json_of
 from holdfast.wire.google.dialect import GoogleDialect
-from holdfast.wire.google.stream_parser import GoogleStreamParser, hear_whole, read_error
+from holdfast.wire.google.stream_parser import GoogleStreamParser, parse_whole, read_error
 from holdfast.wire.openai.chat import chunks
 from holdfast.wire.openai.chat.chunks import ErrorObject
 
@@ -185,7 +185,7 @@ class GoogleWire:
         return GoogleStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes) -> Sequence[Delta]:
-        return hear_whole(body)
+        return parse_whole(body)
 
     def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
         return read_error(body) or (chunks.read_error(body), None)

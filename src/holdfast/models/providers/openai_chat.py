@@ -21,7 +21,7 @@ from holdfast.models.providers.chat_body import (
 )
 from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 from holdfast.wire.openai.chat.messages import ChatDialect
-from holdfast.wire.openai.chat.stream_parser import ChatStreamParser, hear_whole
+from holdfast.wire.openai.chat.stream_parser import ChatStreamParser, parse_whole
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -98,7 +98,7 @@ class ChatWire:
         return ChatStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes) -> Sequence[Delta]:
-        return hear_whole(body)
+        return parse_whole(body)
 
     def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
         return read_error(body), None

@@ -24,7 +24,7 @@ from holdfast.models.providers.chat_body import joined_object, json_of
 from holdfast.models.providers.openai_chat import OPENAI_URL
 from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 from holdfast.wire.openai.responses.dialect import ResponsesDialect
-from holdfast.wire.openai.responses.stream_parser import ResponsesStreamParser, hear_whole
+from holdfast.wire.openai.responses.stream_parser import ResponsesStreamParser, parse_whole
 
 PASSED_ON = frozenset("user safety_identifier prompt_cache_key service_tier".split())
 """The names of `Parameters.others` that this API has, too. `verbosity` is part of `text`."""
@@ -157,7 +157,7 @@ class ResponsesWire:
         return ResponsesStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes) -> Sequence[Delta]:
-        return hear_whole(body)
+        return parse_whole(body)
 
     def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
         return read_error(body), None

@@ -1,10 +1,10 @@
-"""Anthropic's Messages on the wire: how a history looks there.
+"""Anthropic's Messages: how a history looks there.
 
-A message is a role and blocks. Results are blocks of a user's message, the first in it; a user's next words join
-them. What the model thought goes back to it unchanged, with the signature that proves whose thoughts they are;
-thoughts without one (another provider's, say) are left out, since they would be refused.
+A message is a role and blocks. Results are the first blocks of a user's message; the user's next text follows
+them. The model's thoughts go back to it unchanged, with the signature that proves their origin;
+thoughts without a signature (another provider's, for example) are left out, since Anthropic would refuse them.
 
-A block names a blob by its digest, in the member `data`, as `wire.chat` does.
+A block names a blob by its digest, in the member `data`, as `wire.openai.chat.messages` does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from holdfast.wire.history_order import (
 from holdfast.wire.openai.chat.messages import blobs_in, placeholder, with_blobs
 
 OWNER = "anthropic"
-"""Whose `Opaque` it is: a block of thought without its text, as it has to go back."""
+"""The owner of an `Opaque` that holds a thinking block without its text, as it has to go back."""
 
 # ── blocks ───────────────────────────────────────────────────────────────────────────────────
 
@@ -106,11 +106,11 @@ class AnthropicMessage(Struct, frozen=True):
     content: list[Block]
 
 
-# ── speaking: items → messages ───────────────────────────────────────────────────────────────
+# ── items → messages ─────────────────────────────────────────────────────────────────────────
 
 
 class AnthropicDialect:
-    """How a history looks to Anthropic. See `models.base.Dialect`."""
+    """How a history looks to Anthropic. See `models.model.Dialect`."""
 
     name = "anthropic"
 
@@ -128,7 +128,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def messages_of(items: Sequence[Item]) -> list[AnthropicMessage]:
-    """The messages that items make: user and assistant in turns, none of them empty."""
+    """The messages for these items: user and assistant alternate, and none is empty."""
     messages: list[AnthropicMessage] = []
     for each in in_order(items):
         if isinstance(each, Step):
@@ -165,7 +165,7 @@ def _said(said: Iterable[Said]) -> Iterable[Block]:
 
 
 class _Thought(Struct, frozen=True):
-    """A block of thought as it is kept: everything but its text."""
+    """A thinking block as it is stored: everything but its text."""
 
     type: Literal["thinking", "redacted_thinking"]
     signature: str = ""
@@ -173,7 +173,7 @@ class _Thought(Struct, frozen=True):
 
 
 def kept_thought(*, signature: str = "", data: str = "") -> Opaque:
-    """What is kept of a block of thought: its signature, or what was redacted."""
+    """The stored part of a thinking block: its signature, or the redacted data."""
     kind: Literal["thinking", "redacted_thinking"] = "redacted_thinking" if data else "thinking"
     kept = {"type": kind} | ({"data": data} if data else {"signature": signature})
     return Opaque(owner=OWNER, json=_encode(kept).decode())
@@ -207,7 +207,7 @@ def _shown(parts: Parts) -> Iterable[ShownBlock]:
 
 
 def _texts(text: str) -> Iterable[TextBlock]:
-    """White space alone is refused there."""
+    """A text block; none for white space alone, which Anthropic refuses."""
     return [TextBlock(text=text)] if text.strip() else []
 
 
@@ -265,7 +265,7 @@ _TEXT_PLACEHOLDER = re.compile(
 
 
 def _with_texts(messages: bytes, blobs: Mapping[str, bytes]) -> bytes:
-    """Documents of plain text are sent as text, and not as base64 like all other bytes."""
+    """Plain-text documents are sent as text, not as base64 like all other bytes."""
 
     def inlined(found: re.Match[bytes]) -> bytes:
         text = blobs[found[1].decode()].decode(errors="replace")
@@ -274,16 +274,16 @@ def _with_texts(messages: bytes, blobs: Mapping[str, bytes]) -> bytes:
     return _TEXT_PLACEHOLDER.sub(inlined, messages)
 
 
-# ── the place where a cache may end ──────────────────────────────────────────────────────────
+# ── the end of the cached part ───────────────────────────────────────────────────────────────
 
 EPHEMERAL = b'"cache_control":{"type":"ephemeral"}'
 _USER = b'{"role":"user","content":['
 
 
 def with_breakpoint(messages: bytes) -> bytes:
-    """The same messages, with the last block marked: up to there they are kept, and read cheaply next time.
+    """The same messages, with the last block marked: the provider caches them up to there.
 
-    Only at the end of a user's message, which is where a request ends; a block of thought takes no mark.
+    Only at the end of a user's message, which is where a request ends; a thinking block takes no mark.
     """
     at = messages.rfind(b'{"role":"')
     if not messages.startswith(_USER, at) or not messages.endswith(b"}]}"):
@@ -291,20 +291,20 @@ def with_breakpoint(messages: bytes) -> bytes:
     return messages[: -len(b"}]}")] + b"," + EPHEMERAL + b"}]}"
 
 
-# ── a request that ends with an answer ───────────────────────────────────────────────────────
+# ── a request that ends with an assistant's message ──────────────────────────────────────────
 
 _ASSISTANT = b'{"role":"assistant","content":['
 
 
 def without_blank_end(messages: bytes) -> bytes:
-    """The same messages, without the white space at the end of a last answer that is to be gone on with: it is refused."""
+    """The messages without white space at the end of a final assistant message: Anthropic refuses it there."""
     at = messages.rfind(b'{"role":"')
     if not messages.startswith(_ASSISTANT, at):
         return messages
     try:
         last = msgspec.json.decode(messages[at:], type=AnthropicMessage)
     except msgspec.DecodeError:
-        return messages  # these are the arguments of a call, and not a message
+        return messages  # the quote ends the arguments of a call, not a message
     block = last.content[-1]
     if not isinstance(block, TextBlock) or block.text == block.text.rstrip():
         return messages

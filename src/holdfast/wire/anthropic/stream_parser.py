@@ -1,9 +1,9 @@
-"""Making sense of what Anthropic's Messages stream: events in, deltas out.
+"""Parses the stream of Anthropic's Messages: events in, deltas out.
 
-It is the stop reason that makes an answer a whole one; `message_stop` comes behind it.
+The stop reason makes an answer whole; `message_stop` only follows it.
 
 Blocks are numbered over the whole answer, and their numbers are the indices of our deltas, so that thoughts,
-words and calls stay in the order in which they have to go back.
+text and calls stay in the order in which they have to go back.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ FINISHES: dict[str, Finish] = {
     "tool_use": "tool_calls",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
-    "pause_turn": "length",  # it would go on if it were asked to: what there is of it is not all
+    "pause_turn": "length",  # the model would continue if asked again, so the answer is not whole
     "refusal": "content_filter",
 }
-"""What is not here is a word that came later; it is taken for `stop`."""
+"""An unknown stop reason is newer than this code and counts as `stop`."""
 
-# ── what comes ───────────────────────────────────────────────────────────────────────────────
+# ── the stream's events ──────────────────────────────────────────────────────────────────────
 
 
 class TokensDetails(Struct, frozen=True):
@@ -48,7 +48,7 @@ class TokensDetails(Struct, frozen=True):
 
 
 class AnthropicUsage(Struct, frozen=True):
-    """Cumulative. `input_tokens` are those that came from no cache and went into none."""
+    """Cumulative. `input_tokens` excludes tokens read from or written to the cache."""
 
     input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
@@ -73,7 +73,7 @@ class StopDetails(Struct, frozen=True):
 
 
 class AnthropicDelta(Struct, frozen=True):
-    """Of a block, or of the whole message."""
+    """The change of a block, or of the whole message."""
 
     type: str = ""
     text: str | None = None
@@ -104,11 +104,11 @@ class AnthropicEvent(Struct, frozen=True):
 _decode = msgspec.json.Decoder(AnthropicEvent).decode
 _decode_whole = msgspec.json.Decoder(AnthropicAnswer).decode
 
-# ── hearing it ───────────────────────────────────────────────────────────────────────────────
+# ── the parser ───────────────────────────────────────────────────────────────────────────────
 
 
 class _OpenBlock:
-    """A block that has begun, as far as its end depends on it."""
+    """A block that has begun, with what its end needs."""
 
     __slots__ = ("arguments", "block", "signature")
 
@@ -119,17 +119,17 @@ class _OpenBlock:
 
 
 class AnthropicStreamParser(StreamParser):
-    """Listens to one stream. See `models.base.Hearing`."""
+    """Parses one stream. See `models.model.AnswerParser`."""
 
     def __init__(self, *, event_bytes_max: int) -> None:
         super().__init__(event_bytes_max=event_bytes_max)
         self._open: dict[int, _OpenBlock] = {}
         self._usage = AnthropicUsage()
         self._words_at = 0
-        """Where the model's last words are; why it refused goes with them."""
+        """The index of the last text; the explanation of a refusal goes with it."""
         self._called = False
 
-    def hear(self, data: bytes, deltas: list[Delta]) -> None:
+    def parse(self, data: bytes, deltas: list[Delta]) -> None:
         event = _decode(data)
         kind = event.type
         if kind == "content_block_delta":  # nearly always, and this runs for every token
@@ -150,7 +150,7 @@ class AnthropicStreamParser(StreamParser):
             self._ended = True
         elif kind == "error":
             raise StreamFailure(_error(event.error))
-        # `ping`, and what came later than this code.
+        # Left: `ping`, and events that are newer than this code.
 
     def _grow(self, index: int, delta: AnthropicDelta, deltas: list[Delta]) -> None:
         if delta.text:
@@ -166,7 +166,7 @@ class AnthropicStreamParser(StreamParser):
             self._open[index].signature = delta.signature
 
     def begin(self, index: int, block: AnthropicBlock, deltas: list[Delta]) -> None:
-        """A block begins; most of them empty, but not all servers wait for deltas to say something."""
+        """A block begins. Most begin empty, but some servers put content here, too."""
         self._open[index] = _OpenBlock(block)
         if block.type == "tool_use":
             self._called = True
@@ -182,7 +182,7 @@ class AnthropicStreamParser(StreamParser):
             self._words_at = index
 
     def end(self, index: int, deltas: list[Delta]) -> None:
-        """A block is whole: a call has all its arguments, a thought its signature."""
+        """A block has ended: a call has all its arguments, a thought its signature."""
         ended = self._open.pop(index, None)
         if ended is None:
             return
@@ -208,17 +208,17 @@ class AnthropicStreamParser(StreamParser):
     def _use(self, usage: AnthropicUsage | None, deltas: list[Delta]) -> None:
         if usage is None:
             return
-        told = {
+        counts = {
             name: value
             for name, value in msgspec.structs.asdict(usage).items()
             if value is not None
         }
-        self._usage = msgspec.structs.replace(self._usage, **told)
+        self._usage = msgspec.structs.replace(self._usage, **counts)
         deltas.append(UsageDelta(usage=usage_of(self._usage)))
 
 
 def usage_of(usage: AnthropicUsage) -> Usage:
-    """As we count: input is all of it, however it was come by."""
+    """Usage as we count it: the input includes cached tokens."""
     details = usage.output_tokens_details or TokensDetails()
     cached = usage.cache_read_input_tokens or 0
     written = usage.cache_creation_input_tokens or 0
@@ -231,21 +231,21 @@ def usage_of(usage: AnthropicUsage) -> Usage:
     )
 
 
-def hear_whole(body: bytes) -> Sequence[Delta]:
-    """An answer that was not streamed, as the deltas it could have been. Raises Failing."""
+def parse_whole(body: bytes) -> Sequence[Delta]:
+    """An answer that was not streamed, as the deltas it could have been. Raises StreamFailure."""
     try:
         message = _decode_whole(body)
     except UNREADABLE as error:
         raise GarbledStream(ErrorObject(message=f"the answer cannot be read: {error}")) from error
-    hearing = AnthropicStreamParser(event_bytes_max=0)
+    parser = AnthropicStreamParser(event_bytes_max=0)
     deltas: list[Delta] = []
     for index, block in enumerate(message.content or ()):
-        hearing.begin(index, block, deltas)
-        hearing.end(index, deltas)
+        parser.begin(index, block, deltas)
+        parser.end(index, deltas)
     if message.usage is not None:
         deltas.append(UsageDelta(usage=usage_of(message.usage)))
-    hearing.finish(message.stop_reason, message.stop_details, deltas)
-    if not hearing.finished:
+    parser.finish(message.stop_reason, message.stop_details, deltas)
+    if not parser.finished:
         raise GarbledStream(ErrorObject(message="the answer has no stop_reason"))
     return deltas
 

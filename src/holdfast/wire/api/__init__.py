@@ -1,1 +1,1 @@
-"""Our own API, `/api`: its bodies and answers as values."""
+"""Our own API, `/api`: the types of its requests and answers."""

@@ -1,7 +1,7 @@
-"""`/api` as values: what it is asked, and what it answers. The server encodes them, clients decode them.
+"""The requests and answers of `/api`, as types. The server encodes answers, clients decode them.
 
-1. Every field of an answer is always there, unless its type says that it may be absent: by a default.
-2. Readers skip fields that they do not know, so an answer may gain some. A request may not say what nobody reads.
+1. Every field of an answer is always present, unless its type allows its absence by a default.
+2. Clients skip unknown fields, so an answer may gain some. A request with an unknown field is refused.
 3. Times are seconds since 1970.
 """
 
@@ -19,29 +19,29 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
 from holdfast.wire.problems import ErrorAnswer, ErrorBody
 
-# ── what is asked ────────────────────────────────────────────────────────────────────────────
+# ── requests ─────────────────────────────────────────────────────────────────────────────────
 
 
 class RequestBody(Value, forbid_unknown_fields=True):
-    """A body of a request."""
+    """The body of a request."""
 
 
 class Changes(RequestBody):
-    """What can be changed about a session. An attribute that is null is taken away."""
+    """Changes to a session. An attribute that is null is removed."""
 
     title: str | None = None
     attributes: dict[str, str | None] | None = None
 
 
 class Place(RequestBody):
-    """Where in a session's past."""
+    """A place in a session's history."""
 
     version: Annotated[int, Meta(ge=0)] | None = None
 
 
 class Decision(RequestBody):
-    """The answer about one call. `remember` spares the question from now on: about its tool in this session, or,
-    for an agent, about this tool with these arguments; about any arguments if `arguments` says so.
+    """The decision about one call. `remember` approves it from now on: its tool in this session, or,
+    for an agent, this tool with these arguments; with any arguments if `arguments` says so.
     """
 
     approve: bool
@@ -50,20 +50,20 @@ class Decision(RequestBody):
 
 
 class Decisions(RequestBody):
-    """Answers about all calls of a turn that wait for one, by their ids."""
+    """Decisions about all waiting calls of a turn, by their ids."""
 
     decisions: dict[str, Decision]
 
 
-# ── what is answered ─────────────────────────────────────────────────────────────────────────
+# ── answers ──────────────────────────────────────────────────────────────────────────────────
 
 
 class AnswerBody(Value, omit_defaults=False):
-    """A body of an answer, or a part of one."""
+    """The body of an answer, or a part of one."""
 
 
 class Command(Value):
-    """A prompt with a name, for clients to offer. What it has nothing to say about is left out."""
+    """A named prompt that clients can offer to users. Empty fields are left out."""
 
     name: str
     description: str = ""
@@ -71,7 +71,7 @@ class Command(Value):
 
 
 class AgentObject(AnswerBody):
-    """Somebody who can be asked; `id` is the model to name."""
+    """An agent; `id` is the model name that a request uses."""
 
     id: str
     agent: str
@@ -82,7 +82,7 @@ class AgentObject(AnswerBody):
 
 
 class BrokenSource(AnswerBody):
-    """A source that cannot be loaded as it is now. `serving`: an older version of it goes on."""
+    """A source that cannot be loaded now. `serving`: an older version of it is still served."""
 
     source: str
     problems: tuple[str, ...]
@@ -95,14 +95,14 @@ class Agents(AnswerBody):
 
 
 class Excerpt(AnswerBody):
-    """A piece of text; `hit` if it is what was searched for."""
+    """A piece of text; `hit` if it matches the search."""
 
     text: str
     hit: bool
 
 
 class Match(AnswerBody):
-    """Where a session was found. The excerpt is text in pieces, some of them hits; there is no markup in it."""
+    """Where a search has found a session. The excerpt is plain text in pieces, some of them hits; it has no markup."""
 
     where: Literal["title", "message"] = field(name="in")
     item: str | None
@@ -111,31 +111,31 @@ class Match(AnswerBody):
 
 
 class Session(AnswerBody):
-    """A session as lists show it."""
+    """A session in a list."""
 
     id: str
     keys: tuple[str, ...]
     title: str
-    """What somebody called it, or else the first words in it."""
+    """The title that a user has set, otherwise the beginning of the first message."""
     agent: str
     version: int
     items: int
-    """How many items it has."""
+    """The number of its items."""
     open_turn: str | None
     created_at: float
     active_at: float
     attributes: dict[str, str]
     match: Match | UnsetType = UNSET
-    """Where it was found; in the answer to a search only."""
+    """Where the search found it; only in the answer to a search."""
 
 
 class SessionPage(AnswerBody):
-    """Some sessions, the last active first, and where to go on. `cursor` is null at the end."""
+    """Some sessions, the last active first. `cursor` leads to the next page; null at the end."""
 
     sessions: tuple[Session, ...]
     cursor: str | None
     damaged: tuple[str, ...] | UnsetType = UNSET
-    """The ids of conversations that may belong here and cannot be read; left out where there are none."""
+    """The ids of conversations that may belong here but cannot be read; absent if there are none."""
 
 
 class Deleted(AnswerBody):
@@ -144,14 +144,14 @@ class Deleted(AnswerBody):
 
 
 class Skipped(AnswerBody):
-    """A session that was not taken in, and why."""
+    """A session that was not imported, and why."""
 
     id: str
     why: str
 
 
 class Dropped(AnswerBody):
-    """Permissions that an imported session claims, such as `allow shell`, and calls that wait in it (`approval of pay`).
+    """Permissions that an imported session claims, such as `allow shell`, and its waiting calls (`approval of pay`).
     They have no effect."""
 
     id: str
@@ -159,7 +159,7 @@ class Dropped(AnswerBody):
 
 
 class Imported(AnswerBody):
-    """What became of the sessions in an export."""
+    """The outcome of an import."""
 
     imported: tuple[str, ...]
     there_already: tuple[str, ...]
@@ -168,7 +168,7 @@ class Imported(AnswerBody):
 
 
 class UsageObject(ev.Usage, omit_defaults=False):
-    """What a turn, or several, consumed. Every number is said, also a 0."""
+    """What one or more turns consumed. Every number is present, also a 0."""
 
     @classmethod
     def of(cls, usage: ev.Usage) -> UsageObject:
@@ -176,17 +176,17 @@ class UsageObject(ev.Usage, omit_defaults=False):
 
 
 class SessionSummary(AnswerBody):
-    """What a session's model sees in place of its past, and what writing it took."""
+    """The summary that a session's model sees in place of earlier items, and the cost of writing it."""
 
     summary: str
     covers_to: int
-    """The first position that the model still sees as it was said."""
+    """The first position that the model still sees unsummarised."""
     items: int
     usage: UsageObject
 
 
 class UnreadableItem(Value, tag="unreadable"):
-    """Stands for an item that is damaged, or that a newer version has written."""
+    """Stands for an item that is damaged, or that a newer version of Holdfast has written."""
 
 
 class Items(AnswerBody):
@@ -200,36 +200,36 @@ TurnState: TypeAlias = Literal["queued", "open", "committed", "discarded"]
 
 
 class TurnObject(AnswerBody):
-    """A turn, and what became of it."""
+    """A turn and its outcome."""
 
     id: str
     session_id: str
     state: TurnState
     ended_by: EndedBy | None
     detail: str
-    """Why it ended so, for people; with a stable error code in front where there is one."""
+    """Why the turn ended like this, for people; begins with a stable error code where there is one."""
     base: int
-    """The version that it began from."""
+    """The version that the turn began from."""
     version: int | None
-    """The one that it made, if it was committed."""
+    """The version that the turn made, if it was committed."""
     attempt: int
     agent: str
     usage: UsageObject
     began_at: float
     ended_at: float | None
     continues: str | None = None
-    """The unfinished turn that it goes on with, if it does."""
+    """The unfinished turn that this one continues, if it does."""
 
 
 class Turns(AnswerBody):
-    """The turns of a session, discarded ones too, and what they consumed together."""
+    """The turns of a session, including discarded ones, and their total usage."""
 
     turns: tuple[TurnObject, ...]
     usage: UsageObject
 
 
 class WaitingCall(AnswerBody):
-    """A call that waits for a person to decide on it."""
+    """A call that waits for a person's decision."""
 
     id: str
     name: str
@@ -244,7 +244,7 @@ class WaitingCalls(AnswerBody):
 
 class GrantObject(AnswerBody):
     """An approval that is remembered for an agent. `session` null: in every session. `arguments` null: any.
-    `revoked_at` null: it holds."""
+    `revoked_at` null: it is in force."""
 
     id: str
     source: str
@@ -267,16 +267,16 @@ class Grants(AnswerBody):
 
 
 class TurnEvent(msgspec.Struct):
-    """Something that happened in a turn. What an event says beside its type depends on that."""
+    """An event of a turn. Its other fields depend on its type."""
 
     n: int
-    """Its number in the turn."""
+    """The event's number in the turn."""
     at_ms: int
     event: dict[str, msgspec.Raw]
 
 
 class TurnEnded(AnswerBody):
-    """The last frame of a turn's events: what it became."""
+    """The last frame of a turn's events: the turn's outcome."""
 
     turn: TurnObject
 
@@ -293,7 +293,7 @@ _frames: Decoder[_Frame] = Decoder(_Frame)
 
 
 def read_event(data: bytes) -> Record | TurnEnded | ErrorAnswer:
-    """A frame of `GET /api/turns/{id}/events`. Raises msgspec.DecodeError for what is none."""
+    """A frame of `GET /api/turns/{id}/events`. Raises msgspec.DecodeError for anything else."""
     frame = _frames.strict(data)
     if frame.turn is not None:
         return TurnEnded(turn=frame.turn)
@@ -304,11 +304,11 @@ def read_event(data: bytes) -> Record | TurnEnded | ErrorAnswer:
     raise msgspec.ValidationError("a frame has an event, a turn or an error")
 
 
-# ── from what we have ────────────────────────────────────────────────────────────────────────
+# ── from snapshots ───────────────────────────────────────────────────────────────────────────
 
 
 def items_of(snapshot: Snapshot, *, as_model: bool = False, items_max: int | None = None) -> Items:
-    """All items as they are, or those that the model sees now: of an agent that sees so many at most."""
+    """All items, or those that the model sees now, of which `items_max` is the most."""
     seen = seen_by_agent(snapshot, items_max=items_max) if as_model else snapshot.items
     return Items(version=snapshot.version, items=tuple(map(_readable, seen)))
 

@@ -1,4 +1,4 @@
-"""What `/api` tells the console beyond lists: who asks, a history turn by turn, where its line forks, who holds leases.
+"""More answers of `/api`, for the console: the caller's rights, a session's history, lineage and chain, and the nodes.
 
 The rules are those of `wire/api/objects.py`.
 """
@@ -18,38 +18,38 @@ from holdfast.ids import ItemId
 from holdfast.wire.api.objects import AnswerBody, RequestBody, TurnObject, UnreadableItem
 
 FlagName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-"""Names with a dot in them are ours."""
+"""Names with a dot are reserved for Holdfast."""
 FlagValue: TypeAlias = Annotated[str, Meta(max_length=limits.attribute_value_chars_max)]
 
 
 class Me(AnswerBody):
-    """Who asks, and what they may."""
+    """The caller, and its rights."""
 
     tenant: str
     key: str | None
-    """The API key's id; null where none is needed."""
+    """The API key's id; null if the server needs no keys."""
     scopes: tuple[str, ...]
 
 
 class HistoryTurn(AnswerBody):
-    """One turn in a history, and what it brought if it was kept."""
+    """One turn of a history, with its items if it was kept."""
 
     turn: TurnObject
     retry_of: str | None
     replayable: bool
-    """Every event of it was written down, and is kept for a day."""
+    """Every event of the turn was recorded, and is kept for a day."""
     start: int
     """The position of its first item."""
     items: tuple[Item | UnreadableItem, ...]
-    """As they are, hidden ones and damage included."""
+    """All items, including hidden and damaged ones."""
     unseen: tuple[str, ...]
-    """Those of its items that the model does not see now."""
+    """The ids of the items that the model does not see now."""
     hidden: tuple[str, ...]
-    """Those that were hidden from people."""
+    """The ids of the items that are hidden from people."""
 
 
 class SummaryShown(AnswerBody):
-    """What the model sees in place of everything before a position."""
+    """The summary that the model sees in place of everything before a position."""
 
     id: str
     text: str
@@ -57,7 +57,7 @@ class SummaryShown(AnswerBody):
 
 
 class Flag(AnswerBody):
-    """A remark about an item, or about the session."""
+    """A named flag on an item, or on the session."""
 
     item: str | None
     name: str
@@ -65,7 +65,7 @@ class Flag(AnswerBody):
 
 
 class Annotations(AnswerBody):
-    """What stands beside a history, and decides who sees what of it."""
+    """The annotations of a history; they decide what people and the model see of it."""
 
     version: int
     summary: SummaryShown | None
@@ -73,21 +73,21 @@ class Annotations(AnswerBody):
     """The calls that wait for a person, or for the client."""
     flags: tuple[Flag, ...]
     state: dict[str, str]
-    """What tools remember in this session, as JSON by name."""
+    """The state that tools keep in this session, as JSON by name."""
 
 
 class History(AnswerBody):
-    """Some turns of a session in every state, the newest first, and where to go on."""
+    """Some turns of a session in every state, the newest first."""
 
     session_id: str
     pages: tuple[HistoryTurn, ...]
     before: str | None
-    """What to ask for next, to go further back; null at the beginning."""
+    """The parameter for the next, older page; null at the beginning of the history."""
     annotations: Annotations
 
 
 class RelatedSession(AnswerBody):
-    """A session beside another one: one that it forked from, or that forks from it."""
+    """A session that another one was forked from, or a fork of it."""
 
     id: str
     title: str
@@ -95,22 +95,22 @@ class RelatedSession(AnswerBody):
     at: int
     """The version at which they part."""
     version: int | None
-    """Where it is now; null if it was deleted."""
+    """The session's current version; null if it was deleted."""
 
 
 class Lineage(AnswerBody):
-    """Where a session's line comes from, and where others leave it."""
+    """The sessions that a session was forked from, and its forks."""
 
     session_id: str
     version: int
     past: tuple[RelatedSession, ...]
     """Oldest first."""
     forks: tuple[RelatedSession, ...]
-    """The direct ones, by version."""
+    """The direct forks, by version."""
 
 
 class Damage(AnswerBody):
-    """Something that must never be."""
+    """A violation of an invariant."""
 
     code: str
     where: str
@@ -118,12 +118,12 @@ class Damage(AnswerBody):
 
 
 class Chain(AnswerBody):
-    """A session's chain of hashes, and what was found wrong with it and everything around it."""
+    """A session's hash chain, and any damage found in the session."""
 
     session_id: str
     version: int
     link: str
-    """The end of the chain, in hexadecimal."""
+    """The last hash of the chain, in hexadecimal."""
     problems: tuple[Damage, ...]
 
 
@@ -132,30 +132,30 @@ class Node(AnswerBody):
 
     id: str
     here: bool
-    """It is the one that answers."""
+    """This is the process that answers."""
     since: float
     expires_at: float
-    """When others may take over its turns, if it does not say before that it is alive."""
+    """When other nodes may take over its turns, unless it renews before."""
 
 
 class Nodes(AnswerBody):
     nodes: tuple[Node, ...]
     now: float
-    """By the clock of the process that answers."""
+    """The clock of the process that answers."""
 
 
-# ── remarks ──────────────────────────────────────────────────────────────────────────────────
+# ── requests for annotations ─────────────────────────────────────────────────────────────────
 
 
 class FlagAsked(RequestBody):
-    """A named remark; an empty value takes it away."""
+    """A named flag; an empty value removes it."""
 
     name: FlagName
     value: FlagValue = ""
 
 
 class Remark(RequestBody):
-    """Something to say about an item, or about the session if none is named. Another one can take it back."""
+    """An annotation to an item, or to the session if no item is named. A later annotation can undo it."""
 
     item: str | None = None
     show_to_people: bool | None = None
@@ -163,7 +163,7 @@ class Remark(RequestBody):
     flag: FlagAsked | None = None
 
     def patches(self) -> tuple[Patch, ...]:
-        """What is to be appended; nothing, if nothing was said."""
+        """The patches to append; none if the request changes nothing."""
         said: list[Patch] = []
         if self.about_visibility:
             said.append(Visibility(to_people=self.show_to_people, to_model=self.show_to_model))
@@ -177,11 +177,11 @@ class Remark(RequestBody):
 
 
 def items_shown(items: Iterable[StoredItem]) -> tuple[Item | UnreadableItem, ...]:
-    """Items as answers have them: what cannot be read has a place, and nothing else."""
+    """Items for an answer: an unreadable item keeps its place, without content."""
     return tuple(UnreadableItem() if isinstance(each, Unreadable) else each for each in items)
 
 
 def ids_among(items: Iterable[StoredItem], chosen: frozenset[ItemId]) -> tuple[str, ...]:
-    """The ids of those items that are among these."""
+    """The ids of these items that are among the chosen ones."""
     readable = (each.id for each in items if not isinstance(each, Unreadable))
     return tuple(each for each in readable if each in chosen)

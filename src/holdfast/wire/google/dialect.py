@@ -1,11 +1,11 @@
-"""Google's Gemini on the wire: how a history looks there.
+"""Google's Gemini: how a history looks there.
 
-Contents are a role and parts. A result is a part of the user's that follows the model's call, and names it. The
-signatures that came with calls, words and thoughts go back with them, at the same part: newer models refuse a call
-of the turn under way that has lost its own. One that never had one, because another provider made it, gets the
-word that Google has for that case.
+A content is a role and parts. A result is a part of the user's content after the model's call, and names the call.
+Signatures that came with calls, text and thoughts go back with the same parts: newer models refuse a call
+of the current turn without its signature. A call that another provider made never had one, and gets the
+placeholder that Google defines for that case.
 
-A part names a blob by its digest, in the member `data`, as `wire.chat` does.
+A part names a blob by its digest, in the member `data`, as `wire.openai.chat.messages` does.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from holdfast.wire.history_order import (
 from holdfast.wire.openai.chat.messages import blobs_in, placeholder, with_blobs
 
 OWNER = "google"
-"""Whose `Opaque` it is: the signature of a part."""
+"""The owner of an `Opaque` that holds the signature of a part."""
 
 UNSIGNED = "skip_thought_signature_validator"
-"""In place of a signature, for a call that another provider's model made."""
+"""Replaces the signature of a call that another provider's model made."""
 
 # ── parts ────────────────────────────────────────────────────────────────────────────────────
 
@@ -80,7 +80,7 @@ class GoogleFunctionResponse(Struct, frozen=True):
 
 
 class GooglePart(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """One of its members, and perhaps a signature."""
+    """A part: one of its members is set, and perhaps a signature."""
 
     text: str | None = None
     thought: bool = False
@@ -96,11 +96,11 @@ class GoogleContent(Struct, frozen=True):
     parts: list[GooglePart]
 
 
-# ── speaking: items → contents ───────────────────────────────────────────────────────────────
+# ── items → contents ─────────────────────────────────────────────────────────────────────────
 
 
 class GoogleDialect:
-    """How a history looks to Gemini. See `models.base.Dialect`.
+    """How a history looks to Gemini. See `models.model.Dialect`.
 
     `signed`: for models that refuse a call without a signature.
     """
@@ -123,13 +123,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 def contents_of(items: Sequence[Item], *, signed: bool) -> list[GoogleContent]:
-    """The contents that items make: the user's and the model's in turns, none of them empty."""
+    """The contents for these items: user and model alternate, and none is empty."""
     contents: list[GoogleContent] = []
     for each in in_order(items):
         if isinstance(each, Step):
             _add(contents, "model", _said(each.said, signed=signed))
             _add(contents, "user", (_result(each, result) for result in each.results))
-            # As many answers as there were calls, and nothing else: what they show comes on its own.
+            # Exactly one response per call, and nothing else in this content: pictures and files follow in another.
             shown = [part for result in each.results for part in _shown_by(result)]
             if shown:
                 contents.append(GoogleContent(role="user", parts=shown))
@@ -158,11 +158,11 @@ def _said(said: Iterable[Said], *, signed: bool) -> Iterable[GooglePart]:
                 yield from _words(text_of(item.content), signature)
             case _:
                 yield _call(item, signature or (UNSIGNED if signed else ""))
-                signed = False  # of calls side by side, the first is signed for all of them
+                signed = False  # of parallel calls, only the first needs a signature
 
 
 def _words(text: str, signature: str) -> Iterable[GooglePart]:
-    """The signature of words comes behind them, on a part without any, and goes back like that."""
+    """Text and its signature, which is on an empty part behind it, as it came."""
     if text:
         yield GooglePart(text=text)
     if signature:

@@ -1,10 +1,10 @@
-"""Making sense of what Gemini streams: responses in, deltas out.
+"""Parses Gemini's stream: responses in, deltas out.
 
-There is no last event: a stream ends when the connection does, and it is the finish reason that makes the answer
+There is no last event: a stream ends with the connection, and the finish reason makes the answer
 whole.
 
-Parts are not numbered. Words that follow words belong together, and so do thoughts; whatever comes between parts
-them, so that everything goes back in the order in which it came.
+Parts are not numbered. Consecutive text parts belong together, and so do thoughts; any other part between
+them separates them, so that everything goes back in the order in which it came.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ FINISHES: dict[str, Finish] = {
         "content_filter",
     ),
 }
-"""What is not here is a failure: the model lost its thread (`MALFORMED_FUNCTION_CALL`), or nobody says why."""
+"""Any other reason is a failure: a broken call (`MALFORMED_FUNCTION_CALL`), or an unknown one."""
 
-# ── what comes ───────────────────────────────────────────────────────────────────────────────
+# ── the stream's events ──────────────────────────────────────────────────────────────────────
 
 
 class GoogleCall(Struct, frozen=True):
@@ -72,7 +72,7 @@ class GoogleCandidate(Struct, frozen=True, rename="camel"):
 
 
 class GoogleUsage(Struct, frozen=True, rename="camel"):
-    """Cumulative. Thoughts are not among the candidates' tokens."""
+    """Cumulative. The candidates' tokens exclude thoughts."""
 
     prompt_token_count: int | None = None
     cached_content_token_count: int | None = None
@@ -116,25 +116,25 @@ class GoogleAnswer(Struct, frozen=True, rename="camel"):
 _decode = msgspec.json.Decoder(GoogleAnswer).decode
 _decode_list = msgspec.json.Decoder(list[GoogleAnswer]).decode
 
-# ── hearing it ───────────────────────────────────────────────────────────────────────────────
+# ── the parser ───────────────────────────────────────────────────────────────────────────────
 
 
 class GoogleStreamParser(StreamParser):
-    """Listens to one stream. See `models.base.Hearing`."""
+    """Parses one stream. See `models.model.AnswerParser`."""
 
     def __init__(self, *, event_bytes_max: int) -> None:
         super().__init__(event_bytes_max=event_bytes_max)
         self._run: tuple[DraftKind, int] | None = None
-        """What the last part was, and the index that its like goes by as long as it goes on."""
+        """The kind of the last part, and the index of its deltas while parts of this kind continue."""
         self._runs = 0
         self._calls = 0
         self._usage: Usage | None = None
 
-    def hear(self, data: bytes, deltas: list[Delta]) -> None:
+    def parse(self, data: bytes, deltas: list[Delta]) -> None:
         self.respond(_decode(data), deltas)
 
     def respond(self, response: GoogleAnswer, deltas: list[Delta]) -> None:
-        """What one response says. Raises Failing."""
+        """Add the deltas of one response. Raises StreamFailure."""
         if response.error is not None:
             raise StreamFailure(error_of(response.error))
         feedback = response.prompt_feedback
@@ -144,7 +144,7 @@ class GoogleStreamParser(StreamParser):
                 ErrorObject(message=f"the prompt was blocked: {why}", code="content_filter")
             )
         for candidate in response.candidates or ():
-            if candidate.index:  # we ask for one answer; another is nobody's
+            if candidate.index:  # we ask for one candidate, and ignore others
                 continue
             for part in (candidate.content and candidate.content.parts) or ():
                 self._say(part, deltas)
@@ -192,7 +192,7 @@ class GoogleStreamParser(StreamParser):
             extra = kept_signature(part.thought_signature)
             deltas.append(ExtraDelta(kind=kind, index=index, extra=extra))
             if kind != "call":
-                self._run = None  # what follows has another signature, or none
+                self._run = None  # the next part has another signature, or none
 
     def _finish(self, candidate: GoogleCandidate, deltas: list[Delta]) -> None:
         reason = candidate.finish_reason or ""
@@ -208,23 +208,23 @@ class GoogleStreamParser(StreamParser):
         deltas.append(FinishDelta(finish=finish))
 
     def _use(self, usage: Usage, deltas: list[Delta]) -> None:
-        """Every response says it anew; it matters at first, for answers that break off, and at the end."""
+        """Every response repeats the usage; we need the first, for answers that break off, and the last."""
         if self._usage is None or (self._finished and usage != self._usage):
             self._usage = usage
             deltas.append(UsageDelta(usage=usage))
 
 
-def hear_whole(body: bytes) -> Sequence[Delta]:
-    """An answer that was not streamed, as the deltas it could have been. Raises Failing."""
-    hearing = GoogleStreamParser(event_bytes_max=0)
+def parse_whole(body: bytes) -> Sequence[Delta]:
+    """An answer that was not streamed, as the deltas it could have been. Raises StreamFailure."""
+    parser = GoogleStreamParser(event_bytes_max=0)
     deltas: list[Delta] = []
     try:
         responses = _decode_list(body) if body.lstrip()[:1] == b"[" else [_decode(body)]
     except UNREADABLE as error:
         raise GarbledStream(ErrorObject(message=f"the answer cannot be read: {error}")) from error
     for response in responses:
-        hearing.respond(response, deltas)
-    if not hearing.finished:
+        parser.respond(response, deltas)
+    if not parser.finished:
         raise GarbledStream(ErrorObject(message="the answer has no finishReason"))
     return deltas
 
@@ -235,7 +235,7 @@ _DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
 
 
 def read_error(body: bytes) -> tuple[ErrorObject, float | None] | None:
-    """What the body of an HTTP error says, and how long it asks to be left alone; None if it is not of theirs."""
+    """The error in the body of an HTTP error, and how many seconds to wait; None if it is not Google's format."""
     try:
         said = _decode_list(body)[0] if body.lstrip()[:1] == b"[" else _decode(body)
     except (*UNREADABLE, IndexError):
@@ -248,7 +248,7 @@ def read_error(body: bytes) -> tuple[ErrorObject, float | None] | None:
 
 
 def error_of(error: GoogleError) -> ErrorObject:
-    """Their error in OpenAI's words: `status` is a kind, `code` an HTTP status."""
+    """Google's error as OpenAI's: `status` becomes the type, `code` the HTTP status."""
     return ErrorObject(
         message=error.message, type=(error.status or "").lower() or None, code=error.code
     )

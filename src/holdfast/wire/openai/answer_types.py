@@ -1,7 +1,7 @@
-"""The answers of `/v1` as types: what the document at `/openapi.json` says about them.
+"""The answers of `/v1` as types, for the document at `/openapi.json`.
 
-Answers that grow token by token are written by templates, not from these (`openai/chat/answer.py`, `openai/responses/stream.py`).
-That both say the same is held by tests that read real answers by these types, and by OpenAI's own.
+Answers that grow token by token are written by templates, not from these types (`openai/chat/answer.py`,
+`openai/responses/stream.py`). Tests check that both agree: they decode real answers with these types and OpenAI's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.wire.api.objects import AnswerBody
 from holdfast.wire.openai.responses.answer import Status
 
 Json: TypeAlias = dict[str, Raw]
-"""An object that is somebody else's: repeated as it came."""
+"""A JSON object from a client or another server, repeated as it came."""
 
 # ── models ───────────────────────────────────────────────────────────────────────────────────
 
@@ -38,7 +38,7 @@ class ModelList(AnswerBody):
 
 
 class CallShown(Value):
-    """A call of the agent's own, or one that waits for somebody to allow it."""
+    """A call of the agent's own tools, or a call that waits for a person's approval."""
 
     id: str
     name: str
@@ -48,15 +48,15 @@ class CallShown(Value):
 
 
 class AboutTurn(AnswerBody):
-    """What we say about an answer beside OpenAI's fields."""
+    """Our additions to an answer, beside OpenAI's fields."""
 
     turn_id: str | UnsetType = UNSET
     version: int | UnsetType = UNSET
     """The version of the conversation that the turn made."""
     approvals: tuple[CallShown, ...] | UnsetType = UNSET
-    """Calls that wait for a person to allow them."""
+    """Calls that wait for a person's approval."""
     tools: tuple[CallShown, ...] | UnsetType = UNSET
-    """The agent's own calls, if they were asked for."""
+    """The calls of the agent's own tools, if the request asked for them."""
     tool_started: CallShown | UnsetType = UNSET
     tool_finished: CallShown | UnsetType = UNSET
 
@@ -132,7 +132,7 @@ class FunctionDelta(AnswerBody):
 
 
 class CallDelta(AnswerBody):
-    """A piece of a call: its id and name come once, its arguments bit by bit."""
+    """A piece of a call: its id and name come once, its arguments in fragments."""
 
     index: int
     function: FunctionDelta
@@ -227,7 +227,7 @@ class FunctionOutputItem(AnswerBody, tag="function_call_output"):
 
 
 class ServedCallItem(AnswerBody, tag="mcp_call"):
-    """A call that the agent saw to itself; shown if it was asked for."""
+    """A call of the agent's own tools; shown if the request asked for it."""
 
     id: str
     status: Literal["in_progress", "completed", "failed"]
@@ -244,7 +244,7 @@ class SummaryText(AnswerBody, tag="summary_text"):
 
 
 class ReasoningItem(AnswerBody, tag="reasoning"):
-    """What a model thought, as far as it was asked for; what is sealed is to be sent back as it came."""
+    """A model's reasoning, as far as the request asked for it; encrypted content is to be sent back unchanged."""
 
     id: str
     status: ItemStatus
@@ -253,7 +253,7 @@ class ReasoningItem(AnswerBody, tag="reasoning"):
 
 
 class CompactionItem(AnswerBody, tag="compaction"):
-    """A summary, sealed: to be sent back as it came."""
+    """An encrypted summary: to be sent back unchanged."""
 
     id: str
     encrypted_content: str
@@ -321,7 +321,7 @@ class TextShown(AnswerBody):
 
 
 class ResponseObject(AnswerBody):
-    """A response, in whatever state its turn is."""
+    """A response, in any state of its turn."""
 
     id: str
     object: Literal["response"]
@@ -371,7 +371,7 @@ class TokenCount(AnswerBody):
 
 
 class Compaction(AnswerBody):
-    """A summary of a context, in a form to go on with."""
+    """A summary of a context, to continue from."""
 
     id: str
     object: Literal["response.compaction"]
@@ -384,7 +384,7 @@ class Compaction(AnswerBody):
 
 
 class LifecycleEvent(AnswerBody):
-    """The response itself: as it begins, and as it ends."""
+    """The response itself, at its beginning and its end."""
 
     type: Literal[
         "response.created",
@@ -399,7 +399,7 @@ class LifecycleEvent(AnswerBody):
 
 
 class ItemEvent(AnswerBody):
-    """An item is begun, or done."""
+    """An item begins, or is done."""
 
     type: Literal["response.output_item.added", "response.output_item.done"]
     sequence_number: int
@@ -408,7 +408,7 @@ class ItemEvent(AnswerBody):
 
 
 class PartEvent(AnswerBody):
-    """A part of a message is begun, or done."""
+    """A part of a message begins, or is done."""
 
     type: Literal["response.content_part.added", "response.content_part.done"]
     sequence_number: int
@@ -419,7 +419,7 @@ class PartEvent(AnswerBody):
 
 
 class SummaryPartEvent(AnswerBody):
-    """A part of what a model tells about its thoughts is begun, or done."""
+    """A part of a reasoning summary begins, or is done."""
 
     type: Literal["response.reasoning_summary_part.added", "response.reasoning_summary_part.done"]
     sequence_number: int
@@ -430,7 +430,7 @@ class SummaryPartEvent(AnswerBody):
 
 
 class DeltaEvent(AnswerBody):
-    """An item grows."""
+    """A fragment of an item."""
 
     type: Literal[
         "response.output_text.delta",
@@ -448,7 +448,7 @@ class DeltaEvent(AnswerBody):
 
 
 class DoneEvent(AnswerBody):
-    """What has grown, whole."""
+    """The whole text that was sent in fragments."""
 
     type: Literal[
         "response.output_text.done",
@@ -470,7 +470,7 @@ class DoneEvent(AnswerBody):
 
 
 class ServedCallEvent(AnswerBody):
-    """How a call of the agent's own goes."""
+    """The progress of a call of the agent's own tools."""
 
     type: Literal[
         "response.mcp_call.in_progress",
@@ -483,7 +483,7 @@ class ServedCallEvent(AnswerBody):
 
 
 class StreamError(AnswerBody):
-    """What is the matter with a stream that cannot go on."""
+    """Why a stream cannot continue."""
 
     type: str
     code: str
@@ -492,7 +492,7 @@ class StreamError(AnswerBody):
 
 
 class StreamFailedEvent(AnswerBody):
-    """The last event of a stream that breaks off, though its response may come to an end."""
+    """The last event of a stream that breaks off, though its response may still be completed."""
 
     type: Literal["error"]
     status: int
@@ -531,10 +531,10 @@ class ConversationDeleted(AnswerBody):
     deleted: Literal[True]
 
 
-# ── for whoever runs the server ──────────────────────────────────────────────────────────────
+# ── for operators ────────────────────────────────────────────────────────────────────────────
 
 
 class Health(AnswerBody):
     status: str
     failing: list[str] | UnsetType = UNSET
-    """Tasks of the server whose last round ended in an error."""
+    """Background tasks of the server whose last round failed."""

@@ -1,4 +1,4 @@
-"""The Conversations API: sessions, as its clients see them. Their metadata are a session's attributes."""
+"""The Conversations API: sessions as its clients see them. A conversation's metadata are its session's attributes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from holdfast.wire.seal import Seal
 
 
 class ConversationBody(Struct, frozen=True):
-    """What is said about a conversation, and what is put into it."""
+    """The body of a request: a conversation's metadata, and its items."""
 
     items: Raw = NULL
     metadata: dict[str, str] | None = None
 
 
 class ConversationAsk(Value):
-    """What a new conversation begins with, or what is added to one, or what is said about it."""
+    """A parsed request: the first items of a new conversation, items to add, or metadata."""
 
     items: tuple[InputPiece, ...] = ()
     metadata: tuple[tuple[str, str], ...] | None = None
@@ -37,19 +37,19 @@ _decoder = msgspec.json.Decoder(ConversationBody)
 
 
 def read_new_conversation(body: bytes, *, seal: Seal | None = None) -> ConversationAsk:
-    """A body that may be absent, and need not say anything. Raises Refused."""
+    """Parse the body for a new conversation, which may be empty. Raises Refused."""
     return _read(body or b"{}", seal)
 
 
 def read_items(body: bytes, *, seal: Seal | None = None) -> ConversationAsk:
-    """Items to be added; there has to be one. Raises Refused."""
+    """Parse the items to add, at least one. Raises Refused."""
     if as_json(read_body(_decoder, body).items) in (None, "[]"):
         raise missing_parameter("items")
     return _read(body, seal)
 
 
 def read_metadata(body: bytes) -> ConversationAsk:
-    """What is said about a conversation from now on. Raises Refused."""
+    """Parse a conversation's new metadata. Raises Refused."""
     ask = _read(body)
     if ask.metadata is None:
         raise missing_parameter("metadata")
@@ -74,7 +74,7 @@ def _read(body: bytes, seal: Seal | None = None) -> ConversationAsk:
 def metadata_patch(
     settings: SessionSettings, metadata: tuple[tuple[str, str], ...]
 ) -> SettingsMerged:
-    """The change after which a session has these attributes and no others."""
+    """The change after which a session has exactly these attributes."""
     gone = [(name, None) for name in dict(settings.attributes).keys() - dict(metadata).keys()]
     return SettingsMerged(attributes=(*sorted(gone), *metadata))
 

@@ -1,4 +1,4 @@
-"""Lists as OpenAI pages them: newest first unless asked otherwise, going on after an id."""
+"""Pages of lists as OpenAI has them: newest first by default, each page starting after an id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.wire.problems import bad_request
 
 
 class PageAsk(Value):
-    """Which part of a list is asked for."""
+    """The requested page of a list."""
 
     limit: int = limits.page_size_default
     newest_first: bool = True
@@ -19,7 +19,7 @@ class PageAsk(Value):
 
 
 def read_page(query: Mapping[str, str]) -> PageAsk:
-    """Read a query. Raises Refused."""
+    """Parse a query. Raises Refused."""
     order = query.get("order", "desc")
     if order not in ("asc", "desc"):
         raise bad_request("invalid_value", "order is asc or desc", param="order")
@@ -27,7 +27,7 @@ def read_page(query: Mapping[str, str]) -> PageAsk:
 
 
 def read_limit(query: Mapping[str, str]) -> int:
-    """How many are asked for. Raises Refused."""
+    """The requested page size. Raises Refused."""
     text = query.get("limit", str(limits.page_size_default))
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= limits.page_size_max):
         raise bad_request("invalid_value", f"limit is 1 to {limits.page_size_max}", param="limit")
@@ -35,7 +35,7 @@ def read_limit(query: Mapping[str, str]) -> int:
 
 
 def page_object(items: Sequence[Mapping[str, Any]], ask: PageAsk) -> dict[str, Any]:
-    """A page of these items, which come oldest first. Raises Refused for an unknown `after`."""
+    """A page of these items, which are given oldest first. Raises Refused for an unknown `after`."""
     ordered = list(reversed(items)) if ask.newest_first else list(items)
     start = 0
     if ask.after is not None:

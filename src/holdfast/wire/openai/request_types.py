@@ -1,7 +1,7 @@
-"""The bodies that `/v1` takes, as types: what the document at `/openapi.json` says about them.
+"""The request bodies of `/v1` as types, for the document at `/openapi.json`.
 
-They are made of the types that bodies are decoded by. Those leave a part of a body undecoded where it can be one of
-many things (`Raw`), and bound numbers by checks that have words for what is wrong; here both are said by types.
+They are derived from the types that decode bodies. Those leave a field undecoded (`Raw`) where it can have many
+types, and check numbers in code for better error messages; here the types say both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Json: TypeAlias = dict[str, Raw]
 def described(
     kind: type[Struct], name: str = "", /, *needed: str, **refined: object
 ) -> type[Struct]:
-    """A type with the same members, some of them needed, or said more exactly."""
+    """A type with the same members, some of them required, or typed more exactly."""
     hints = get_type_hints(kind, include_extras=True)
     infos = msgspec.structs.fields(kind)
     assert not refined.keys() - {each.name for each in infos}, "only what is there can be refined"
@@ -38,7 +38,7 @@ def described(
         for each in infos
         for kinds in (refined.get(each.name, hints[each.name]),)
     ]
-    members.sort(key=len)  # those that have to be there come first
+    members.sort(key=len)  # required members come first
     body = msgspec.defstruct(name or kind.__name__, members)
     body.__doc__ = kind.__doc__
     return body
@@ -64,7 +64,7 @@ Choice: TypeAlias = Literal["none", "auto", "required"] | Json
 
 
 class ResponseFormat(Struct):
-    """The form that an answer has to have."""
+    """The form that an answer must have."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: Json | None = None

@@ -25,7 +25,7 @@ from holdfast.wire.openai.chat.stream_parser import (
     ChatStreamParser,
     GarbledStream,
     StreamFailure,
-    hear_whole,
+    parse_whole,
 )
 from holdfast.wire.sse import DONE, data_frame
 
@@ -308,7 +308,7 @@ def test_a_whole_answer_is_heard_as_deltas() -> None:
     }
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
     usage = {"prompt_tokens": 3, "completion_tokens": 2}
-    first, *calls, last, used = hear_whole(
+    first, *calls, last, used = parse_whole(
         msgspec.json.encode({"choices": [choice], "usage": usage})
     )
     assert first == TextDelta(text="Hi")
@@ -320,4 +320,4 @@ def test_a_whole_answer_is_heard_as_deltas() -> None:
 @pytest.mark.parametrize("body", [b"{}", b'{"choices":[{"message":{"content":"Hi"}}]}', b"no"])
 def test_a_whole_answer_says_how_it_ended(body: bytes) -> None:
     with pytest.raises(GarbledStream):
-        hear_whole(body)
+        parse_whole(body)

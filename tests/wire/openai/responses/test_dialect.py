@@ -30,7 +30,7 @@ from holdfast.ids import MessageId
 from holdfast.wire.anthropic.dialect import kept_thought
 from holdfast.wire.openai.chat.stream_parser import StreamFailure
 from holdfast.wire.openai.responses.dialect import ResponsesDialect, kept_reasoning
-from holdfast.wire.openai.responses.stream_parser import ResponsesStreamParser, hear_whole
+from holdfast.wire.openai.responses.stream_parser import ResponsesStreamParser, parse_whole
 from tests.wire.histories import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
 
 SEALED = (
@@ -240,4 +240,4 @@ def test_what_came_later_than_this_code_is_let_pass() -> None:
 )
 def test_a_whole_answer_that_is_none_fails(body: bytes) -> None:
     with pytest.raises(StreamFailure):
-        hear_whole(body)
+        parse_whole(body)

@@ -1,1 +1,1 @@
-"""Chat Completions, in both directions: as clients ask us, and as we ask providers."""
+"""Chat Completions, in both directions: from our clients, and to providers."""

@@ -1,11 +1,11 @@
 """A turn as a Chat Completions answer: streamed, event by event, or as one object.
 
-A client of this API sees one assistant message: the text of every step, joined, and the calls that are its own
-to answer. The agent's own tools, its sub-agents and its reasoning stay inside, unless it asks to be shown them
-(`X-Show-Tools`): then their trail is in the `holdfast` field of chunks, which no SDK minds. Reasoning is shown to
-whoever asks for it (`X-Show-Reasoning`), under the name that servers have come to use: `reasoning_content`.
+A client of this API sees one assistant message: the text of every step, joined, and the calls that the client has
+to answer. The agent's own tools, its sub-agents and its reasoning are hidden. With `X-Show-Tools` the tools' progress
+is in the `holdfast` field of chunks, which every SDK ignores. With `X-Show-Reasoning` reasoning is shown
+in the field that most servers use: `reasoning_content`.
 
-Streamed or not, now or when it is asked for again: the same turn makes the same text, calls, finish and usage.
+Streamed or not, now or replayed later: the same turn gives the same text, calls, finish and usage.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from holdfast.wire.problems import Problem
 from holdfast.wire.sse import DONE, data_frame, one_line
 
 STEP_BREAK = "\n\n"
-"""Between what an agent says before it uses a tool and what it says after."""
+"""Between an agent's text before a tool call and its text after it."""
 
 
 class AnswerHead(Value):
-    """What is the same on every chunk of an answer."""
+    """The fields that all chunks of an answer share."""
 
     turn_id: TurnId
     created_s: int
@@ -52,14 +52,14 @@ class AnswerHead(Value):
 
 
 class AnswerEnd(Value):
-    """How an answer ends: what is known once the turn is committed."""
+    """The end of an answer: the facts that are known once the turn is committed."""
 
     items: tuple[Item, ...]
     usage: ev.Usage
     version: Version | None
     """The version that the turn made; None if nothing is stored."""
     limited: bool
-    """The turn reached a limit: the answer is cut short."""
+    """The turn reached a limit, so the answer is cut short."""
     filtered: bool = False
 
 
@@ -89,7 +89,7 @@ def _about(head: AnswerHead, end: AnswerEnd) -> dict[str, object]:
 def about_turn(
     turn_id: TurnId, version: Version | None = None, items: tuple[Item, ...] = ()
 ) -> dict[str, object]:
-    """What we say about an answer beside it, in the field `holdfast`, which no client minds."""
+    """Our additions to an answer, in the field `holdfast`, which every client ignores."""
     about: dict[str, object] = {"turn_id": str(turn_id)}
     if version is not None:
         about["version"] = int(version)
@@ -164,7 +164,7 @@ def _call_object(call: ToolCall) -> dict[str, object]:
 
 
 def _is_thought(item: Item) -> TypeGuard[Reasoning]:
-    """Whether the turn's own agent thought this, in a step that counts."""
+    """Whether this is reasoning of the turn's own agent, in a step that counts."""
     return isinstance(item, Reasoning) and not item.path and item.state != "set_aside"
 
 
@@ -173,7 +173,7 @@ def _thought(items: Iterable[Item]) -> str:
 
 
 def _is_said(item: Item) -> TypeGuard[AssistantMessage]:
-    """Whether this is part of the answer: said now, and by an agent. What a request brought along has none."""
+    """Whether an agent of this turn said this. A message that the request brought along has no agent."""
     return (
         isinstance(item, AssistantMessage)
         and bool(item.agent)
@@ -187,7 +187,7 @@ def _text(item: AssistantMessage) -> str:
 
 
 def _whole_text(items: Iterable[Item]) -> str:
-    """All that was said, step by step. An answer that was cut by its length is one with what was said next."""
+    """The text of all steps. A message that was cut by its length is joined with the next one without a break."""
     whole, cut = "", False
     for item in items:
         cut = _is_open(item, cut)
@@ -198,7 +198,7 @@ def _whole_text(items: Iterable[Item]) -> str:
 
 
 def _is_open(item: Item, before: bool) -> bool:
-    """Whether what is said next after this item belongs to the sentence before it, if so `before` the item."""
+    """Whether the next text continues the message before this item; `before` is the answer for the item before."""
     if isinstance(item, ToolCall) and item.state == "complete" and not item.path:
         return False
     return before or is_cut(item)
@@ -209,7 +209,7 @@ def _refusal(item: AssistantMessage) -> str:
 
 
 def _trail_of(items: tuple[Item, ...]) -> list[dict[str, object]]:
-    """The calls that the agent saw to itself, in order, and what became of them."""
+    """The calls of the agent's own tools, in order, with their outcomes."""
     outcomes = {each.call: each.outcome for each in items if isinstance(each, ToolResult)}
     return [
         {**call_shown(each), "outcome": outcomes.get(each.id)}
@@ -219,7 +219,7 @@ def _trail_of(items: tuple[Item, ...]) -> list[dict[str, object]]:
 
 
 def call_shown(call: ToolCall) -> dict[str, object]:
-    """A call as people see it who are not its client."""
+    """A call in the form for people and for the trail of the agent's own tools."""
     return {"id": str(call.id), "name": call.name, "arguments": call.arguments, "agent": call.agent}
 
 
@@ -236,12 +236,12 @@ class ChatStream:
         set_aside: frozenset[ItemId] = frozenset(),
         before: Items = (),
     ) -> None:
-        """`set_aside` are items that are known not to count: nothing of them is shown. `before` is what the answer
-        begins with: what turns have said that this one continues."""
+        """`set_aside` are items that do not count: nothing of them is shown. `before` are items of earlier turns that
+        this turn continues: the answer begins with their text."""
         self._head = head
         self._set_aside = set_aside
         self._before, self._after = _template(head)
-        # What comes once per token is laid down whole.
+        # The frame of a token is prepared once, except for its text.
         self._content = b"data: " + self._before + b'{"content":'
         self._content_end = b'},"logprobs":null,"finish_reason":null' + self._after + b"}\n\n"
         self._kinds: dict[ItemId, ev.DraftKind] = {}
@@ -251,10 +251,10 @@ class ChatStream:
         self._last_said: ItemId | None = None
         self._last_thought: ItemId | None = None
         self._thought: set[ItemId] = set()
-        """Reasoning that was shown. It is a view of the work: one that was set aside takes nothing back."""
+        """The items whose reasoning was shown. Reasoning of a step that was set aside is not taken back."""
         self._broken = False
         self._cut = False
-        """The words so far were cut by their length, and the next ones go on in their sentence."""
+        """The text so far was cut by its length, and the next text continues it."""
         self._first = self._beginning(before)
 
     def first(self) -> bytes:
@@ -265,7 +265,7 @@ class ChatStream:
         return self._frame(b'{"role":"assistant","content":""}') + self._retold(before)
 
     def frames(self, record: Record) -> bytes:
-        """What a client is shown of this event; empty if nothing."""
+        """The frames that show this event to the client; empty if it shows nothing."""
         event = record.event
         match event:
             case ev.Grew() if event.item == self._last_said and event.text and not event.refusal:
@@ -277,14 +277,14 @@ class ChatStream:
             case ev.Answered():
                 return self._answered(event)
             case ev.StepBroken() if not event.path:
-                # What it said was shown, and does not count: only an error can tell a client so.
+                # Its text was shown, and does not count: only an error can tell the client so.
                 self._broken = self._broken or any(
                     each.state == "set_aside" and each.id in self._shown for each in event.items
                 )
                 return b""
             case ev.ToolStarted() | ev.ToolFinished() if self._head.show_tools:
                 return self._tool(event)
-            case ev.Began():  # with calls of earlier turns, that a person has allowed by now
+            case ev.Began():  # with calls of earlier turns that a person has approved meanwhile
                 self._trail.update((each.id, each) for each in event.request.carried)
                 return b""
             case _:
@@ -292,11 +292,11 @@ class ChatStream:
 
     @property
     def took_back(self) -> bool:
-        """Whether text was shown that is not part of the answer: then it must not end as if it were."""
+        """Whether text was shown that is not part of the answer: then the stream must end with an error."""
         return self._broken
 
     def end(self, end: AnswerEnd) -> bytes:
-        """The frames that end a stream that succeeded: what was not shown yet, the finish, usage."""
+        """The frames that end a successful stream: what was not shown yet, the finish, usage."""
         waiting = waiting_for_client(end.items)
         rest = self._retold(end.items, waiting)
         about = msgspec.json.encode(_about(self._head, end))
@@ -310,7 +310,7 @@ class ChatStream:
     # ── pieces ──
 
     def _retold(self, items: Items, waiting: Sequence[ToolCall] = ()) -> bytes:
-        """What of these items is part of the answer, and was not shown yet."""
+        """Frames for the parts of these items that belong to the answer and were not shown yet."""
         frames: list[bytes] = []
         for each in items:
             self._cut = _is_open(each, self._cut)
@@ -337,7 +337,7 @@ class ChatStream:
         return b""
 
     def _answered(self, event: ev.Answered) -> bytes:
-        """A whole answer: what of it was not shown while it grew."""
+        """Frames for the parts of a whole answer that were not shown while it grew."""
         self._trail.update((each.id, each) for each in event.items if isinstance(each, ToolCall))
         if event.path:
             return b""
@@ -346,7 +346,7 @@ class ChatStream:
         return frames
 
     def _whole(self, item: Item) -> bytes:
-        """An item in one piece, unless it was shown."""
+        """Frames for an item in one piece; empty if it was shown."""
         if item.id in self._shown:
             return b""
         if isinstance(item, AssistantMessage):
@@ -382,7 +382,7 @@ class ChatStream:
         return self._frame(b'{"reasoning_content":' + _encode(between + text) + b"}")
 
     def _words(self, text: str) -> bytes:
-        """A frame with a piece of the answer. This runs for every token."""
+        """A frame with a piece of the text. This runs for every token."""
         return self._content + one_line(_encode(text)) + self._content_end
 
     def _call_begins(self, item: ItemId, call_id: str, name: str) -> bytes:
@@ -442,7 +442,7 @@ class ChatStream:
 
 
 def error_frame(problem: Problem) -> bytes:
-    """How a stream that had begun says that it failed. Nothing follows it: not even `[DONE]`."""
+    """The frame by which a stream that has begun reports its failure. Nothing follows it, not even `[DONE]`."""
     return data_frame(problem.body())
 
 
@@ -450,7 +450,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _template(head: AnswerHead) -> tuple[bytes, bytes]:
-    """What comes before and after the delta of a chunk; the same for the whole stream."""
+    """The bytes before and after the delta of a chunk, the same for the whole stream."""
     before = (
         b'{"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,"system_fingerprint":null,'
         b'"choices":[{"index":0,"delta":'

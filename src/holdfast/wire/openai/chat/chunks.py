@@ -1,10 +1,11 @@
 """The chunks of a streamed chat completion, in both directions.
 
-In: what upstreams send. They differ, so everything is optional, nothing that we do not know is looked at, and
-two spellings of one thing (`reasoning_content` and `reasoning`) are both read. `openai/chat/stream_parser.py` makes sense of it.
+In: the chunks of upstreams. They differ, so every field is optional, unknown fields are ignored, and
+two spellings of one field (`reasoning_content` and `reasoning`) are both read. `openai/chat/stream_parser.py`
+interprets them.
 
-Out: what a stream of ours looks like, byte by byte. Everything but the words themselves is the same on every
-chunk, so it is laid down once per stream, and a token costs the escaping of its text and one joining.
+Out: the chunks of our streams, byte by byte. Everything but the text is the same on every
+chunk, so it is prepared once per stream, and a token costs the escaping of its text and one join.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from msgspec import Struct
 from holdfast.core.turns.events import Finish, Usage
 from holdfast.wire.sse import data_frame, one_line
 
-# ── in: what upstreams send ──────────────────────────────────────────────────────────────────
+# ── in: the chunks of upstreams ──────────────────────────────────────────────────────────────
 
 
 class ChunkFunction(Struct, frozen=True):
     name: str | None = None
     arguments: str | dict[str, Any] | None = None
-    """A string; an object from servers that parse it first."""
+    """A string; an object from servers that parse the arguments themselves."""
 
 
 class ChunkCall(Struct, frozen=True):
@@ -41,7 +42,7 @@ class ChunkPart(Struct, frozen=True):
 
 
 class ChunkDelta(Struct, frozen=True):
-    """What one chunk adds; also the whole message of an answer that is not streamed."""
+    """The content that one chunk adds; also the whole message of an answer that is not streamed."""
 
     content: str | list[ChunkPart] | None = None
     refusal: str | None = None
@@ -87,7 +88,7 @@ class ChunkUsage(Struct, frozen=True):
 
 
 class ErrorObject(Struct, frozen=True):
-    """An error as OpenAI words it, and as others come near it."""
+    """An error in OpenAI's form, or in a similar one."""
 
     message: str | None = None
     type: str | None = None
@@ -96,7 +97,7 @@ class ErrorObject(Struct, frozen=True):
 
 
 class Elsewhere(Struct, frozen=True):
-    """Where one server puts its usage."""
+    """A field in which one server puts its usage."""
 
     usage: ChunkUsage | None = None
 
@@ -115,7 +116,7 @@ class Chunk(Struct, frozen=True):
     detail: Any = None
 
     def failure(self) -> ErrorObject | None:
-        """What it says went wrong, in whichever of the usual places; None if nothing did."""
+        """The error in this chunk, in any of the usual places; None if it has none."""
         if isinstance(self.error, ErrorObject):
             return self.error
         if self.error:
@@ -129,7 +130,7 @@ _decode = msgspec.json.Decoder(Chunk).decode
 
 
 class NotAChunk(Exception):
-    """Bytes that are no chunk of a chat completion."""
+    """The bytes are no chunk of a chat completion."""
 
 
 def read_chunk(data: bytes) -> Chunk:
@@ -154,9 +155,9 @@ _HALF_OF_A_PAIR = re.compile(
 
 
 def mended(data: bytes) -> bytes:
-    """The same with U+FFFD for what cannot be read as text.
+    """The bytes with U+FFFD for anything that is not valid text.
 
-    Servers that cut text by UTF-16 units send half a character in one chunk and half in the next, and such
+    Servers that cut text by UTF-16 units send half a character in one chunk and half in the next, and servers
     that cut it by bytes send broken UTF-8. A lost emoji is better than a lost answer.
     """
     data = data.decode(errors="replace").encode()
@@ -164,7 +165,7 @@ def mended(data: bytes) -> bytes:
 
 
 def read_error(body: bytes) -> ErrorObject:
-    """What the body of an HTTP error says, as far as it can be told."""
+    """The error in the body of an HTTP error, as far as it can be read."""
     try:
         said = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -177,12 +178,12 @@ def read_error(body: bytes) -> ErrorObject:
 
 
 def _plain(body: bytes) -> str:
-    """A body that is no JSON of ours, as a line of text; a web page says nothing that is worth it."""
+    """A body that is not an error object, as one line of text; empty for a web page."""
     text = " ".join(body.decode(errors="replace").split())
     return "" if text.startswith("<") else text
 
 
-# ── out: what we send ────────────────────────────────────────────────────────────────────────
+# ── out: our chunks ──────────────────────────────────────────────────────────────────────────
 
 encode_json = msgspec.json.Encoder().encode
 
@@ -190,7 +191,7 @@ ChunkUsageOut: TypeAlias = dict[str, Any]
 
 
 def usage_object(usage: Usage) -> ChunkUsageOut:
-    """Usage as clients read it."""
+    """Usage in OpenAI's form."""
     return {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
@@ -216,7 +217,7 @@ class ChunkWriter:
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
         self._delta = self._head + b'{"index":0,"delta":'
         self._goes_on = b',"logprobs":null,"finish_reason":null}' + self._tail
-        # What comes once per token is laid down whole.
+        # The frame of a token is prepared once, except for its text.
         self._content = self._delta + b'{"content":'
         self._content_end = b"}" + self._goes_on
         self._arguments_end = b"}}]}" + self._goes_on
@@ -232,11 +233,11 @@ class ChunkWriter:
         return self._delta + b'{"refusal":' + _escaped(text) + self._content_end
 
     def reasoning(self, text: str) -> bytes:
-        """Not part of OpenAI's API; in the field that other servers and their clients have settled on."""
+        """Not part of OpenAI's API; it uses the field of most other servers and their clients."""
         return self._delta + b'{"reasoning_content":' + _escaped(text) + self._content_end
 
     def call(self, index: int, *, call_id: str, name: str) -> bytes:
-        """A call begins. Id and name come once: clients join what they are told twice."""
+        """A call begins. Id and name are sent once: clients would join repeated ones."""
         return (
             self._delta
             + b'{"tool_calls":[{"index":%d,"id":%b,"type":"function","function":{"name":%b,"arguments":""}}]}'
@@ -254,12 +255,12 @@ class ChunkWriter:
         return self._delta + b'{},"logprobs":null,"finish_reason":%b}' % _escaped(reason) + tail
 
     def usage(self, usage: Usage) -> bytes:
-        """The frame after it, right before `[DONE]`."""
+        """The frame after the finish, right before `[DONE]`."""
         return self._head + b'],"usage":%b}\n\n' % encode_json(usage_object(usage))
 
 
 def error_frame(error: ErrorObject) -> bytes:
-    """How a stream that had begun says that it failed: all four members, and nothing follows."""
+    """The frame by which a stream that has begun reports its failure: with all four members, and nothing follows."""
     return data_frame(encode_json({"error": error}))
 
 

@@ -1,10 +1,10 @@
-"""Chat Completions on the wire: what clients send us, and what we send to providers who speak the same.
+"""The messages of Chat Completions: from clients to us, and from us to providers with the same API.
 
-Clients are heard generously: fields that we do not know are left alone, and `content` comes as a string, as
-parts, or as null. What has a meaning we cannot honour is refused by name elsewhere, never ignored silently.
+We accept much from clients: unknown fields are ignored, and `content` may be a string,
+parts, or null. A field that we know but cannot honour is refused by name elsewhere, never ignored silently.
 
 A message names a blob by its digest (`"url":"blob:sha256:…;image/png"`), so that encoded histories stay small.
-Its bytes are put in place when a prompt is sent: `blobs_in` says which are needed, `with_blobs` inserts them.
+The bytes are inserted when a prompt is sent: `blobs_in` lists the blobs that are needed, `with_blobs` inserts them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from holdfast.ids import ItemId
 
 # ── messages ─────────────────────────────────────────────────────────────────────────────────
 
-# Whatever may be absent may be null as well: clients send back what their own types made of an answer.
+# A field that may be absent may also be null: clients send back what their own types made of an answer.
 
 
 class TextPart(Struct, tag="text", frozen=True):
@@ -114,16 +114,16 @@ class ChatMessage(Struct, frozen=True, omit_defaults=True):
 
 
 class ThoughtfulMessage(ChatMessage, frozen=True, omit_defaults=True):
-    """A message with what was thought before it, as some servers want it back. Nobody reads it from clients."""
+    """A message with the reasoning before it, as some servers want it back. It is never read from clients."""
 
     reasoning_content: str = ""
 
 
-# ── hearing: messages → what a request brings ────────────────────────────────────────────────
+# ── messages → a request's input ─────────────────────────────────────────────────────────────
 
 
 def incoming_of(message: ChatMessage) -> Incoming:
-    """One message as `reconcile` takes it. Raises InvalidValue for data that cannot be decoded."""
+    """One message, for `core.history.reconciliation`. Raises InvalidValue for data that cannot be decoded."""
     role = message.role
     content = _parts(message.content)
     if message.refusal:
@@ -151,7 +151,7 @@ def _parts(content: str | list[ContentPart] | UnsetType | None) -> Parts:
 
 
 def part_of(part: ContentPart) -> Part:
-    """A part as we keep it. Raises InvalidValue for data that cannot be decoded."""
+    """A part as we store it. Raises InvalidValue for data that cannot be decoded."""
     match part:
         case TextPart():
             return Text(text=part.text)
@@ -184,7 +184,7 @@ def _file_source(file: FileData) -> Source:
 
 
 def source_of(url: str) -> Source:
-    """A `data:` URL becomes bytes, every other address stays one; `blob:` is a word of ours."""
+    """A `data:` URL becomes bytes, any other URL stays one; a client must not use `blob:`, which is ours."""
     if url.startswith("blob:"):
         raise InvalidValue("a blob: URL means nothing here; send the bytes as a data: URL")
     if not url.startswith("data:"):
@@ -203,14 +203,14 @@ def _decoded(text: str, where: str) -> bytes:
         raise InvalidValue(f"{where} is not valid base64: {error}") from error
 
 
-# ── speaking: items → messages ───────────────────────────────────────────────────────────────
+# ── items → messages ─────────────────────────────────────────────────────────────────────────
 
 
 class ChatDialect:
-    """How a history looks to a Chat Completions server. See `models.base.Dialect`."""
+    """How a history looks to a Chat Completions server. See `models.model.Dialect`."""
 
     def __init__(self, *, reasoning_back: bool = False) -> None:
-        """`reasoning_back`: the server wants to be shown what its model thought when it asked for tools."""
+        """`reasoning_back`: the server wants the model's reasoning back with the calls that followed."""
         self.name = "chat+reasoning" if reasoning_back else "chat"
         self._reasoning_back = reasoning_back
 
@@ -229,10 +229,10 @@ _encode_message = msgspec.json.Encoder().encode
 
 
 def spoken(items: Sequence[Item], *, reasoning_back: bool = False) -> list[ChatMessage]:
-    """The messages that items make. What one step said and asked for is one assistant message.
+    """The messages for these items. The text and the calls of one step are one assistant message.
 
-    Its results follow it with nothing in between, whatever else happened meanwhile and in whatever order the
-    model opened its items: servers refuse a history that says otherwise, and go on refusing it for ever.
+    Its results follow it directly, even if other items came in between, and in any order of the model's
+    items: servers refuse any other order, and would go on refusing this history for ever.
     """
     messages: list[ChatMessage] = []
     step: list[AssistantMessage | ToolCall] = []
@@ -241,7 +241,7 @@ def spoken(items: Sequence[Item], *, reasoning_back: bool = False) -> list[ChatM
     thoughts: list[str] = []
     for item in items:
         if isinstance(item, Reasoning | HandOff):
-            # What somebody has sealed is another API's: nobody takes that over this one.
+            # Sealed reasoning belongs to another API: no server takes it over this one.
             if reasoning_back and isinstance(item, Reasoning) and not item.extras:
                 thoughts.append(item.text)
             continue
@@ -268,7 +268,7 @@ def spoken(items: Sequence[Item], *, reasoning_back: bool = False) -> list[ChatM
 
 
 def _attachments(result: ToolResult) -> list[ChatMessage]:
-    """What a tool message cannot hold: pictures and sound, to follow in a message of their own."""
+    """The content that a tool message cannot hold: pictures and sound, which follow in a message of their own."""
     shown = [_content_part(each) for each in result.content if isinstance(each, Image | Audio)]
     if not shown:
         return []
@@ -288,7 +288,7 @@ def _step(step: list[AssistantMessage | ToolCall], thoughts: list[str]) -> ChatM
     ]
     text = "".join(texts)
     content = text if text or not calls else None
-    if not thoughts or not calls:  # only with calls is it wanted, and some refuse it anywhere else
+    if not thoughts or not calls:  # some servers refuse reasoning without calls
         return ChatMessage(role="assistant", content=content, tool_calls=calls or None)
     return ThoughtfulMessage(
         role="assistant",
@@ -311,7 +311,7 @@ def _spoken(
             if not text and item.outcome != "ok":
                 text = f"[{item.outcome.replace('_', ' ')}]"
             return ChatMessage(role="tool", content=text, tool_call_id=item.call_id)
-        case Interruption():  # many servers of this wire take a system role in the first place only
+        case Interruption():  # many servers take a system role only in the first message
             return ChatMessage(role="user", content=note_for_model(item))
         case Summary():
             return ChatMessage(
@@ -322,7 +322,7 @@ def _spoken(
 
 
 def _content(parts: Parts) -> str | list[ContentPart]:
-    """A string where a string will do: every server takes that."""
+    """A string if possible, since every server takes a string; otherwise parts."""
     if all(isinstance(part, Text) for part in parts):
         return text_of(parts)
     return [_content_part(part) for part in parts]
@@ -360,16 +360,16 @@ def _audio(part: Audio) -> ContentPart:
 def _file(part: File) -> ContentPart:
     if not isinstance(part.source, Link):
         return FilePart(file=FileData(file_data=url_of(part.source), filename=part.name))
-    if ":" in part.source.url:  # this API takes files by value or by id, not by address
+    if ":" in part.source.url:  # this API takes files by value or by id, not by URL
         return TextPart(text=f"[file {part.name or 'without a name'}: {part.source.url}]")
     return FilePart(file=FileData(file_id=part.source.url, filename=part.name))
 
 
 def url_of(source: Source) -> str:
-    """The address of some bytes: their own, a `data:` URL, or the name of a blob."""
+    """The URL of a source: its own, a `data:` URL, or the name of a blob."""
     match source:
         case Link():
-            # Whichever way such an address came in, it is not to be taken for the name of a blob.
+            # However this URL came in, it must not be taken for the name of a blob.
             return f"about:{source.url}" if source.url.startswith("blob:") else source.url
         case Inline():
             return f"data:{source.media_type};base64,{b64encode(source.data).decode()}"
@@ -383,11 +383,11 @@ def url_of(source: Source) -> str:
 
 
 def placeholder(blob: Blob) -> str:
-    """What stands in an encoded message for the bytes of a blob."""
+    """The text that stands for the bytes of a blob in an encoded message."""
     return f"blob:{blob.digest};{blob.media_type}"
 
 
-# With the member's name and its quotes: inside a JSON string quotes are escaped, so no text can pass for it.
+# With the member's name and its quotes: quotes inside a JSON string are escaped, so no text can match.
 _PLACEHOLDER = re.compile(
     rb'"(url|data|file_data|image_url)":"blob:(sha256:[0-9a-f]{64});([A-Za-z0-9!#$&^_.+/;= -]*)"'
 )
@@ -395,13 +395,13 @@ _PLACEHOLDER = re.compile(
 
 def blobs_in(piece: bytes) -> frozenset[str]:
     """The digests of the blobs that encoded messages name."""
-    if b'"blob:sha256:' not in piece:  # nearly always: a scan at the speed of memory
+    if b'"blob:sha256:' not in piece:  # nearly always, and this scan is fast
         return frozenset()
     return frozenset(found[2].decode() for found in _PLACEHOLDER.finditer(piece))
 
 
 def with_blobs(piece: bytes, blobs: Mapping[str, bytes]) -> bytes:
-    """The same messages with the blobs' bytes in place of their names. Raises KeyError for a missing one."""
+    """The same messages with the blobs' bytes in place of their names. Raises KeyError for a missing blob."""
 
     def inlined(found: re.Match[bytes]) -> bytes:
         member, digest, media_type = found.groups()

@@ -1,7 +1,7 @@
-"""A Chat Completions request: decoded, checked, and turned into what sessions are asked.
+"""Parses a Chat Completions request: decoded, checked, and converted for sessions.
 
-What has a meaning is honoured or refused by name. What only shapes the model's speech is passed on; what
-nobody can pass on is named in `X-Ignored-Params`.
+A parameter with a meaning for us is honoured or refused by name. A parameter that only shapes the model's text is
+passed on; one that the model does not take is named in `X-Ignored-Params`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class StreamOptions(Struct, frozen=True):
 
 
 class ChatRequest(Struct, frozen=True):
-    """The body, as far as we look at it. Fields that are not here are left alone."""
+    """The body, as far as we use it. Other fields are ignored."""
 
     model: str
     messages: list[ChatMessage]
@@ -99,7 +99,7 @@ _FIELDS = {
     "tool_choice": "tool_choice",
     "response_format": "output_schema",
 }
-"""What clients call a parameter, and what we do."""
+"""The client's name of a parameter → our name."""
 
 _PASSED_ON = (
     "frequency_penalty",
@@ -113,24 +113,24 @@ _PASSED_ON = (
     "safety_identifier",
     "prompt_cache_key",
 )
-"""Theirs and the model's alone: we do not look at them."""
+"""Parameters that we pass on without looking at them."""
 
 _NO_WISH = frozenset({"user", "safety_identifier", "prompt_cache_key", "service_tier"})
-"""Nothing about the answer: whoever leaves these out has ignored nothing."""
+"""Parameters without effect on the answer: a model that lacks them has ignored nothing."""
 
 _BINDING = frozenset({"stop", "output_schema", "max_output_tokens", "tool_choice"})
-"""An answer that does not keep to these is wrong, not merely different."""
+"""Parameters that an answer must obey: without them it would be wrong, not merely different."""
 
 
 class GivenParameter(Value):
-    """A parameter that the client gave: by its own name, and by ours."""
+    """A parameter that the client sent, by its own name and by ours."""
 
     name: str
     ours: str
 
 
 class ChatAsk(Value):
-    """What a chat request comes to."""
+    """A parsed chat request."""
 
     model: str
     messages: tuple[Incoming, ...]
@@ -141,7 +141,7 @@ class ChatAsk(Value):
     include_usage: bool
     given: tuple[GivenParameter, ...] = ()
     left_alone: tuple[str, ...] = ()
-    """What of the request is for other servers: tools of types that only they run."""
+    """The parts of the request for other servers: tools of types that only they run."""
 
 
 _decoder = msgspec.json.Decoder(ChatRequest)
@@ -149,7 +149,7 @@ _tool_decoder = msgspec.json.Decoder(RequestTool)
 
 
 class Messages(Struct, frozen=True):
-    """A body, as far as it takes to count what is in it."""
+    """A body, decoded only to count its messages and parts."""
 
     messages: list[Raw] = []
 
@@ -158,7 +158,7 @@ _messages_decoder = msgspec.json.Decoder(Messages)
 
 
 def read_chat_request(body: bytes) -> ChatAsk:
-    """Decode and check a request. Raises Refused, with the parameter that is at fault."""
+    """Decode and check a request. Raises Refused, with the parameter at fault."""
     if len(body) > LARGE_BYTES:
         said = read_body(_messages_decoder, body).messages
         demand_few("messages", len(said))
@@ -187,9 +187,9 @@ def read_chat_request(body: bytes) -> ChatAsk:
 
 
 def ignored(given: tuple[GivenParameter, ...], knows: Set[str]) -> tuple[str, ...]:
-    """Which of these parameters a model that knows those does nothing about.
+    """The given parameters that a model with these known parameters ignores.
 
-    Raises Refused for one that an answer has to keep to.
+    Raises Refused for a parameter that an answer must obey.
     """
     unknown = [each for each in given if each.ours not in knows]
     for each in unknown:
@@ -206,7 +206,7 @@ def ignored(given: tuple[GivenParameter, ...], knows: Set[str]) -> tuple[str, ..
 
 
 def _check(request: ChatRequest) -> None:
-    """Refuse what we would otherwise have to ignore."""
+    """Refuse parameters that we would otherwise have to ignore."""
     if not request.messages:
         raise bad_request("no_new_user_message", "messages is empty: send one", param="messages")
     if request.n not in (None, 1):
@@ -254,7 +254,7 @@ def _parameters(request: ChatRequest, tools: tuple[ToolDefinition, ...]) -> Para
 
 
 def _given(request: ChatRequest, parameters: Parameters) -> tuple[GivenParameter, ...]:
-    """What was asked for. That which asks for the ordinary is no wish."""
+    """The parameters that the client sent. A default value is not counted."""
     given = [
         GivenParameter(name=name, ours=ours)
         for name, ours in _FIELDS.items()
@@ -342,7 +342,7 @@ def _output_schema(raw: Raw) -> str | None:
 
 
 def _tools(tools: list[Raw]) -> tuple[tuple[ToolDefinition, ...], tuple[str, ...]]:
-    """The client's functions. Tools of other types are for other servers, and left alone."""
+    """The client's functions, and the types of other tools, which are for other servers and ignored."""
     demand_few("tools", len(tools))
     definitions: dict[str, ToolDefinition] = {}
     left_alone: list[str] = []

@@ -1,11 +1,11 @@
-"""Making sense of what a chat-completions server streams: chunks in, deltas out.
+"""Parses the stream of a chat-completions server: chunks in, deltas out.
 
-1. The same stream gives the same deltas, whatever the cuts between its bytes.
-2. Only a finish reason makes an answer a whole one. `[DONE]` alone does not: servers send it after failures too.
-3. What was said before a failure is heard, also when both arrive in one piece; then `failure` says what is wrong.
+1. The same stream gives the same deltas, wherever its bytes are cut.
+2. Only a finish reason makes an answer whole. `[DONE]` alone does not: servers send it after failures, too.
+3. Deltas before a failure are returned, even if both arrive in one piece; then `failure` is set.
 
-Servers take liberties with tool calls: some leave `index` out, some give every call the same one, some repeat
-the name with every fragment. Calls are told apart by index first, and by a new id where the index will not do.
+Servers take liberties with tool calls: some leave `index` out, some give every call the same index, some repeat
+the name with every fragment. Calls are distinguished by index first, and by a new id where the index is not enough.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ FINISHES: dict[str, Finish] = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
-"""What is not here is some server's own word for `stop`, unless it is one of these:"""
+"""An unknown reason counts as `stop`, unless it is one of these:"""
 
 FAILURES = frozenset({"abort", "aborted", "cancelled", "error", "insufficient_system_resource"})
-"""Finish reasons that are no finish."""
+"""Finish reasons that mean a failure."""
 
 
 class StreamFailure(Exception):
-    """The stream says that it failed, or makes no sense. `error` is what it says."""
+    """The stream reports a failure, or makes no sense. `error` has the details."""
 
     def __init__(self, error: ErrorObject) -> None:
         super().__init__(error.message)
@@ -59,21 +59,21 @@ class StreamFailure(Exception):
 
 
 class GarbledStream(StreamFailure):
-    """What came is no stream of chat completions."""
+    """The bytes are no stream of chat completions."""
 
 
 class ChatStreamParser:
-    """Listens to one stream. Feed it bytes as they come; it returns what they say."""
+    """Parses one stream. Feed it bytes as they come; it returns their deltas."""
 
     def __init__(self, *, event_bytes_max: int) -> None:
         self._parser = SseParser(event_bytes_max=event_bytes_max)
         self._slots: dict[int, int] = {}
-        """The server's index of a call → ours, which is the order in which calls came up."""
+        """The server's index of a call → ours, which counts calls in the order of their appearance."""
         self._ids: list[str] = []
         self._said_done = False
         self._finished = False
         self.failure: StreamFailure | None = None
-        """What is wrong with the stream, with the upstream's own words."""
+        """What is wrong with the stream, in the upstream's words."""
 
     @property
     def finished(self) -> bool:
@@ -82,11 +82,11 @@ class ChatStreamParser:
 
     @property
     def over(self) -> bool:
-        """Nothing more is to come, or is worth hearing."""
+        """The stream has ended, or the rest can be ignored."""
         return self._said_done or self.failure is not None
 
     def feed(self, piece: bytes) -> Sequence[Delta]:
-        """What these bytes say. Look at `failure` afterwards."""
+        """The deltas in these bytes. Check `failure` afterwards."""
         deltas: list[Delta] = []
         try:
             for event in () if self.over else self._parser.feed(piece):
@@ -95,25 +95,25 @@ class ChatStreamParser:
                     self._said_done = True
                     break
                 if data and not data.isspace():
-                    self._hear(_chunk(data, named_error=event.name == "error"), deltas)
+                    self._add_chunk(_chunk(data, named_error=event.name == "error"), deltas)
         except EventTooLong as error:
             self.failure = GarbledStream(ErrorObject(message=str(error)))
         except StreamFailure as failure:
             self.failure = without_frames(failure)
         return deltas
 
-    def heard(self, chunk: Chunk) -> list[Delta]:
-        """What one chunk says. Raises Failing."""
+    def deltas_of(self, chunk: Chunk) -> list[Delta]:
+        """The deltas of one chunk. Raises StreamFailure."""
         deltas: list[Delta] = []
-        self._hear(chunk, deltas)
+        self._add_chunk(chunk, deltas)
         return deltas
 
-    def _hear(self, chunk: Chunk, deltas: list[Delta]) -> None:
+    def _add_chunk(self, chunk: Chunk, deltas: list[Delta]) -> None:
         failure = chunk.failure()
         if failure is not None:
             raise StreamFailure(failure)
         for choice in chunk.choices or ():
-            if choice.index:  # we ask for one answer; another is nobody's
+            if choice.index:  # we ask for one choice, and ignore others
                 continue
             said = choice.delta or choice.message
             if said is not None:
@@ -131,7 +131,7 @@ class ChatStreamParser:
                 deltas.append(TextDelta(text=content))
         elif content:
             deltas += _parts(content)
-        thought = said.reasoning_content or said.reasoning  # some send both, saying the same
+        thought = said.reasoning_content or said.reasoning  # some send both, the same
         if thought:
             deltas.append(ReasoningDelta(text=thought))
         if said.refusal:
@@ -178,15 +178,15 @@ class ChatStreamParser:
         self._finished = True
         finish = FINISHES.get(reason, "stop")
         if finish == "stop" and self._ids:
-            finish = "tool_calls"  # some say `stop` whatever they asked for
+            finish = "tool_calls"  # some servers send `stop` even with calls
         return FinishDelta(finish=finish)
 
 
-def hear_whole(body: bytes) -> Sequence[Delta]:
-    """An answer that was not streamed, as the deltas it could have been. Raises Failing."""
-    hearing = ChatStreamParser(event_bytes_max=0)
-    deltas = hearing.heard(_chunk(body, named_error=False))
-    if not hearing.finished:
+def parse_whole(body: bytes) -> Sequence[Delta]:
+    """An answer that was not streamed, as the deltas it could have been. Raises StreamFailure."""
+    parser = ChatStreamParser(event_bytes_max=0)
+    deltas = parser.deltas_of(_chunk(body, named_error=False))
+    if not parser.finished:
         raise GarbledStream(ErrorObject(message="the answer has no finish_reason"))
     return deltas
 

@@ -1,1 +1,1 @@
-"""Responses, in both directions: as clients ask us, and as we ask providers."""
+"""Responses, in both directions: from our clients, and to providers."""

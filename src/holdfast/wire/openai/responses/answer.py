@@ -1,8 +1,8 @@
-"""A turn as a Response object: every field there, whatever state the turn is in.
+"""A turn as a Response object: every field is present, in every state of the turn.
 
-A Response repeats what its request asked for. That is kept with the turn, as an `Opaque` on the last item of its
-input: it is committed with the turn, goes wherever the session goes, and no model sees it. A turn whose request
-came by another API has no such note, and is shown with the API's own defaults.
+A Response repeats the parameters of its request (the echo). They are stored with the turn, as an `Opaque` on the last
+item of its input: committed with the turn, copied with the session, and hidden from models. A turn whose request
+came by another API has no echo, and is shown with the API's defaults.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from holdfast.wire.problems import Problem
 from holdfast.wire.seal import Seal
 
 OWNER = "holdfast.responses"
-"""Whose `Opaque` an echo is."""
+"""The owner of an `Opaque` that holds an echo."""
 
 Status: TypeAlias = Literal[
     "queued", "in_progress", "completed", "incomplete", "failed", "cancelled"
 ]
 
-# ── what a request asked for ─────────────────────────────────────────────────────────────────
+# ── the echo of a request ────────────────────────────────────────────────────────────────────
 
 
 class Echo(Value):
-    """What a Response repeats of its request. Members that may be any JSON are JSON."""
+    """The parameters that a Response repeats from its request. Members of any type are kept as JSON."""
 
     model: str = ""
     instructions: str | None = None
@@ -60,7 +60,7 @@ class Echo(Value):
     prompt_cache_key: str | None = None
     user: str | None = None
     named: bool = False
-    """The request named its conversation, so its answer does."""
+    """The request named its conversation, so the answer does, too."""
     show_tools: bool = False
     seal_reasoning: bool = False
 
@@ -69,7 +69,7 @@ _decoder: Decoder[Echo] = Decoder(Echo)
 
 
 def note_of(echo: Echo) -> Opaque:
-    """An echo, to be kept. What makes it too large to be kept with every turn is left out."""
+    """An echo for storing. Members that would make it too large are left out."""
     said = encode(echo)
     if len(said) > limits.echo_bytes_max:
         said = encode(msgspec.structs.replace(echo, tools="[]", instructions=None))
@@ -77,7 +77,7 @@ def note_of(echo: Echo) -> Opaque:
 
 
 def echo_of(items: Iterable[StoredItem]) -> Echo | None:
-    """What was kept with a turn, among its items; None if nothing was."""
+    """The echo among a turn's items; None if there is none."""
     for item in items:
         for extra in getattr(item, "extras", ()):
             if extra.owner == OWNER:
@@ -90,7 +90,7 @@ def echo_of(items: Iterable[StoredItem]) -> Echo | None:
 
 
 class ResponseHead(Value):
-    """What is the same in every state of a Response."""
+    """The fields that are the same in every state of a Response."""
 
     response_id: ResponseId
     session_id: SessionId | None
@@ -98,11 +98,11 @@ class ResponseHead(Value):
     created_s: int
     echo: Echo
     seal: Seal | None = None
-    """What seals reasoning, where the request has asked to see it so."""
+    """Seals reasoning, if the request asked for encrypted reasoning."""
 
     @property
     def shows(self) -> IncludedFields:
-        """What of the turn the request has asked to see."""
+        """The optional fields that the request asked for."""
         return IncludedFields(
             tools=self.echo.show_tools,
             thoughts=self.echo.reasoning_summary is not None,
@@ -111,7 +111,7 @@ class ResponseHead(Value):
 
 
 class ResponseEnd(Value):
-    """How a Response ended: what is known once its turn is settled."""
+    """The end of a Response: the facts that are known once its turn is settled."""
 
     status: Status
     items: tuple[Item, ...] = ()
@@ -138,7 +138,7 @@ def ended_response(
     problem: Problem,
     filtered: bool = False,
 ) -> ResponseEnd:
-    """What became of a turn, as the Responses API says it. `problem` is told if it is one."""
+    """The outcome of a turn in the terms of the Responses API. `problem` is shown if the turn failed."""
     status: Status = "failed"
     reason: str | None = None
     if by == "completed" and kept:
@@ -162,7 +162,7 @@ _CODES = frozenset({"rate_limit_exceeded"})
 
 
 def error_object(problem: Problem) -> dict[str, str]:
-    """An error, under one of the codes that clients know for a Response."""
+    """An error, with one of the codes that clients know for a Response."""
     if problem.code in _CODES:
         code = problem.code
     else:
@@ -186,7 +186,7 @@ def usage_object(usage: ev.Usage) -> dict[str, object]:
 def response_object(
     head: ResponseHead, status: Status, end: ResponseEnd | None, output: Sequence[ItemObject]
 ) -> dict[str, Any]:
-    """A Response. Numbers are never null, and nothing is left out."""
+    """A Response. Numbers are never null, and no field is left out."""
     echo = head.echo
     reason = end.incomplete_reason if end else None
     error = end.error if end else None

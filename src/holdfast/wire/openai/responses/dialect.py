@@ -1,7 +1,7 @@
-"""OpenAI's Responses on the wire, as a model is asked by them: how a history looks there.
+"""OpenAI's Responses as a provider's API: how a history looks there.
 
-Nothing is kept at the provider's, so everything goes along with every request. What the model thought comes back to
-us sealed (`encrypted_content`), and goes back as it came, in front of what it led to.
+Nothing is stored at the provider, so every request has the whole history. The model's reasoning arrives
+encrypted (`encrypted_content`), and goes back unchanged, in front of the items that it led to.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from holdfast.wire.history_order import Said, Step, extras_of, in_order, result_
 from holdfast.wire.openai.chat.messages import blobs_in, url_of, with_blobs
 
 OWNER = "openai"
-"""Whose `Opaque` it is: an item of reasoning, as it came."""
+"""The owner of an `Opaque` that holds an item of reasoning, as it came."""
 
 
 class PromptText(Struct, frozen=True, tag="input_text"):
@@ -77,7 +77,7 @@ InputItem: TypeAlias = PromptMessage | PromptCall | PromptResult | msgspec.Raw
 
 
 class ResponsesDialect:
-    """How a history looks to a Responses server. See `models.base.Dialect`."""
+    """How a history looks to a Responses server. See `models.model.Dialect`."""
 
     name = "responses"
 
@@ -95,7 +95,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def input_of(items: Sequence[Item]) -> Iterable[InputItem]:
-    """The input items that these make."""
+    """The input items for these items."""
     for each in in_order(items):
         match each:
             case Step():
@@ -103,7 +103,7 @@ def input_of(items: Sequence[Item]) -> Iterable[InputItem]:
                 yield from map(_result, each.results)
             case SystemMessage():
                 yield PromptMessage(role="developer", content=text_of(each.content))
-            case Interruption():  # nobody's words but ours, and this wire has a role for them
+            case Interruption():  # our own note; this wire has a role for it
                 yield PromptMessage(role="developer", content=note_for_model(each))
             case _:
                 yield PromptMessage(role="user", content=_content(words_of(each)))
@@ -124,7 +124,7 @@ def _said(said: Iterable[Said]) -> Iterable[InputItem]:
 
 
 class _Sealed(Struct, frozen=True):
-    """An item of reasoning, as far as it has to go back."""
+    """The members of an item of reasoning that have to go back."""
 
     type: str
     id: str = ""
@@ -133,7 +133,7 @@ class _Sealed(Struct, frozen=True):
 
 
 def kept_reasoning(item: bytes) -> Opaque | None:
-    """An item of reasoning, to be sent back; None if it is not sealed, and nobody could read it again."""
+    """An item of reasoning, to be sent back; None if it is not encrypted, since the provider could not read it."""
     sealed = msgspec.json.decode(item, type=_Sealed)
     if not sealed.encrypted_content:
         return None

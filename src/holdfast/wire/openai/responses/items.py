@@ -1,10 +1,10 @@
 """The items of the Responses and Conversations APIs, in both directions.
 
-In: clients are heard generously. A message may lack its type, id and status; parts of a kind that only other servers
-know, and items of such kinds, are left alone.
+In: we accept much from clients. A message may lack its type, id and status; parts and items of kinds that only
+other servers know are ignored.
 
-Out: an item goes by its *address*: its own id, and after it the body of the session's id that it lies in. So an
-`item_reference` leads to its item across requests, however old it is, and no index of items is needed. A bare id
+Out: the id of an item is its *address*: its own id, followed by the body of its session's id. So an
+`item_reference` finds its item in later requests, however old it is, without an index of items. A bare id
 is understood too, wherever the session is known.
 """
 
@@ -60,7 +60,7 @@ _BODY_CHARS = 26
 
 
 class ItemAddress(Value):
-    """Where an item lies. `session_id` is None if that goes without saying."""
+    """Where an item is stored. `session_id` is None if the request names the session otherwise."""
 
     item: ItemId
     session_id: SessionId | None = None
@@ -70,7 +70,7 @@ class ItemAddress(Value):
 
 
 def read_address(text: str) -> ItemAddress | None:
-    """The address that a client names an item by; None if it is none of ours."""
+    """The address in a client's text; None if it is no address of ours."""
     for cut, named in ((len(text), False), (len(text) - _BODY_CHARS, True)):
         try:
             item = ItemId(text[:cut])
@@ -85,7 +85,7 @@ def read_address(text: str) -> ItemAddress | None:
 
 
 class InputPart(Struct, frozen=True):
-    """A part of a message or result, as far as we look at it."""
+    """A part of a message or result, as far as we use it."""
 
     type: str = ""
     text: str | None = None
@@ -100,7 +100,7 @@ class InputPart(Struct, frozen=True):
 
 
 class InputItem(Struct, frozen=True):
-    """An item, as far as we look at it. Which fields it needs depends on its type."""
+    """An item, as far as we use it. Which fields it needs depends on its type."""
 
     type: str | None = None
     id: str | None = None
@@ -114,7 +114,7 @@ class InputItem(Struct, frozen=True):
 
 
 class ItemReference(Value):
-    """`item_reference`: an item that the server holds, to be put here."""
+    """`item_reference`: a stored item, to be inserted here."""
 
     id: str
 
@@ -134,7 +134,7 @@ _ROLES: dict[str, Literal["user", "assistant", "system"]] = {
 def read_input(
     raw: Raw | bytes, *, param: str = "input", seal: Seal | None = None
 ) -> tuple[InputPiece, ...]:
-    """What a request brings: a text, or items. Raises Refused. Without a `seal` nothing that is sealed is ours."""
+    """The input of a request: a text, or items. Raises Refused. Without a `seal`, no sealed content counts as ours."""
     body = bytes(raw).strip()
     if body.startswith(b'"'):
         text = msgspec.json.decode(body, type=str)
@@ -150,7 +150,7 @@ def read_input(
 
 
 def _pieces(items: Sequence[Raw], param: str, seal: Seal | None) -> Iterator[InputPiece]:
-    """Each item by itself. What an assistant thought is kept with what it said next."""
+    """Each item by itself. An assistant's reasoning is kept with the item that follows it."""
     thoughts: list[Thought] = []
     parts = 0
     for n, raw in enumerate(items):
@@ -179,7 +179,7 @@ def _read_item(raw: Raw, where: str) -> InputItem:
 
 
 def _thought(item: InputItem, raw: Raw, seal: Seal | None, where: str) -> Iterator[Thought]:
-    """Reasoning as its provider sealed it: to go back as it came. What is not sealed nobody can read again."""
+    """Reasoning as its provider encrypted it, to go back unchanged. Without encrypted content it is dropped."""
     if not item.encrypted_content:
         return
     plain = opened(seal, "reasoning", item.encrypted_content, where=where)
@@ -216,7 +216,7 @@ def _piece(item: InputItem, where: str, seal: Seal | None) -> InputPiece | None:
             text = f"[Summary of the conversation so far: {summary.decode()}]"
             return Incoming(role="system", content=(Text(text=text),))
         case _:
-            return None  # other servers' own
+            return None  # an item of other servers
 
 
 def _message(item: InputItem, where: str) -> Incoming:
@@ -245,7 +245,7 @@ def _parts(content: str | list[InputPart] | None, where: str) -> Parts:
 
 
 def _part(part: InputPart) -> Part | None:
-    """A part as we keep it; None for one that other servers know."""
+    """A part as we store it; None for a part that only other servers know."""
     match part.type:
         case "input_text" | "output_text" | "text" | "summary_text" if part.text is not None:
             return Text(text=part.text)
@@ -273,7 +273,7 @@ _DETAILS: dict[str, Literal["auto", "low", "high", "original"]] = {
 
 
 def brought_along(item: Item) -> Incoming | None:
-    """An item that a reference led to, as if its words had been sent; None for what clients do not see."""
+    """A referenced item, as if the client had sent it; None for an item that clients do not see."""
     match item:
         case UserMessage() if not item.path:
             return Incoming(role="user", content=item.content, name=item.name)
@@ -291,7 +291,7 @@ def brought_along(item: Item) -> Incoming | None:
 
 
 def joined(messages: Iterable[Incoming]) -> tuple[Incoming, ...]:
-    """What one step of an assistant said and asked for, as one message: calls side by side are answered
+    """The text and calls of one assistant step joined into one message: parallel calls are answered
     together."""
     found: list[Incoming] = []
     for each in messages:
@@ -322,14 +322,14 @@ _STATUS: dict[Completeness, str] = {
 
 
 class IncludedFields(Value):
-    """What of a turn a client is shown because it has asked for it."""
+    """The optional parts of a turn that a client has asked for."""
 
     tools: bool = False
-    """The agent's own calls."""
+    """The calls of the agent's own tools."""
     thoughts: bool = False
-    """What its model tells about its reasoning."""
+    """The model's summaries of its reasoning."""
     seal: Seal | None = None
-    """What its provider needs to see again of its reasoning, sealed by this."""
+    """The reasoning that the provider needs back, sealed by this."""
 
     @property
     def reasoning(self) -> bool:
@@ -346,9 +346,9 @@ def item_object(
     result: ToolResult | None = None,
     shows: IncludedFields = PLAINLY,
 ) -> ItemObject | None:
-    """An item as clients read it; None for what they are not shown.
+    """An item as clients read it; None for an item that they are not shown.
 
-    An agent's own call is shown only with its `result`, as the call of a server's tool.
+    A call of the agent's own tools is shown only with its `result`, as an `mcp_call`.
     """
     if item.path:
         return None
@@ -379,7 +379,7 @@ def item_object(
 
 
 def message_object(item: AssistantMessage, where: str) -> ItemObject:
-    """What an agent said: its text as one part, and what it declined as another."""
+    """An agent's message: its text as one part, its refusal as another."""
     text = "".join(part.text for part in item.content if isinstance(part, Text))
     refusal = "".join(part.text for part in item.content if isinstance(part, Refusal))
     content = [
@@ -390,7 +390,7 @@ def message_object(item: AssistantMessage, where: str) -> ItemObject:
 
 
 def reasoning_object(item: Reasoning, where: str, shows: IncludedFields) -> ItemObject:
-    """What a model thought, as far as it was asked for."""
+    """A model's reasoning, as far as the request asked for it."""
     return {
         "id": where,
         "type": "reasoning",
@@ -424,8 +424,8 @@ def call_object(item: ToolCall, where: str) -> ItemObject:
 
 
 def served_call_object(item: ToolCall, where: str, result: ToolResult | None) -> ItemObject:
-    """A call that the agent saw to itself, in the shape that every client leaves alone."""
-    told = text_of(result.content) if result else None
+    """A call of the agent's own tools, in a form that every client ignores."""
+    text = text_of(result.content) if result else None
     failed = result is not None and result.outcome != "ok"
     return {
         "id": where,
@@ -434,8 +434,8 @@ def served_call_object(item: ToolCall, where: str, result: ToolResult | None) ->
         "server_label": item.agent or "agent",
         "name": item.name,
         "arguments": item.arguments,
-        "output": None if failed else told,
-        "error": (told or "failed") if failed else None,
+        "output": None if failed else text,
+        "error": (text or "failed") if failed else None,
         "approval_request_id": None,
     }
 
@@ -443,7 +443,7 @@ def served_call_object(item: ToolCall, where: str, result: ToolResult | None) ->
 def output_objects(
     items: Sequence[Item], session_id: SessionId | None, shows: IncludedFields
 ) -> list[ItemObject]:
-    """What a turn said: the items that are its output, in order."""
+    """The items that are a turn's output, in order."""
     results = {each.call: each for each in items if isinstance(each, ToolResult)}
     found = []
     for each in items:
@@ -455,7 +455,7 @@ def output_objects(
 
 
 def is_output(item: Item) -> bool:
-    """Whether an agent said it in this turn. What a request brought along has no agent."""
+    """Whether an agent said this in this turn. An item that the request brought along has no agent."""
     if not isinstance(item, AssistantMessage | Reasoning | ToolCall):
         return False
     return bool(item.agent) and not item.path
@@ -500,8 +500,8 @@ def _output(parts: Parts) -> str | list[ItemObject]:
 
 
 def sealed_reasoning(item: Reasoning, seal: Seal) -> str | None:
-    """What a provider needs to see again, as an `encrypted_content` that clients hand back; None if it needs
-    nothing. Inside it is as its provider has made it, and goes back into a request as it is: hence the seal."""
+    """The reasoning that a provider needs back, as an `encrypted_content` that clients return; None if there is
+    none. The content goes into a later request to the provider unchanged: hence the seal."""
     if not item.extras:
         return None
     thought = Thought(text=item.text, extras=item.extras)
@@ -509,7 +509,7 @@ def sealed_reasoning(item: Reasoning, seal: Seal) -> str | None:
 
 
 def unknown_reference(name: str) -> Refused:
-    """No such item, in the words and with the status of the hosted service."""
+    """The refusal of an unknown item, with the message and status of the hosted service."""
     return Refused(
         Problem(
             status=404,

@@ -1,7 +1,8 @@
-"""A Responses request: decoded, checked, and turned into what sessions are asked.
+"""Parses a Responses request: decoded, checked, and converted for sessions.
 
-As with chat, what has a meaning is honoured or refused by name, what only shapes the model's speech is passed on, and
-what nobody can pass on is named in `X-Ignored-Params`. Fields, tools and items that other servers know are left alone.
+As with chat, a parameter with a meaning for us is honoured or refused by name, one that only shapes the model's text
+is passed on, and one that the model does not take is named in `X-Ignored-Params`. Fields, tools and items that only
+other servers know are ignored.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ from holdfast.wire.problems import Refused, bad_request
 from holdfast.wire.seal import Seal
 
 SHOW_TOOLS = "holdfast.tool_calls"
-"""The value of `include` that asks for the agent's own calls."""
+"""The value of `include` that asks for the calls of the agent's own tools."""
 
 SEAL_REASONING = "reasoning.encrypted_content"
-"""The value of `include` that asks for what a provider needs to see again of its reasoning."""
+"""The value of `include` that asks for encrypted reasoning."""
 
 # ── the body ─────────────────────────────────────────────────────────────────────────────────
 
 
 class ResponsesTool(Struct, frozen=True):
-    """A tool; the members are a function's."""
+    """A tool; the members are those of a function."""
 
     type: str = "function"
     name: str = ""
@@ -70,7 +71,7 @@ class ConversationName(Struct, frozen=True):
 
 
 class ResponsesRequest(Struct, frozen=True):
-    """The body, as far as we look at it. Fields that are not here are left alone."""
+    """The body, as far as we use it. Other fields are ignored."""
 
     model: str = ""
     input: Raw = NULL
@@ -112,7 +113,7 @@ _REFUSED = {
     "prompt": "prompts are not kept here; send what it says as instructions",
     "moderation": "answers are not moderated here; ask a server that does",
 }
-"""What an answer would have to keep to, and cannot."""
+"""Parameters that an answer would have to obey, and cannot."""
 
 _LEFT_ALONE = (
     "context_management",
@@ -121,7 +122,7 @@ _LEFT_ALONE = (
     "image",
     "access_programs",
 )
-"""What is for other servers, and changes nothing here."""
+"""Parameters for other servers, without effect here."""
 
 _PASSED_ON = (
     "frequency_penalty",
@@ -134,7 +135,7 @@ _PASSED_ON = (
 
 
 class ResponsesAsk(Value):
-    """What a Responses request comes to."""
+    """A parsed Responses request."""
 
     model: str
     input: tuple[InputPiece, ...]
@@ -150,7 +151,7 @@ class ResponsesAsk(Value):
     calls_max: int | None = None
     given: tuple[GivenParameter, ...] = ()
     left_alone: tuple[str, ...] = ()
-    """What of the request is for other servers: tools of types that only they run, and the like."""
+    """The parts of the request for other servers: tools of types that only they run, and the like."""
 
 
 _decoder = msgspec.json.Decoder(ResponsesRequest)
@@ -160,7 +161,7 @@ _tool_decoder = msgspec.json.Decoder(ResponsesTool)
 def read_responses_request(
     body: bytes, *, needs_input: bool = True, seal: Seal | None = None
 ) -> ResponsesAsk:
-    """Decode and check a request. Raises Refused, with the parameter that is at fault."""
+    """Decode and check a request. Raises Refused, with the parameter at fault."""
     request = read_body(_decoder, body)
     if needs_input and as_json(request.input) is None:
         raise missing_parameter("input")
@@ -186,11 +187,11 @@ def read_responses_request(
     )
 
 
-# ── about a context ──────────────────────────────────────────────────────────────────────────
+# ── requests about a context ─────────────────────────────────────────────────────────────────
 
 
 class ContextRequest(Struct, frozen=True):
-    """What a model would be shown: a history, and what is added to it."""
+    """The context that a model would get: a history, and new input."""
 
     model: str | None = None
     input: Raw = NULL
@@ -201,13 +202,13 @@ class ContextRequest(Struct, frozen=True):
 
 
 class ContextAsk(Value):
-    """What a model would be shown, if it were asked: for counting it, or summing it up."""
+    """A parsed context, to be counted or summarised."""
 
     model: str
     input: tuple[InputPiece, ...] = ()
     instructions: str = ""
     tools: tuple[ToolDefinition, ...] | None = ()
-    """None if there are others than functions among them: only their own servers know what those weigh."""
+    """None if not all of them are functions: only other servers know the size of their own tools."""
     tools_bytes: int = 0
     previous: ResponseId | None = None
     conversation: SessionId | None = None
@@ -217,7 +218,7 @@ _context_decoder = msgspec.json.Decoder(ContextRequest)
 
 
 def read_context_request(body: bytes, *, needs_model: bool, seal: Seal | None = None) -> ContextAsk:
-    """Decode and check what is said about a context. Raises Refused."""
+    """Decode and check a context. Raises Refused."""
     said = read_body(_context_decoder, body)
     if needs_model and not said.model:
         raise missing_parameter("model")
@@ -276,7 +277,7 @@ def _ignored(request: ResponsesRequest) -> Iterator[str]:
 
 
 _PLAIN = re.compile(r"[a-z0-9_.]{1,64}")
-"""What may stand in a header."""
+"""A name that may appear in a header."""
 
 
 def _demand_one_line(conversation: object, previous: str | None) -> None:
@@ -290,7 +291,7 @@ def _demand_one_line(conversation: object, previous: str | None) -> None:
 
 
 def demand_metadata(metadata: dict[str, str]) -> None:
-    """Raise Refused unless these pairs are few and short enough to be kept."""
+    """Raises Refused unless the metadata are few and short enough to be stored."""
     name_max, value_max = limits.attribute_name_chars_max, limits.attribute_value_chars_max
     fits = len(metadata) <= limits.attributes_max and all(
         0 < len(name) <= name_max and len(value) <= value_max for name, value in metadata.items()
@@ -368,7 +369,7 @@ _THEIR_NAMES = {
 
 
 def _given(parameters: Parameters) -> tuple[GivenParameter, ...]:
-    """What was asked for. That which asks for the ordinary is no wish."""
+    """The parameters that the client sent. A default value is not counted."""
     given = [
         GivenParameter(name=name, ours=ours)
         for ours, name in _THEIR_NAMES.items()
@@ -385,7 +386,7 @@ class _ToolChoice(Struct, frozen=True):
 
 
 def _tool_choice(raw: Raw, tools: tuple[ToolDefinition, ...]) -> str | None:
-    """None, a word, or the JSON of a choice. A choice among other servers' tools is left alone."""
+    """None, a word, or the JSON of a choice. A choice among other servers' tools is ignored."""
     said = as_json(raw)
     if said is None:
         return None
@@ -447,7 +448,7 @@ def _output_schema(raw: Raw) -> str | None:
 
 
 def _tools(tools: list[Raw]) -> tuple[tuple[ToolDefinition, ...], str, tuple[str, ...]]:
-    """The client's functions; all tools as they are echoed; and which are for other servers."""
+    """The client's functions; the echo of all tools; and the types of tools for other servers."""
     demand_few("tools", len(tools))
     definitions: dict[str, ToolDefinition] = {}
     shown: list[object] = []

@@ -1,4 +1,4 @@
-"""The Responses API over a WebSocket: what a client's messages say, and what it is told besides a stream's events.
+"""The Responses API over a WebSocket: a client's messages, and our messages besides the events of a stream.
 
 Events are those of the streamed form, byte for byte, one message each; if the request had a `stream_id`, they have it
 too. A failure that is no event of a Response is an `error` event with the status and the envelope that HTTP would have.
@@ -25,7 +25,7 @@ CREATE = "response.create"
 
 
 class SocketMessage(Struct, frozen=True):
-    """What a message says besides the members of a request."""
+    """The members of a message besides those of a request."""
 
     type: str = ""
     stream_id: str | None = None
@@ -38,7 +38,7 @@ _stream_id_max = 256
 
 
 def read_message(body: bytes) -> SocketMessage:
-    """What a message is about. Raises Refused."""
+    """Parse a message. Raises Refused."""
     said = read_body(_decoder, body)
     if said.type != CREATE:
         raise bad_request(
@@ -61,7 +61,7 @@ def read_message(body: bytes) -> SocketMessage:
 
 
 def lane_of(body: bytes) -> str | None:
-    """The `stream_id` of a message, whatever else is wrong with it: an answer that says so names it."""
+    """The `stream_id` of a message, even if the message is otherwise invalid: the error event repeats it."""
     try:
         said = msgspec.json.decode(body, type=_Lane).stream_id
     except msgspec.DecodeError:
@@ -74,23 +74,23 @@ class _Lane(Struct, frozen=True):
 
 
 def with_lane(event: bytes, lane: str | None) -> bytes:
-    """An event, with the name of the lane that it belongs to."""
+    """An event with the `stream_id` of its lane."""
     if lane is None:
         return event
     return b'{"stream_id":' + msgspec.json.encode(lane) + b"," + event[1:]
 
 
-_TOLD = tuple(
+_HEADERS_SENT = tuple(
     each.name for each in (RETRY_AFTER, RETRY_AFTER_MS, SHOULD_RETRY, CONVERSATION_VERSION)
 )
 
 
 def error_event(status: int, envelope: bytes, headers: Mapping[str, str]) -> bytes:
-    """A refusal, as an event: with the status and the headers that tell whether to come back."""
+    """A refusal as an event: with the status, and with the headers that say whether to retry."""
     error = msgspec.json.decode(envelope, type=_Envelope).error
-    told = {name: headers[name] for name in _TOLD if name in headers}
-    if told:
-        error["headers"] = Raw(msgspec.json.encode(told))
+    sent = {name: headers[name] for name in _HEADERS_SENT if name in headers}
+    if sent:
+        error["headers"] = Raw(msgspec.json.encode(sent))
     return msgspec.json.encode({"type": "error", "status": status, "error": error})
 
 
@@ -99,7 +99,7 @@ class _Envelope(Struct, frozen=True):
 
 
 def too_old() -> Problem:
-    """Why a socket ends that has been there for as long as one may."""
+    """The problem that ends a socket after its longest allowed time."""
     minutes = round(limits.socket_lifetime_s / 60)
     return Problem(
         status=400,
@@ -109,7 +109,7 @@ def too_old() -> Problem:
 
 
 def too_many_waiting() -> Problem:
-    """Why a message is not taken while others wait."""
+    """The problem for a message that arrives while too many others wait."""
     return Problem(
         status=429,
         code="too_many_messages_waiting",

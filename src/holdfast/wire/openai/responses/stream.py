@@ -1,16 +1,16 @@
 """A turn as the events of a streamed Response: a pure writer over the turn's own events.
 
-1. The first event is `response.created`; `queued` follows if it was asked for in the background, and `in_progress`
-   when somebody plays it. The last one is `completed`, `incomplete` or `failed`; `[DONE]` follows.
-2. Every item is added, filled and done, in that order, under one id and one `output_index`; the last event's
+1. The first event is `response.created`; `queued` follows for a background request, and `in_progress`
+   once the turn runs. The last event is `completed`, `incomplete` or `failed`; `[DONE]` follows.
+2. Every item is added, filled and done, in that order, with one id and one `output_index`; the last event's
    output is the items that were done, in the order of their indexes.
-   Where a turn came to nothing, what it was about to say stays open, and only `failed` follows.
+   If a turn is discarded, its unfinished items stay open, and only `failed` follows.
 3. `sequence_number` counts every event from 0. The same events of a turn make the same bytes, so a stream can be
-   had again, and joined in the middle: what a client has seen already is left out by its number.
+   repeated, and joined in the middle: events that a client has seen already are left out by their number.
 
-What was shown and then set aside, because its step is tried again, is done as incomplete and stays in the output:
-the new answer is a new item. A step that was not seen growing (a plain turn watched from another node, or asked for
-after its end) comes in one piece.
+An item that was shown and then set aside, because its step is tried again, is done as incomplete and stays in the
+output: the new answer is a new item. A step whose growth was not seen (a plain turn watched from another node, or
+requested after its end) comes in one piece.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ class _Place:
         self.index = index
         self.kind = kind
         self.parts: dict[PartKind, int] = {}
-        """The parts that have been added, by their kind: a message has one of each at most."""
+        """The added parts, by kind: a message has at most one of each."""
         self.before_delta = b""
-        """What is the same on every piece of its text, but the number."""
+        """The bytes before the text of each delta that do not change, except the number."""
 
 
 class ResponseStream:
     """Turns the events of a turn into frames. Feed it every event once, in order, then the end."""
 
     def __init__(self, head: ResponseHead, *, after: int = -1, before: Items = ()) -> None:
-        """Events up to number `after` are counted and left out. `before` is what the output begins with: what turns
-        have said that this one continues."""
+        """Events up to number `after` are counted and left out. `before` are items of earlier turns that this turn
+        continues: the output begins with them."""
         self._said_before = before
         self._head = head
         self._shows = head.shows
@@ -92,7 +92,7 @@ class ResponseStream:
         self._done: dict[ItemId, tuple[int, ItemObject]] = {}
         self._count = 0
         self._waits = head.echo.background
-        """It was asked for in the background, and nobody has begun with it."""
+        """The request is in the background, and its turn has not started."""
         self._first = self._beginning()  # they have the first numbers, whenever they are written
 
     def first(self) -> bytes:
@@ -107,7 +107,7 @@ class ResponseStream:
         return created + self._lifecycle("response.queued", "queued")
 
     def _waited(self) -> bytes:
-        """It waits no more, if it did."""
+        """The event that ends the waiting, if the turn waited."""
         if not self._waits:
             return b""
         self._waits = False
@@ -119,7 +119,7 @@ class ResponseStream:
         return begun + b"".join(self._rest(each, results) for each in self._said_before)
 
     def frames(self, record: Record) -> bytes:
-        """What a client is shown of this event; empty if nothing."""
+        """The frames that show this event to the client; empty if it shows nothing."""
         event = record.event
         match event:
             case ev.Grew() if not event.path:
@@ -141,15 +141,15 @@ class ResponseStream:
                 return b""
 
     def end(self, end: ResponseEnd) -> bytes:
-        """What was not shown yet, and the last event."""
+        """The parts that were not shown yet, and the last event."""
         results = _results_in(end.items)
         waited = b"" if end.status == "cancelled" else self._waited()
         rest = b"".join(self._rest(each, results) for each in end.items)
         return waited + rest + self._terminal(end)
 
     def failed(self, problem: Problem) -> bytes:
-        """The last event of a stream that cannot be brought to its end, though its response may be: somebody
-        else plays it. So it is no event of the response and has no number; a client that comes back with the
+        """The last event of a stream that cannot be finished, though its response may be: another node runs the
+        turn. So it is no event of the response and has no number; a client that comes back with the
         last number that it has seen misses nothing."""
         error = {
             "type": problem.kind,
@@ -168,7 +168,7 @@ class ResponseStream:
     def _terminal(self, end: ResponseEnd) -> bytes:
         output = [shown for _, shown in sorted(self._done.values(), key=lambda each: each[0])]
         response = response_object(self._head, end.status, end, output)
-        if end.status == "cancelled":  # there is no event of its own for it
+        if end.status == "cancelled":  # the API has no event for it
             stopped = Problem(status=409, code="turn_cancelled", message="the turn was cancelled")
             response["error"] = error_object(stopped)
         name = _TERMINAL.get(end.status, "response.failed")
@@ -204,7 +204,7 @@ class ResponseStream:
         return added + self._piece(place, kind, event.text)
 
     def _whole(self, item: Item) -> bytes:
-        """An item as it came to be: its end, or all of it if it was not seen growing."""
+        """A finished item: its end, or all of it if its growth was not seen."""
         if item.id in self._done:
             return b""
         if isinstance(item, AssistantMessage):
@@ -218,7 +218,7 @@ class ResponseStream:
         return b""
 
     def _rest(self, item: Item, results: dict[ItemId, ToolResult]) -> bytes:
-        """What of an item nobody has been shown, at the end of the turn."""
+        """At the end of the turn: the parts of an item that were not shown."""
         if not is_output(item) or item.id in self._done:
             return b""
         shown = self._whole(item)
@@ -297,7 +297,7 @@ class ResponseStream:
         return self._added(place, {**shown, "status": "in_progress"})
 
     def _thinks(self, place: _Place, text: str) -> bytes:
-        """A piece of what was thought, as the only part of its summary."""
+        """A piece of reasoning, as the only part of its summary."""
         added = b""
         if not place.before_delta:
             at = {"item_id": place.where, "output_index": place.index, "summary_index": 0}
@@ -373,7 +373,7 @@ class ResponseStream:
 
     def _served_starts(self, call: ToolCall) -> bytes:
         if call.id in self._open:
-            return b""  # it is tried again
+            return b""  # the call is tried again
         place = self._place(call.id, "mcp_call")
         at = {"item_id": place.where, "output_index": place.index}
         return (
@@ -403,7 +403,7 @@ class ResponseStream:
         return event_frame(name, _encode(body))
 
     def _lay_down(self, place: _Place, name: str, last: bytes) -> None:
-        """Everything of a piece's frame that does not change, so that a token costs little."""
+        """Prepare the constant bytes of an item's delta frames, so that a token costs little."""
         place.before_delta = b'event: %b\ndata: {"type":"%b","item_id":%b,"output_index":%d,%b' % (
             name.encode(),
             name.encode(),

@@ -1,7 +1,7 @@
-"""Making sense of what a Responses server streams: events in, deltas out.
+"""Parses the stream of a Responses server: events in, deltas out.
 
-The last event says how it went: `response.completed`, `response.incomplete` or `response.failed`; `error` is a
-failure too.
+The last event says how the answer ended: `response.completed`, `response.incomplete` or `response.failed`; `error` is
+a failure too.
 
 Items are numbered over the whole answer, and their numbers are the indices of our deltas.
 """
@@ -29,7 +29,7 @@ from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
 from holdfast.wire.openai.responses.dialect import kept_reasoning
 from holdfast.wire.stream_parser import UNREADABLE, StreamParser
 
-# ── what comes ───────────────────────────────────────────────────────────────────────────────
+# ── the stream's events ──────────────────────────────────────────────────────────────────────
 
 
 class InputDetails(Struct, frozen=True):
@@ -104,20 +104,20 @@ _decode_whole = msgspec.json.Decoder(UpstreamResponse).decode
 
 _THOUGHTS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 
-# ── hearing it ───────────────────────────────────────────────────────────────────────────────
+# ── the parser ───────────────────────────────────────────────────────────────────────────────
 
 
 class ResponsesStreamParser(StreamParser):
-    """Listens to one stream. See `models.base.Hearing`."""
+    """Parses one stream. See `models.model.AnswerParser`."""
 
     def __init__(self, *, event_bytes_max: int) -> None:
         super().__init__(event_bytes_max=event_bytes_max)
         self._spoken: set[int] = set()
-        """The items that have said something already, and need not say it again when they are done."""
+        """The items that have sent deltas: their content is not taken again when they are done."""
         self._called: set[int] = set()
         self._thinks_by: dict[int, str] = {}
 
-    def hear(self, data: bytes, deltas: list[Delta]) -> None:
+    def parse(self, data: bytes, deltas: list[Delta]) -> None:
         event = _decode(data)
         kind, index = event.type, event.output_index
         if isinstance(event.delta, str):  # nearly always, and this runs for every token
@@ -136,7 +136,7 @@ class ResponsesStreamParser(StreamParser):
         elif kind == "error":
             flat = ErrorObject(message=event.message, code=event.code)
             raise StreamFailure(event.error or flat)
-        # What else there is repeats what was said, or is about tools that run there.
+        # Other events repeat the content, or are about tools that run at the provider.
 
     def _grow(self, kind: str, index: int, text: str, deltas: list[Delta]) -> None:
         if kind == "response.output_text.delta":
@@ -146,7 +146,7 @@ class ResponsesStreamParser(StreamParser):
         elif kind == "response.refusal.delta":
             deltas.append(TextDelta(text=text, index=index, refusal=True))
         elif kind in _THOUGHTS and self._thinks_by.setdefault(index, kind) == kind:
-            # Some servers tell both the thoughts and a summary of them; one of the two is enough.
+            # Some servers send both the reasoning and a summary of it; one of the two is enough.
             deltas.append(ReasoningDelta(text=text, index=index))
         else:
             return
@@ -159,15 +159,15 @@ class ResponsesStreamParser(StreamParser):
             deltas.append(call)
 
     def end(self, index: int, raw: bytes, deltas: list[Delta]) -> None:
-        """An item is whole. What of it was not streamed is said now."""
+        """An item is done. Content that was not streamed is added now."""
         item = _decode_item(raw)
-        told = index in self._spoken
+        streamed = index in self._spoken
         if item.type == "function_call":
             if index not in self._called:
                 self._begin(index, item, deltas)
-            if not told and item.arguments:
+            if not streamed and item.arguments:
                 deltas.append(ToolCallDelta(index=index, arguments=item.arguments))
-        elif item.type == "message" and not told:
+        elif item.type == "message" and not streamed:
             for part in item.content or ():
                 text = part.text or part.refusal
                 if text:
@@ -175,14 +175,14 @@ class ResponsesStreamParser(StreamParser):
                     deltas.append(TextDelta(text=text, index=index, refusal=refusal))
         elif item.type == "reasoning":
             words = "\n\n".join(part.text or "" for part in item.summary or ())
-            if words and not told:
+            if words and not streamed:
                 deltas.append(ReasoningDelta(text=words, index=index))
             extra = kept_reasoning(raw)
             if extra is not None:
                 deltas.append(ExtraDelta(kind="reasoning", index=index, extra=extra))
 
     def finish(self, response: UpstreamResponse, how: str, deltas: list[Delta]) -> None:
-        """How the answer ended. Raises Failing if it did not."""
+        """The end of the answer. Raises StreamFailure if the answer failed."""
         if response.usage is not None:
             deltas.append(UsageDelta(usage=response.usage.usage()))
         if how == "completed":
@@ -196,17 +196,17 @@ class ResponsesStreamParser(StreamParser):
         deltas.append(FinishDelta(finish=finish))
 
 
-def hear_whole(body: bytes) -> Sequence[Delta]:
-    """An answer that was not streamed, as the deltas it could have been. Raises Failing."""
-    hearing = ResponsesStreamParser(event_bytes_max=0)
+def parse_whole(body: bytes) -> Sequence[Delta]:
+    """An answer that was not streamed, as the deltas it could have been. Raises StreamFailure."""
+    parser = ResponsesStreamParser(event_bytes_max=0)
     deltas: list[Delta] = []
     try:
         response = _decode_whole(body)
         for index, item in enumerate(response.output or ()):
-            hearing.end(index, bytes(item), deltas)
+            parser.end(index, bytes(item), deltas)
     except UNREADABLE as error:
         raise GarbledStream(ErrorObject(message=f"the answer cannot be read: {error}")) from error
     if response.status is None:
         raise GarbledStream(ErrorObject(message="the answer has no status"))
-    hearing.finish(response, response.status, deltas)
+    parser.finish(response, response.status, deltas)
     return deltas
