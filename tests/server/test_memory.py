@@ -115,7 +115,7 @@ class House:
 
     async def quiet(self) -> None:
         """Until nothing of the last turn is under way."""
-        owner, noting = self.server.sessions._owner, self.server.sessions._noting
+        owner, noting = self.server.sessions._owner, self.server.sessions._acknowledging
         await until(lambda: not (owner.live or owner.unstored or owner.claimed or noting))
         for _ in range(20):
             await asyncio.sleep(0)
@@ -323,7 +323,7 @@ async def test_nothing_of_an_upstreams_failure_stays(upstream: str, tmp_path: Pa
                 await server.chat("Hi", to="trip", stream=True)
 
             async def quiet() -> None:
-                await until(lambda: not (owner.live or server.sessions._noting))
+                await until(lambda: not (owner.live or server.sessions._acknowledging))
                 server_of_models.requests.clear()
                 for _ in range(20):
                     await asyncio.sleep(0)

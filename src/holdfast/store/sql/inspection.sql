@@ -3,7 +3,7 @@
 
 -- keys_page
 -- Some keys, and the state of the sessions that they mean.
-select k.tenant, k.key, k.session_id, k.generation, k.proof, s.state, s.proof
+select k.{session_key}, k.proof, s.state, s.proof
   from @session_key k left join @session s on s.tenant = k.tenant and s.id = k.session_id
  where (k.tenant, k.key) > (:tenant, :after) order by k.tenant, k.key limit :limit;
 
