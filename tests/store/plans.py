@@ -8,16 +8,26 @@ from collections import defaultdict
 from collections.abc import Iterator
 from importlib import import_module
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.ids import Minter
 from holdfast.store import operations
 from holdfast.store.memory_store import MemoryStore
-from holdfast.store.operations.inspection import OWNERS
+from holdfast.store.operations.inspection import OWNERS, PROVEN, pages_of
+from holdfast.store.operations.retention import PARTS
 from holdfast.store.postgres.compiler import WriteRequest, asked_for
 from holdfast.store.sql.dialects import QUESTIONS, SqlDialect, text_of
 from holdfast.store.sql.tables import HORIZON, TABLES
-from holdfast.store.steps import Facts, Finder, Operation, Start, WriteStep, by_key, look_of
+from holdfast.store.steps import (
+    Facts,
+    Finder,
+    Operation,
+    Question,
+    Start,
+    WriteStep,
+    by_key,
+    look_of,
+)
 from holdfast.testing import ManualClock
 from tests.store.furnishing import furnish_fully
 
@@ -39,7 +49,11 @@ FINDERS = {name: each for name, each in _named() if isinstance(each, Finder)}
 
 def questions(dialect: SqlDialect) -> dict[str, str]:
     """All that operations ask, as a database is asked; a text about several tables once for each."""
-    several = {f"owners of {kind}": each for kind, each in OWNERS.items()}
+    several: dict[str, Question[Any]] = {f"owners of {kind}": each for kind, each in OWNERS.items()}
+    several |= {f"parts in {each.words['rows']}": each for each in PARTS}
+    for table in PROVEN:
+        first, later = pages_of(table)
+        several |= {f"first {table.name}": first, f"later {table.name}": later}
     asked = {
         name: dialect.spelled(text_of(each.name, each.words)) for name, each in several.items()
     }

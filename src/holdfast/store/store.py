@@ -37,6 +37,7 @@ from holdfast.store.operations import (
     finders,
     inspection,
     lists,
+    overwrites,
     queue,
     reads,
     retention,
@@ -356,8 +357,7 @@ class Store:
         gone = 0
         for step in retention.STEPS:
             if gone < limit:
-                async with self._past_damage():
-                    gone += await self._write(partial(step, horizon, limit=limit - gone))
+                gone += await self._pruned(partial(step, horizon), limit=limit - gone)
         for which, step_of_one in retention.SESSION_STEPS:
             if gone < limit:
                 places: tuple[retention.SessionPlace, ...] = ()
@@ -365,11 +365,40 @@ class Store:
                     places = await self._read(partial(which, horizon, limit=limit - gone))
                 for place in places:
                     if gone < limit:
-                        step = partial(step_of_one, place, horizon, limit=limit - gone)
+                        step = partial(step_of_one, place, horizon)
                         with suppress(InvalidValue):  # an id that is none: `verify` names it
-                            async with self._past_damage():
-                                gone += await self._write(step)
+                            gone += await self._pruned(step, limit=limit - gone)
         return outcomes.Pruned(rows=gone, more=gone >= limit, behind_ms=horizon.behind_ms)
+
+    async def _pruned(self, step: Callable[..., Operation[int]], *, limit: int) -> int:
+        """Take a step of retention; how many rows are gone. If it meets damage, it is taken in ever smaller halves, and
+        what cannot be removed is overwritten (`operations/overwrites.py`)."""
+        try:
+            return await self._write(partial(step, limit=limit))
+        except StoreDamaged as damage:
+            await self._meet(damage, writing=True)
+        again = partial(step, limit=limit + retention.MOMENTS_MAX)
+        gone, halves = 0, list[tuple[overwrites.Group, ...]]()
+        async with self._past_damage():
+            halves.append(await self._read(partial(overwrites.planned, again)))
+        while halves and gone < limit:
+            some = halves.pop()[: limit - gone]
+            try:
+                gone += await self._write(partial(overwrites.narrowed, again, some))
+            except StoreDamaged as damage:
+                await self._meet(damage, writing=True)
+                if len(some) > 1:
+                    middle = len(some) // 2
+                    halves += (some[middle:], some[:middle])
+                else:
+                    await self._overwrite(again, *some)
+        return gone
+
+    async def _overwrite(self, step: Start[int], group: overwrites.Group) -> None:
+        """Take the words out of rows that a step cannot remove, table by table: one may be damaged itself."""
+        for table in overwrites.tables_with_words(group):
+            async with self._past_damage():
+                await self._write(partial(overwrites.overwrite, step, group, table))
 
     @asynccontextmanager
     async def _past_damage(self) -> AsyncIterator[None]:

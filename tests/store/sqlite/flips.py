@@ -12,8 +12,9 @@ import msgspec
 
 from holdfast.core.codec import encode
 from holdfast.errors import StoreDamaged, StoreUnusable
-from holdfast.ids import SessionId, SessionKey
+from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.store.outcomes import SessionDump
+from holdfast.store.overwritten import WORDS
 from holdfast.store.search.matches import parse_query
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.verification.findings import Finding
@@ -113,6 +114,24 @@ async def _ask(store: SqliteStore, truth: Truth, served: Served) -> None:
     async for report in verify(store):
         served.findings += isinstance(report, Finding)
     served.read_only = store.read_only is not None
+
+
+def words_left(tenant: Tenant, gone: Iterable[SessionId], db: apsw.Connection) -> list[str]:
+    """What deleted sessions still say, with the table that has it."""
+    of_session = "tenant = ?1 and session_id = ?2"
+    of_turn = f"tenant = ?1 and turn_id in (select turn_id from turn where {of_session})"
+    return [
+        f"{each} in {table}: {value!r}"
+        for each in gone
+        for table, columns in WORDS.items()
+        for column in columns
+        for (value,) in db.execute(
+            f"select cast({column} as text) from {table} "
+            f"where {of_turn if table in ('journal', 'signal') else of_session}",
+            (tenant, each),
+        )
+        if str(value).strip("[ ]")
+    ]
 
 
 # ── pages ────────────────────────────────────────────────────────────────────────────────────

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -27,6 +29,7 @@ from tests.store.sqlite.flips import (
     served_from,
     sweep,
     truth_of,
+    words_left,
 )
 
 SESSIONS = 60
@@ -145,12 +148,11 @@ async def test_a_log_without_its_database_is_no_new_store(tmp_path: Path, mint: 
 # ── only reading ─────────────────────────────────────────────────────────────────────────────
 
 
-def _page_of(path: Path, *, tree: str, kind: str) -> int:
-    """The first page of this kind in a tree."""
+def _page_of(path: Path, *, tree: str, kind: str, nth: int = 0) -> int:
+    """A page of this kind in a tree: the first, or the one after so many."""
     db = apsw.Connection(str(path))
-    found = db.execute(
-        "select min(pageno) from dbstat where name = ? and pagetype = ?", (tree, kind)
-    ).get
+    pages = "select pageno from dbstat where name = ? and pagetype = ? order by path"
+    found = db.execute(f"{pages} limit 1 offset ?", (tree, kind, nth)).get
     db.close()
     assert isinstance(found, int)
     return found
@@ -238,6 +240,46 @@ async def test_what_is_damaged_is_left_out_of_a_copy_that_verifies(
     assert [each async for each in verify(target) if isinstance(each, Finding)] == []
     await source.close()
     await target.close()
+
+
+# ── retention ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("tree", ["item", "turn", "sqlite_autoindex_item_1"])
+async def test_no_deleted_words_stay_beside_a_damaged_page(
+    whole: tuple[Path, Truth], tree: str
+) -> None:
+    """SQLite does not delete a row if it would have to join its page with a damaged one."""
+    path, _ = whole
+    leaf = _page_of(path, tree=tree, kind="leaf", nth=1)
+    flip(path, (leaf - 1) * PAGE_BYTES + 2_000, 3)
+    store = await SqliteStore.open(path, now_ms=_in_a_year)
+    gone = [
+        each
+        for each in await store.session_ids(ACME, after=None, limit=99)
+        if await _dumped(store, each)
+    ]
+    for each in gone:
+        await store.remove(ACME, each)
+    while (await store.prune(trust_clock=True)).more:
+        pass
+    assert await store.engine.read(partial(words_left, ACME, gone)) == []
+    named = {each.session_id async for each in verify(store) if isinstance(each, Finding)}
+    assert named.isdisjoint(gone)
+    assert store.read_only is None
+    await store.close()
+
+
+def _in_a_year() -> int:
+    return time.time_ns() // 1_000_000 + 365 * 24 * 3600 * 1000
+
+
+async def _dumped(store: SqliteStore, session_id: SessionId) -> bool:
+    """Whether all of a session can be read."""
+    try:
+        return await store.dump(ACME, session_id) is not None
+    except SessionDamaged:
+        return False
 
 
 # ── files from before ────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
-from holdfast.store.operations.inspection import OWNERS
+from holdfast.store.operations.inspection import OWNERS, PROVEN
 from holdfast.store.sql.dialects import SQLITE
 from holdfast.store.sql.statements import finding, looking
 from holdfast.store.sql.tables import TURN_CLAIMS
@@ -41,6 +41,7 @@ WALKS = {
     "stale_signals": "walks the signals, of which there are never many",
     "stray_blobs": "walks an index; blobs of sessions that never were have nothing to be found by",
     "search_hits": "walks what FTS5 has found",
+    "chunk_with": "walks what FTS5 has found",
     "forks_of": "walks the sessions that it was given",
     "listed_sessions": "walks the attributes that it was given",
     "named_places": "walks the sessions that it was given",
@@ -52,6 +53,7 @@ WALKS = {
     "pasts_between": "walks the sessions that it was given",
     "sessions_page": "walks a page",
     **{f"owners of {kind}": "walks a page" for kind in OWNERS},
+    **{f"first {table.name}": "walks a page" for table in PROVEN},
     "find: every_node": "there are as many nodes as boots in a day",
     "find: every_seal_key": "there are as many as were made by hand, and one",
 }

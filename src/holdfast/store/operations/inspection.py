@@ -25,6 +25,7 @@ from holdfast.core.codec import Decoder, Unreadable, Value
 from holdfast.core.history.checks import Violation
 from holdfast.core.history.conversation import Lineage, settings_decoder
 from holdfast.core.turns.events import Change, MemoryAdded
+from holdfast.store.overwritten import WORDS, is_overwritten
 from holdfast.store.rows import Words
 from holdfast.store.sql.tables import (
     ANNOTATIONS,
@@ -210,8 +211,8 @@ def _plain(column: Column) -> tuple[str, Any]:
     return column.name, kind | None if column.nullable else kind
 
 
-def _proven(table: Table[Any]) -> Check:
-    """A check of each row of a table against its proofs."""
+def pages_of(table: Table[Any]) -> tuple[Question[Any], Question[Any]]:
+    """How rows of a table are asked for, as they are stored, with their proofs: the first page, and each later one."""
     beside = [(each.column, int | None) for each in table.proofs]
     fields = [*map(_plain, table.columns), *beside]
     kind: Any = msgspec.defstruct(f"Plain_{table.name}", fields, bases=(Value,), frozen=True)
@@ -224,7 +225,12 @@ def _proven(table: Table[Any]) -> Check:
     types = {"words": "words", "number": "bigint"}
     after = ", ".join(f":{each.name}::{types.get(each.holds, 'text')}" for each in key)
     first = Question("rows_page", kind, after="{true}", **words)
-    later = Question("rows_page", kind, after=f"({words['by']}) > ({after})", **words)
+    return first, Question("rows_page", kind, after=f"({words['by']}) > ({after})", **words)
+
+
+def _proven(table: Table[Any]) -> Check:
+    """A check of each row of a table against its proofs."""
+    first, later = pages_of(table)
 
     def check(start: PageStart) -> Operation[CheckedPage]:
         at = {} if start == FIRST_PAGE else dict(zip(table.key, start, strict=True))
@@ -248,6 +254,8 @@ def _judge_proofs(table: Table[Any], row: Any) -> Iterator[Finding]:
 
 def _expected(table: Table[Any], proof: proofs.Proof, row: Any) -> Iterator[int | None]:
     yield proof.of(row)
+    if any(is_overwritten(getattr(row, name)) for name in WORDS.get(table.name, ())):
+        yield getattr(row, proof.column)
     if proof is proofs.AGENT and row.state == "deleted":
         yield getattr(row, proof.column)  # its words are gone
     if table in (API_KEYS, GRANTS) and row.revoked_ms is not None:

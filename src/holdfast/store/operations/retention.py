@@ -299,6 +299,10 @@ class SessionPlace(Value):
     session_id: str
 
 
+_KEPT = "and not exists (select 1 from @idempotency i where i.tenant = r.tenant and i.turn_id = r.turn_id)"
+"""A turn that an idempotency key leads to stays."""
+
+
 class SessionPart(Value):
     """A row that belongs to a session: its table, and what tells it apart there."""
 
@@ -313,6 +317,24 @@ PLACES_OF_LINES = Question("places_of_lines", SessionPlace)
 PLACES_TO_CLEAR = Question("places_to_clear", SessionPlace)
 LIVE_READER = Question("live_reader", SessionPlace)
 CLEARABLE_ROWS = Question("clearable_rows", SessionPart)
+
+
+def _parts_of(
+    table: Table[Any], *, number: str = "0", named: str = "''", unless: str = ""
+) -> Question[SessionPart]:
+    return Question(
+        "parts_of", SessionPart, rows=table.name, number=number, named=named, unless=unless
+    )
+
+
+PARTS = (
+    _parts_of(ITEMS, number="pos"),
+    _parts_of(STATE, number="seq"),
+    _parts_of(ANNOTATIONS, number="rev"),
+    _parts_of(CHUNKS, number="from_pos"),
+    _parts_of(BLOB_NAMES, named="digest"),
+    _parts_of(TURNS, named="turn_id", unless=_KEPT),
+)
 
 
 def stale_lines(horizon: Horizon, *, limit: int) -> Operation[tuple[SessionPlace, ...]]:
@@ -354,10 +376,10 @@ def clear_session(place: SessionPlace, horizon: Horizon, *, limit: int) -> Opera
     assert session is not None, "a tombstone stays"
     if (yield from ask(LIVE_READER, tenant=tenant, session_id=session_id)):
         return 0
-    found = yield from ask(CLEARABLE_ROWS, tenant=tenant, session_id=session_id, limit=limit)
+    found, is_whole = yield from _clearable(place, limit)
     going = [each for each in found if each.table != "kept"]
     changes = [each for part in going for each in _part(place, part)]
-    is_last = len(found) < limit and len(going) == len(found)
+    is_last = is_whole and len(found) < limit and len(going) == len(found)
     if is_last:
         # There is nothing left to index, either.
         cleared = {"bytes_gone": True, "indexed_length": session.length}
@@ -367,6 +389,22 @@ def clear_session(place: SessionPlace, horizon: Horizon, *, limit: int) -> Opera
         locked = tuple(guard for part in going for guard in _guard(place, part))
         yield from write(*changes, on=(session,), as_read=locked)
     return len(going) + is_last
+
+
+def _clearable(place: SessionPlace, limit: int) -> Operation[tuple[Sequence[SessionPart], bool]]:
+    """Some rows of a deleted session, and whether every table could be asked for them. A damaged table or index does
+    not delay the rows of the others."""
+    given = {"tenant": place.tenant, "session_id": place.session_id, "limit": limit}
+    try:
+        return (yield from ask(CLEARABLE_ROWS, **given)), True
+    except StoreDamaged:
+        found: list[SessionPart] = []
+    for which in PARTS:
+        try:
+            found += yield from ask(which, **given)
+        except StoreDamaged:
+            pass  # they stay; `verify` names them
+    return found[:limit], False
 
 
 def _part(place: SessionPlace, part: SessionPart) -> Iterator[Change]:

@@ -142,3 +142,8 @@ union all select 'kept', 0, t.turn_id
             from @turn t {then} @idempotency i on i.tenant = t.tenant and i.turn_id = t.turn_id
            where t.tenant = :tenant and t.session_id = :session_id
 limit :limit;
+
+-- parts_of
+-- Some rows of a session in one table, by what tells them apart there.
+select '{rows}', {number}, {named} from @{rows} r
+ where r.tenant = :tenant and r.session_id = :session_id {unless} limit :limit;
