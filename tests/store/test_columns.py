@@ -5,10 +5,10 @@ What is changed is made of the tables as they are in the database, so that a new
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import apsw
 import asyncpg
@@ -119,8 +119,8 @@ def changes(table: str, rows: list[Row]) -> Iterator[Change]:
 
 def _signature(table: str, row: Row) -> str:
     told = {name: row[name] for name in ("state", "kind", "replayable", "anonymous") if name in row}
-    if table == "journal":  # a request that is kept is proven as a whole, another one is compared
-        return f"{row['n'] == 0}{b'replayable' in row['records']}"
+    if table == "journal":  # the request of a queued turn has no proof
+        return f"{row['n'] == 0}{row['token'] == 0}"
     empty = [name for name, value in row.items() if value is None and "proof" not in name]
     return f"{told}{empty if table not in ('session', 'turn') else ''}{row.get('lineage') == b'[]'}"
 
@@ -148,13 +148,23 @@ def _others(table: str, column: str, value: Any, others: list[Any]) -> Iterator[
         case "text" if not is_key and others:
             yield others[0]
         case "text" | "words" if isinstance(value, str):
-            yield value[:-1] + ("0" if value[-1:] != "0" else "1")
+            yield from _elsewhere(value, lambda letter: "0" if letter != "0" else "1") or ["1"]
         case "lexemes":
             yield ""
         case "json":
             yield others[0] if others else (b"{}" if value != b"{}" else b"[]")
+            yield from _elsewhere(value, lambda byte: bytes([byte[0] ^ 1]))
         case _:
-            yield value[:-1] + bytes([value[-1] ^ 1]) if value else b"\x01"
+            yield from _elsewhere(value, lambda byte: bytes([byte[0] ^ 1])) or [b"\x01"]
+
+
+S = TypeVar("S", str, bytes)
+
+
+def _elsewhere(value: S, other: Callable[[S], S]) -> list[S]:
+    """A value, changed at its first place, in the middle, and at its last."""
+    places = sorted({0, len(value) // 2, len(value) - 1}) if value else []
+    return [value[:at] + other(value[at : at + 1]) + value[at + 1 :] for at in places]
 
 
 def _literals(table: Table[Any], column: str) -> tuple[str, ...]:

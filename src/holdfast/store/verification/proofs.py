@@ -103,15 +103,9 @@ def _claim(row: Any) -> int:
     return crc32(row.request_hash, crc32(led))
 
 
-_REPLAYABLE = b'"replayable":true'
-"""In a request: clients come back for the journal."""
-
-
 def _journal(row: Any) -> int | None:
-    # The request of a queued turn is written anew, and that of most turns goes with their end: it is compared with
-    # the turn meanwhile.
-    if not row.token or (not row.n and _REPLAYABLE not in row.records):
-        return None
+    if not row.token:
+        return None  # the request of a queued turn is written anew when the turn begins
     return crc32(row.records, crc32(row.turn_id.encode(), (row.token << 16) + row.n))
 
 
