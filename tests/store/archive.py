@@ -46,7 +46,8 @@ MOST = 100
 
 def entries() -> Sequence[str]:
     """The names of what is there, the oldest first."""
-    return sorted(each.name.partition(".")[0] for each in DATA.glob("*.json.gz"))
+    names = (each.name.partition(".")[0] for each in DATA.glob("*.json.gz"))
+    return sorted(names, key=lambda name: int(name.removeprefix("tables_")))
 
 
 # ── what is in a store ───────────────────────────────────────────────────────────────────────
