@@ -1,19 +1,28 @@
-"""A store with a tenth of its conversations damaged: what the other nine tenths notice of it.
+"""Damaged stores under load: what the conversations notice of it that are not damaged.
 
-Some have rows that cannot be read, some lie on pages with flipped bits. The file is damaged while no server has it open,
-as a disk does it; then a server is asked for everything, by several clients at once.
+Four parts, each with a store of its own. A store is damaged while no server has it open, as a disk does it; then a server
+is asked for everything, by several clients at once.
+
+- `local`: a tenth of all conversations, by rows that cannot be read, and by flipped bits on leaves of tables and indexes.
+- `rows`: the same on PostgreSQL, by rows alone: its pages are its own business.
+- `shared`: a page between root and leaf, where everything meets: the store is only read, over a restart.
+- `cut`: a log that was cut while the server was down: an earlier state, which is sound, and which the heads tell of.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -21,62 +30,206 @@ import apsw
 import msgspec
 
 from holdfast.errors import StoreDamaged
-from holdfast.ids import SessionId, Tenant
+from holdfast.ids import SessionId, SessionKey, Tenant
+from holdfast.store.postgres.address import parse_address
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.store import Store
+from tests.postgres import Server, connected
 from tests.repository import ROOT
-from tests.store.sqlite.flips import PAGE_BYTES, flip
+from tests.store.sqlite.flips import PAGE_BYTES, flip, words_left
 from tests.torture.campaign import Figures, Progress, Run
 from tests.torture.server_process import Served, say
 
-Serve = Callable[[], AbstractAsyncContextManager[Served]]
-"""Starts a server on the store."""
+Serve = Callable[[str], AbstractAsyncContextManager[Served]]
+"""Starts a server on the store of this URL."""
 
 LOCAL = Tenant("local")
 CONVERSATIONS = 400
+FEWER = 100
+"""Conversations of a part in which each is treated alike."""
 CLIENTS = 8
 SHARE = 0.1
-GARBLED = (
-    "update session set settings = x'7b' where id = ?",
-    "update session set lineage = x'ff' where id = ?",
-    "update turn set usage = x'00' where session_id = ?",
-    "update turn set ended_by = 'perhaps' where session_id = ?",
-    "update turn set changes = x'5b' where session_id = ?",
+GARBLED: tuple[tuple[str, str, str, bytes | str], ...] = (
+    ("session", "id", "settings", b"\x7b"),
+    ("session", "id", "lineage", b"\xff"),
+    ("turn", "session_id", "usage", b"\x00"),
+    ("turn", "session_id", "ended_by", "perhaps"),
+    ("turn", "session_id", "changes", b"\x5b"),
 )
-"""Values that cannot be."""
+"""Values that cannot be: a table, how its rows belong to a conversation, a column, a value."""
+LEAVES = ("item", "sqlite_autoindex_item_1", "turn_by_session")
+"""Trees of which leaves are damaged: a table, and two indexes."""
 LATER_MS = 90 * 24 * 3600 * 1000
+BESIDE = 0.06
+"""What part of all conversations one damaged leaf of an index may keep from going on: SQLite cannot divide a full leaf
+whose neighbour is damaged. They are read, listed, found, exported and expire as if nothing were."""
 GONE = 10
 """Conversations that are deleted, and whose words have to go."""
 
 
-async def damage(run: Run, progress: Progress, path: Path, serve: Serve) -> Figures:
+async def damage(run: Run, progress: Progress, serve: Serve) -> Figures:
+    """All four parts; what each did, and what was wrong."""
+    parts = {
+        "local": await _local(run, progress, Place(f"sqlite:///{run.folder}/local.db"), serve),
+        "shared": await _shared(run, progress, Place(f"sqlite:///{run.folder}/shared.db"), serve),
+        "cut": await _cut(run, progress, Place(f"sqlite:///{run.folder}/cut.db"), serve),
+    }
+    with ThreadPoolExecutor(1) as thread, ExitStack() as stack:
+        # It runs event loops of its own.
+        server = thread.submit(stack.enter_context, Server.started()).result()
+        place = Place(server.url(thread.submit(server.fresh_database).result()))
+        parts["rows"] = await _local(run, progress, place, serve)
+        thread.submit(stack.close).result()
+    return Figures(
+        "; ".join(f"{name}: {part.did}" for name, part in parts.items()),
+        [f"{name}: {each}" for name, part in parts.items() for each in part.violations],
+    )
+
+
+class Place:
+    """A store by its URL, and ways to it that no server has."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.path = Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else None
+
+    async def open(self, *, later_ms: int = 0) -> Store:
+        def now_ms() -> int:
+            return time.time_ns() // 1_000_000 + later_ms
+
+        if self.path is None:
+            return await PostgresStore.open(parse_address(self.url), clock=now_ms)
+        return await SqliteStore.open(self.path, now_ms=now_ms)
+
+    async def ids(self, talks: Iterable[str]) -> dict[str, SessionId]:
+        store = await self.open()
+        rows = {name: await store.resolve(LOCAL, SessionKey(name)) for name in talks}
+        await store.close()
+        return {name: row.session_id for name, row in rows.items() if row is not None}
+
+    async def garble(self, ids: Sequence[SessionId]) -> None:
+        """Write values that cannot be into rows of these conversations."""
+        for n, session_id in enumerate(ids):
+            table, by, column, value = GARBLED[n % len(GARBLED)]
+            if self.path is not None:
+                with closing(apsw.Connection(str(self.path))) as db:
+                    db.execute(
+                        f"update {table} set {column} = ? where {by} = ?", (value, session_id)
+                    )
+            else:
+                sql = f"update holdfast.{table} set {column} = $1 where {by} = $2"
+                async with connected(self.url) as connection:
+                    await connection.execute(sql, value, str(session_id))
+
+
+async def _local(run: Run, progress: Progress, place: Place, serve: Serve) -> Figures:
     talks = [f"talk-{n}" for n in range(run.count(CONVERSATIONS))]
-    async with serve() as server:
+    async with serve(place.url) as server:
         await _ask_all(server, talks, "hello", progress)
         await _ask_all(server, talks, "and now?", progress)
-    ids = await asyncio.to_thread(_ids, path)
-    await asyncio.to_thread(_spoil, path, list(ids.values()), random.Random(run.seed))
-    damaged = await _damaged(path, list(ids.values()))
-    bad, good = set(damaged), [name for name in talks if ids[name] not in damaged]
+    ids = await place.ids(talks)
+    chance = random.Random(run.seed)
+    tenth = round(len(ids) * SHARE)
+    share = tenth if place.path is None else tenth // 3
+    await place.garble(chance.sample(list(ids.values()), max(len(GARBLED), share)))
+    pages = await asyncio.to_thread(_flip_leaves, place.path, len(ids), 2 * tenth // 3, chance)
+    bad, unserved = await _damaged(place, list(ids.values()))
+    good = [name for name in talks if ids[name] not in bad]
     wrong: list[str] = []
-    async with serve() as server:
+    async with serve(place.url) as server:
         answers, slowest_s = await _ask_all(server, talks, "still there?", progress)
-        for name in talks:
-            wanted = "500 conversation_damaged" if ids[name] in bad else "200"
-            if answers[name] != wanted:
-                wrong.append(f"{name} ({ids[name]}) was answered {answers[name]}, not {wanted}")
+        wrong += [
+            f"{name} ({ids[name]}) was answered {answers[name]}"
+            for name in talks
+            if ids[name] in unserved and answers[name] != "500 conversation_damaged"
+        ]
+        beside = [name for name in good if answers[name] != "200"]
+        if len(beside) > sum(pages.values()) * len(ids) * BESIDE:
+            wrong.append(f"{len(beside)} that can be read were refused, such as {beside[:5]}")
         wrong += await _look(server, bad, {ids[name] for name in good})
         await _delete(server, good[:GONE])
         if not server.is_running:
             wrong.append(f"the server has ended: {server.log_end()}")
-    told = Counter(answers.values())
-    wrong += await asyncio.to_thread(_verify, path, bad)
-    wrong += await asyncio.to_thread(_export, path, len(talks) - len(bad) - GONE, bad)
-    beside, unexpired = await _expire(path, [ids[name] for name in good[:GONE]])
-    wrong += unexpired
+    wrong += await asyncio.to_thread(_verify, place.url, bad)
+    wrong += await asyncio.to_thread(_export, place.url, len(talks) - len(bad) - GONE, bad)
+    wrong += await _expire(place, [ids[name] for name in good[:GONE]])
     did = (
-        f"{len(talks)} conversations, {len(bad)} of them damaged ({len(bad) / len(talks):.0%}): {dict(told)}, the slowest "
-        f"answer took {slowest_s:.1f} s; {len(good)} are listed, found and exported, of {GONE} that were deleted {beside} wait beside a damaged page and the others are gone, "
-        f"verify names all {len(bad)}"
+        f"{len(talks)} conversations, {len(bad)} of them damaged ({len(bad) / len(talks):.0%}; pages: {pages}): "
+        f"{dict(Counter(answers.values()))}, {len(beside)} of these beside a damaged leaf of an index; the slowest answer took {slowest_s:.1f} s; {len(good)} are listed, found "
+        f"and exported, the words of {GONE} that were deleted are gone, verify names all {len(bad)}"
+    )
+    return Figures(did, wrong)
+
+
+async def _shared(run: Run, progress: Progress, place: Place, serve: Serve) -> Figures:
+    assert place.path is not None
+    talks = [f"talk-{n}" for n in range(run.count(FEWER))]
+    async with serve(place.url) as server:
+        await _ask_all(server, talks, "hello", progress)
+    with closing(apsw.Connection(str(place.path))) as db:
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        (page,) = _pages(db, "item", "internal")[:1]
+    flip(place.path, (page - 1) * PAGE_BYTES + 2_000, 3)
+    wrong: list[str] = []
+    told: Counter[str] = Counter()
+    for life in ("first", "second"):
+        async with serve(place.url) as server:
+            answers, _ = await _ask_all(server, talks, "still there?", progress)
+            told.update(answers.values())
+            refused = {each for each in answers.values() if each != "503 storage_read_only"}
+            # The first requests find the damage; what has found it is read-only from then on.
+            if life == "second" and refused:
+                wrong.append(f"after a restart, writes were answered {sorted(refused)}")
+            if "200" in refused or not server.is_running:
+                wrong.append(f"it took writes, or has ended: {server.log_end()[-300:]}")
+            (listed, _), status = await _listed(server), await _status(server)
+            if len(listed) != len(talks) or status != "read-only":
+                wrong.append(f"{len(listed)} are listed, and it says that it is {status}")
+    done = await asyncio.to_thread(_holdfast, "db", "verify", "--store", place.url)
+    if done.returncode != 1 or "page" not in done.stdout + done.stderr:
+        wrong.append(f"verify ended with {done.returncode}: {done.stdout[-200:]}")
+    did = f"{2 * len(talks)} requests over a restart: {dict(told)}; all {len(talks)} are listed, verify names the page"
+    return Figures(did, wrong)
+
+
+async def _cut(run: Run, progress: Progress, place: Place, serve: Serve) -> Figures:
+    assert place.path is not None
+    talks = [f"talk-{n}" for n in range(run.count(FEWER))]
+    log, heads = place.path.with_name("cut.db-wal"), run.folder / "heads.jsonl"
+    async with serve(place.url) as server:
+        await _ask_all(server, talks, "hello", progress)
+        await _ask_all(server, talks, "and now?", progress)
+        server.process.kill()
+        await server.process.wait()
+    was = log.stat().st_size
+    copy = run.folder / "copy.db"  # to look at the heads copies a log into its database
+    shutil.copyfile(place.path, copy)
+    shutil.copyfile(log, copy.with_name("copy.db-wal"))
+    done = await asyncio.to_thread(
+        _holdfast, "db", "heads", str(heads), "--store", f"sqlite:///{copy}"
+    )
+    assert done.returncode == 0, done.stderr
+    os.truncate(log, was * 2 // 3)
+    wrong: list[str] = []
+    async with serve(place.url) as server:
+        kept, _ = await _listed(server)
+        answers, _ = await _ask_all(server, talks, "still there?", progress)
+        if set(answers.values()) != {"200"}:
+            wrong.append(f"it was answered {dict(Counter(answers.values()))}")
+    alone = await asyncio.to_thread(_holdfast, "db", "verify", "--store", place.url)
+    told = await asyncio.to_thread(
+        _holdfast, "db", "verify", "--json", "--heads", str(heads), "--store", place.url
+    )
+    if alone.returncode != 0:
+        wrong.append(f"what is left is not sound: {alone.stdout[-300:]}")
+    found = Counter(each.code for each in msgspec.json.decode(told.stdout, type=_Verified).findings)
+    # What an idle server has copied into the database before is not lost with its log.
+    if told.returncode != bool(found):
+        wrong.append(f"verify ended with {told.returncode}, and the heads tell of {dict(found)}")
+    did = (
+        f"{was:,} bytes of log cut by a third, {len(kept)} of {len(talks)} conversations left, all go on and verify; "
+        f"the heads tell of {dict(found)}"
     )
     return Figures(did, wrong)
 
@@ -84,45 +237,44 @@ async def damage(run: Run, progress: Progress, path: Path, serve: Serve) -> Figu
 # ── doing it ─────────────────────────────────────────────────────────────────────────────────
 
 
-def _ids(path: Path) -> dict[str, SessionId]:
-    db = apsw.Connection(str(path))
-    rows = db.execute("select key, session_id from session_key").fetchall()
-    db.close()
-    return {str(key): SessionId(str(session_id)) for key, session_id in rows}
+def _pages(db: apsw.Connection, tree: str, kind: str) -> list[int]:
+    sql = "select pageno from dbstat where name = ? and pagetype = ? order by path"
+    return [int(str(page)) for (page,) in db.execute(sql, (tree, kind))]
 
 
-def _spoil(path: Path, ids: list[SessionId], chance: random.Random) -> None:
-    """Garble rows of half of the tenth, and flip bits on leaves and overflow pages for the rest."""
-    some = chance.sample(ids, max(len(GARBLED), round(len(ids) * SHARE / 2)))
-    db = apsw.Connection(str(path))
-    for n, each in enumerate(some):
-        db.execute(GARBLED[n % len(GARBLED)], (each,))
-    db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    pages = [
-        int(str(page))
-        for (page,) in db.execute(
-            "select pageno from dbstat where name = 'item' and pagetype = 'leaf' order by path"
-        )
-    ]
-    each_page = max(1, len(ids) // len(pages))
-    db.close()
-    wanted = max(1, round(len(ids) * SHARE / 2) // each_page)
-    for page in chance.sample(pages[:-1], min(wanted, len(pages) - 1)):
-        flip(path, (page - 1) * PAGE_BYTES + chance.randrange(PAGE_BYTES), chance.randrange(8))
+def _flip_leaves(
+    path: Path | None, conversations: int, wanted: int, chance: random.Random
+) -> dict[str, int]:
+    """Flip bits on leaves that hold about so many conversations, but on no last one; how many of each tree."""
+    if path is None:
+        return {}
+    with closing(apsw.Connection(str(path))) as db:
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        leaves = {tree: _pages(db, tree, "leaf")[:-1] for tree in LEAVES}
+    flipped: dict[str, int] = {}
+    for tree, pages in leaves.items():
+        each_page = max(1, conversations // (len(pages) + 1))
+        some = chance.sample(pages, min(len(pages), max(1, wanted // len(LEAVES) // each_page)))
+        for page in some:
+            flip(path, (page - 1) * PAGE_BYTES + chance.randrange(PAGE_BYTES), chance.randrange(8))
+        flipped[tree] = len(some)
+    return flipped
 
 
-async def _damaged(path: Path, ids: list[SessionId]) -> dict[SessionId, str]:
-    """Which conversations cannot be read, and why."""
-    store = await SqliteStore.open(path)
-    found: dict[SessionId, str] = {}
+async def _damaged(place: Place, ids: list[SessionId]) -> tuple[set[SessionId], set[SessionId]]:
+    """Which conversations cannot be read as a whole, and whose history cannot be read: a turn needs less than all."""
+    store = await place.open()
+    bad: set[SessionId] = set()
+    unserved: set[SessionId] = set()
     for each in ids:
-        try:
-            await store.dump(LOCAL, each)
-        except StoreDamaged as damage:
-            found[each] = damage.why
+        for read, found in ((store.dump, bad), (store.snapshot, unserved)):
+            try:
+                await read(LOCAL, each)
+            except StoreDamaged:
+                found.add(each)
     assert store.read_only is None, store.read_only
     await store.close()
-    return found
+    return bad | unserved, unserved
 
 
 # ── asking ───────────────────────────────────────────────────────────────────────────────────
@@ -155,28 +307,37 @@ async def _ask_all(
 async def _look(server: Served, bad: set[SessionId], good: set[SessionId]) -> list[str]:
     """List and search everything, and ask how the server is."""
     wrong: list[str] = []
-    async with aiohttp.ClientSession(server.url) as http:
-        for what in ("", "&q=hello"):
-            seen: set[str] = set()
-            named: set[str] = set()
-            cursor: str | None = ""
-            while cursor is not None:
-                after = f"&cursor={cursor}" if cursor else ""
-                async with http.get(f"/api/sessions?limit=50{what}{after}") as answer:
-                    page = await answer.json()
-                    if answer.status != 200:
-                        return [*wrong, f"a list{what} was answered {answer.status}: {page}"]
-                seen.update(each["id"] for each in page["sessions"])
-                named.update(page.get("damaged", ()))
-                cursor = page["cursor"]
-            if not good <= seen:
-                wrong.append(f"a list{what} lacks {sorted(good - seen)[:3]}")
-            if not named <= bad:
-                wrong.append(f"a list{what} names {sorted(named - bad)[:3]}, which are well")
-        async with http.get("/readyz") as ready:
-            if (await ready.json())["status"] != "ready":
-                wrong.append(f"it is not ready: {await ready.text()}")
+    for what in ("", "&q=hello"):
+        seen, named = await _listed(server, what)
+        if not good <= seen:
+            wrong.append(f"a list{what} lacks {sorted(good - seen)[:3]}")
+        if not named <= bad:
+            wrong.append(f"a list{what} names {sorted(named - bad)[:3]}, which are well")
+    if (status := await _status(server)) != "ready":
+        wrong.append(f"it is {status}, and not ready")
     return wrong
+
+
+async def _status(server: Served) -> str:
+    async with aiohttp.ClientSession(server.url) as http, http.get("/readyz") as ready:
+        return str((await ready.json())["status"])
+
+
+async def _listed(server: Served, what: str = "") -> tuple[set[str], set[str]]:
+    """The conversations that a list or a search has, and the conversations that it names as damaged."""
+    seen: set[str] = set()
+    named: set[str] = set()
+    cursor: str | None = ""
+    async with aiohttp.ClientSession(server.url) as http:
+        while cursor is not None:
+            after = f"&cursor={cursor}" if cursor else ""
+            async with http.get(f"/api/sessions?limit=50{what}{after}") as answer:
+                page = await answer.json()
+                assert answer.status == 200, f"a list{what} was answered {answer.status}: {page}"
+            seen.update(each["id"] for each in page["sessions"])
+            named.update(page.get("damaged", ()))
+            cursor = page["cursor"]
+    return seen, named
 
 
 async def _delete(server: Served, talks: list[str]) -> None:
@@ -204,20 +365,20 @@ class _Verified(msgspec.Struct):
     findings: list[_Found]
 
 
-def _verify(path: Path, bad: set[SessionId]) -> list[str]:
-    done = _holdfast("db", "verify", "--json", "--store", f"sqlite:///{path}")
+def _verify(url: str, bad: set[SessionId]) -> list[str]:
+    done = _holdfast("db", "verify", "--json", "--store", url)
     said = msgspec.json.decode(done.stdout, type=_Verified)
     named = {each.session for each in said.findings}
     wrong = [] if done.returncode == 1 else [f"verify ended with {done.returncode}"]
     wrong += [] if said.complete else ["verify did not come to its end"]
     wrong += [f"verify does not name {each}" for each in sorted(bad - named)]
-    # Rows that cannot be read may be of a conversation that is only named by them; pages are nobody's.
+    # Rows that cannot be read may be of a conversation that is only named by them; a page belongs to no conversation.
     wrong += [f"verify names {each}, which is well" for each in sorted(named - bad - {""})]
     return wrong
 
 
-def _export(path: Path, wanted: int, bad: set[SessionId]) -> list[str]:
-    done = _holdfast("db", "export", "--store", f"sqlite:///{path}")
+def _export(url: str, wanted: int, bad: set[SessionId]) -> list[str]:
+    done = _holdfast("db", "export", "--store", url)
     exported = sum(line.startswith('{"session"') for line in done.stdout.splitlines())
     named = {each for each in bad if each in done.stderr}
     wrong = [] if done.returncode == 1 else [f"export ended with {done.returncode}: {done.stderr}"]
@@ -228,13 +389,14 @@ def _export(path: Path, wanted: int, bad: set[SessionId]) -> list[str]:
     return wrong
 
 
-async def _expire(path: Path, gone: list[SessionId]) -> tuple[int, list[str]]:
-    """What is long over goes, but for rows whose page SQLite would join with a damaged one: these are told. How many
-    conversations have such rows."""
-    store = await SqliteStore.open(path, now_ms=lambda: time.time_ns() // 1_000_000 + LATER_MS)
+async def _expire(place: Place, gone: list[SessionId]) -> list[str]:
+    """What is long over goes, with every word of it."""
+    store = await place.open(later_ms=LATER_MS)
     while (await store.prune(trust_clock=True)).more:
         pass
-    left = [each for each in gone if (dump := await store.dump(LOCAL, each)) and dump.items]
-    untold = [each for each in left if f"conversation '{each}'" not in store.damages]
+    if isinstance(store, SqliteStore):
+        left = await store.engine.read(partial(words_left, LOCAL, gone))
+    else:
+        left = [each for each in gone if (dump := await store.dump(LOCAL, each)) and dump.items]
     await store.close()
-    return len(left), [f"words of {each} are still there, and that is not told" for each in untold]
+    return [f"deleted words are still there: {each}" for each in left]

@@ -528,10 +528,10 @@ async def _fill_disk(run: Run, folder: Path, progress: Progress) -> Figures:
 
 
 async def damage(run: Run, progress: Progress) -> Figures:
-    """A tenth of all conversations, damaged in several ways, and what the others notice of it."""
+    """Stores that are damaged in several ways, and what the conversations notice of it that are not."""
     async with provider() as upstream:
         return await damaged.damage(
-            run, progress, run.folder / "damage.db", partial(_served, run, "damage", upstream)
+            run, progress, lambda url: _served(run, "damage", upstream, store=url)
         )
 
 
@@ -558,18 +558,18 @@ async def _served(
     ceilings: Mapping[int, int] | None = None,
     way: Way | None = None,
     program: Sequence[str] = HOLDFAST,
+    store: str = "",
 ) -> AsyncIterator[Served]:
-    """A server on the store of this name: of the demo agent, or of one that asks this provider."""
+    """A server on this store, or on a file of this name: of the demo agent, or of one that asks this provider."""
     source, environment = "demo", dict(way.environment if way else {})
     if upstream is not None:
         agent = run.folder / f"{name}.yaml"
         text = AGENT.format(url=upstream.url, limits=(way and way.limits) or "{}")
         await asyncio.to_thread(agent.write_text, text)
         source, environment = str(agent), {"AWAY_API_KEY": "none", **environment}
-    store = f"sqlite:///{run.folder / name}.db"
     async with serving(
         run.folder,
-        store,
+        store or f"sqlite:///{run.folder / name}.db",
         source,
         name=name,
         ceilings=ceilings,

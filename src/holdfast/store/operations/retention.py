@@ -1,6 +1,6 @@
 """What goes with time, and when. `Store.prune` runs these operations one after the other; each is small.
 
-Every age is judged by `horizon.py`, and never by the clock alone: one that leaps removes nothing at once.
+Every age is judged by `expiry.py`, and never by the clock alone: a clock that leaps removes nothing at once.
 
 - A discarded turn stays readable for a week; then its row, journal and signals go.
 - A committed turn's journal and signals, and idempotency rows, go a day after their end.
@@ -131,7 +131,7 @@ STALE_NODES = Question("stale_nodes", NodeName)
 def _stale(
     which: Question[R], following: Question[NextMoment], before_ms: int, limit: int
 ) -> Operation[tuple[R, ...]]:
-    """Rows whose time is over, the oldest first. If some cannot be read, those of each moment by themselves."""
+    """Rows whose time is over, the oldest first. If some cannot be read, the rows of each moment are read by themselves."""
     try:
         return (yield from ask(which, after_ms=EVER_MS, before_ms=before_ms, limit=limit))
     except StoreDamaged:
@@ -154,7 +154,7 @@ EVER_MS = -1
 """Before any time that a row has."""
 
 MOMENTS_MAX = 10_000
-"""So many rows that cannot be read may come before one that can; looking at each of them takes microseconds."""
+"""So many rows that cannot be read may come before a row that can; looking at each of them takes microseconds."""
 
 
 def discarded_turns(horizon: Horizon, *, limit: int) -> Operation[int]:
@@ -264,7 +264,7 @@ def stray_blobs(horizon: Horizon, *, limit: int) -> Operation[int]:
 
 
 def unnamed_blobs(horizon: Horizon, *, limit: int) -> Operation[int]:
-    """How many blobs were judged: those that an item or a journal names stay for good, the others go.
+    """How many blobs were judged: a blob that an item or a journal names stays for good, any other goes.
 
     Blobs that were put since the last time are noticed: their week begins.
     """

@@ -37,7 +37,7 @@ class Protection:
     """Whether a store may be written. Any thread may ask, and any may protect it."""
 
     def __init__(self, path: Path, *, quiet: bool = False) -> None:
-        """`quiet`: whoever only looks tells nothing."""
+        """`quiet`: a command that only reads logs nothing."""
         self.path = path
         self.reason: str | None = _read(path)
         """Why the store is only read; None while it may be written."""

@@ -12,7 +12,7 @@ USELESS_TO_GO_ON = frozenset({"schema_broken"})
 
 
 class Finding(Value):
-    """Something that must never be, and whose it is; both are empty for what is nobody's."""
+    """A broken rule, with the tenant and the session that it was found in; both are empty for a page or a row of no session."""
 
     violation: Violation
     tenant: str = ""

@@ -30,7 +30,7 @@ class Proof(Struct, frozen=True):
 
 
 def over(*columns: str) -> Callable[[Any], int]:
-    """Makes a proof over some columns. Those of each turn have functions of their own, which take half as long."""
+    """Makes a proof over some columns. Proofs that every turn writes have functions of their own, which take half as long."""
     found = attrgetter(*columns)
     return lambda row: crc32(encode(found(row)))
 
@@ -115,7 +115,7 @@ SIGNAL = Proof("proof", over("turn_id", "n", "kind", "at_ms", "payload"))
 JOURNAL = Proof("proof", _journal)
 ANNOTATION = Proof("proof", over("session_id", "rev", "item", "at_ms", "patch"))
 
-# ── what belongs to nobody's turn ────────────────────────────────────────────────────────────
+# ── rows of no turn ──────────────────────────────────────────────────────────────────────────
 
 MEMORY = Proof("proof", over("tenant", "agent", "memory_id", "text", "turn_id"))
 API_KEY = Proof(

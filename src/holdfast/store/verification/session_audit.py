@@ -58,7 +58,7 @@ from holdfast.store.snapshots import mark_of, notes_of
 from holdfast.store.transfer.import_checks import blobs_named, digest_of, path_of
 
 Past = Sequence[SessionDump | None]
-"""The sessions of a lineage, in its order; None for one that does not exist."""
+"""The sessions of a lineage, in its order; None for a session that does not exist."""
 
 
 class Base(Value):
@@ -250,7 +250,7 @@ def _history(dump: SessionDump, base: Base) -> Iterator[Violation]:
 
 
 def _committed(dump: SessionDump) -> tuple[TurnRow, ...]:
-    """The turns that made versions, in order; those that lack their marks are complained of elsewhere."""
+    """The turns that made versions, in order. `_marks` reports turns that lack their version."""
     marked = (turn for turn in dump.turns if turn.state == "committed" and _is_marked(turn))
     return tuple(sorted(marked, key=lambda turn: turn.seq or 0))
 

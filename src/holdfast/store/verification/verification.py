@@ -131,7 +131,7 @@ async def _keys(store: Store, dump: SessionDump) -> list[Violation]:
 
 
 async def _turns_of(store: Store, dump: SessionDump) -> list[Violation]:
-    """What can be said of a session's turns and journals, those that have not ended included."""
+    """What is wrong with a session's turns and journals, open and queued turns included."""
     tenant, session_id = dump.session.tenant, dump.session.id
     turns = await _turns(store, tenant, session_id)
     session = await store.session(tenant, session_id)
