@@ -14,11 +14,11 @@ from holdfast.cli import display, output
 from holdfast.cli.commands.db_transfer import copy, export, import_command
 from holdfast.cli.options import json_option, store_option
 from holdfast.errors import StoreError
-from holdfast.store import heads
 from holdfast.store.outcomes import Pruned, StoreStats
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.store import Store
 from holdfast.store.store_url import existing_file, migrate_store, open_existing, shown
+from holdfast.store.verification import heads
 from holdfast.store.verification.verification import Finding, Progress, verify
 
 FOUND = 1

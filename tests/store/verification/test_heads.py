@@ -10,9 +10,9 @@ import pytest
 from holdfast.core.history.conversation import Titled
 from holdfast.errors import InvalidValue
 from holdfast.ids import Minter
-from holdfast.store import heads
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store
+from holdfast.store.verification import heads
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 from tests.store.furnishing import remove
