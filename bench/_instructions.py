@@ -64,6 +64,7 @@ SCRIPTS = (
     Script("begin and commit on SQLite, keyed", "durable.py", 20, 120, ("--keyed",)),
     Script("begin and commit on PostgreSQL", "durable.py", 20, 120, (), True),
     Script("begin and commit on PostgreSQL, keyed", "durable.py", 20, 120, ("--keyed",), True),
+    Script("64 turns at once on PostgreSQL", "grouped.py", 2, 8, (), True),
 )
 
 # ── counting ─────────────────────────────────────────────────────────────────────────────────
