@@ -57,6 +57,8 @@ class CountedStore:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.store, name)
+        if not callable(method):
+            return method
 
         async def counted(*args: Any, **kwargs: Any) -> Any:
             if name in BY_THE_CLOCK:

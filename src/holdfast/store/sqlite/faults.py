@@ -64,6 +64,11 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(error, _DAMAGE) or _number(error) in _DAMAGE_READ
 
 
+def is_failed_read(error: BaseException) -> bool:
+    """Whether the disk refused to read a page (EIO). It may pass, so a writer stops, and recovery reads again."""
+    return _number(error) == apsw.SQLITE_IOERR_CORRUPTFS
+
+
 def is_fatal(error: BaseException) -> bool:
     """Whether the store must be opened anew after `error`, because its state is unknown."""
     if isinstance(error, _FATAL) and not is_damage(error):

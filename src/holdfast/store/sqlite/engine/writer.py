@@ -28,7 +28,7 @@ from msgspec import Struct
 from holdfast.store.sqlite.connection import BUSY_BACKSTOP_S, identity
 from holdfast.store.sqlite.engine.batch import Batch
 from holdfast.store.sqlite.engine.jobs import Job, JobQueue, too_late
-from holdfast.store.sqlite.faults import described, is_damage
+from holdfast.store.sqlite.faults import described, is_damage, is_failed_read
 from holdfast.store.sqlite.locks import WriteTurn
 from holdfast.store.sqlite.protection import Protection
 
@@ -214,7 +214,7 @@ class Writer:
             return False
         except apsw.Error as error:
             reason = f"check-point: {described(error)}"
-            if is_damage(error):
+            if is_damage(error) and not is_failed_read(error):
                 self.protection.protect(reason)
             else:
                 self._health.poison(reason)
