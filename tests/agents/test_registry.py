@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import cast
@@ -31,7 +30,6 @@ from holdfast.agents.sources import (
     UrlSource,
 )
 from holdfast.core.history.conversation import Snapshot
-from holdfast.core.ports import OpenTurn
 from holdfast.core.turns.events import TurnRequest
 from holdfast.errors import (
     AgentAmbiguous,
@@ -126,6 +124,11 @@ def request_for(chosen: Chosen) -> TurnRequest:
         source_digest=chosen.source_digest,
         agent=chosen.agent,
     )
+
+
+def team_for(registry: Registry, request: TurnRequest) -> Team:
+    with registry.team_for(request) as team:
+        return team
 
 
 # ── model ids ──
@@ -299,7 +302,7 @@ async def test_a_session_goes_on_when_the_query_of_its_source_changes() -> None:
     after_restart = await registry_of(Given(V2, name="team"))
     again = after_restart.choose("root", session(begun.source_key))
     assert (again.source_key, again.source_digest) == (V2, f"{V2}-1")
-    team = await after_restart.find_team(request_for(begun))
+    team = team_for(after_restart, request_for(begun))
     assert team.digest == f"{V2}-1"
 
 
@@ -310,7 +313,7 @@ async def test_with_two_live_variants_and_none_exact_it_is_refused() -> None:
             registry.choose(model, session(V1))
         assert raised.value.candidates == (V2, V3)
     with pytest.raises(TurnFailed) as failed:
-        await registry.find_team(TurnRequest(turn_id=mint(TurnId), source_key=V1))
+        team_for(registry, TurnRequest(turn_id=mint(TurnId), source_key=V1))
     assert failed.value.reason == "agent_ambiguous"
 
 
@@ -444,24 +447,21 @@ async def test_a_turn_is_played_with_the_version_it_began_with() -> None:
     begun = request_for(registry.choose("root"))
     source.becomes()
     await registry.refresh()
-    team = await registry.find_team(begun)
-    assert team.digest == "a-1"
-    later = await registry.find_team(request_for(registry.choose("root")))
-    assert later.digest == "a-2"
+    assert team_for(registry, begun).digest == "a-1"
+    assert team_for(registry, request_for(registry.choose("root"))).digest == "a-2"
 
 
 async def test_a_version_is_open_while_a_turn_is_played_with_it_and_closed_afterwards() -> None:
     source, clock = Given("a", "root"), Clock()
     registry = await registry_of(source, now_s=clock)
     request = request_for(registry.choose("root"))
-    async with registry.holding():
-        await registry.find_team(request)
+    with registry.team_for(request):
         source.becomes()
         await registry.refresh()
         clock.now_s += limits.version_keep_s
         await registry.refresh()
         assert not source.is_closed(1)
-        assert (await registry.find_team(request)).digest == "a-1"
+        assert team_for(registry, request).digest == "a-1"
     await registry.refresh()
     assert source.is_closed(1)
     assert not source.is_closed(2)
@@ -475,7 +475,7 @@ async def test_a_replaced_version_is_kept_for_turns_that_have_chosen_it() -> Non
     await registry.refresh()
     clock.now_s += limits.version_keep_s - 1
     await registry.refresh()
-    assert (await registry.find_team(request)).digest == "a-1"
+    assert team_for(registry, request).digest == "a-1"
 
 
 async def test_a_version_that_is_gone_is_continued_by_the_current_one() -> None:
@@ -487,60 +487,26 @@ async def test_a_version_that_is_gone_is_continued_by_the_current_one() -> None:
     clock.now_s += limits.version_keep_s
     await registry.refresh()
     assert source.is_closed(1)
-    assert (await registry.find_team(request)).digest == "a-2"
+    assert team_for(registry, request).digest == "a-2"
 
 
-async def test_a_player_lets_its_version_go_when_it_has_played() -> None:
+async def test_a_version_is_let_go_however_its_turn_ends() -> None:
     source, clock = Given("a", "root"), Clock()
     registry = await registry_of(source, now_s=clock)
-    begun, go_on = asyncio.Event(), asyncio.Event()
-
-    class Turn:
-        def __init__(self) -> None:
-            self.request = request_for(registry.choose("root"))
-
-    async def play(turn: OpenTurn) -> None:
-        await registry.find_team(cast(Turn, turn).request)
-        begun.set()
-        await go_on.wait()
+    with pytest.raises(RuntimeError), registry.team_for(request_for(registry.choose("root"))):
         raise RuntimeError("however it ends")
-
-    playing = asyncio.create_task(_run(registry.playing(play), cast(OpenTurn, Turn())))
-    await begun.wait()
     source.becomes()
     await registry.refresh()
     clock.now_s += limits.version_keep_s
     await registry.refresh()
-    assert not source.is_closed(1)
-    go_on.set()
-    with pytest.raises(RuntimeError):
-        await playing
-    await registry.refresh()
     assert source.is_closed(1)
-
-
-async def _run(play: Callable[[OpenTurn], object], turn: OpenTurn) -> None:
-    await cast("asyncio.Future[None]", play(turn))
-
-
-async def test_without_a_holder_a_version_is_never_closed_under_its_turn() -> None:
-    source, clock = Given("a", "root"), Clock()
-    registry = await registry_of(source, now_s=clock)
-    await registry.find_team(request_for(registry.choose("root")))
-    source.becomes()
-    await registry.refresh()
-    clock.now_s += 10 * limits.version_keep_s
-    await registry.refresh()
-    assert not source.is_closed(1)
-    await registry.close()
-    assert source.is_closed(1) and source.is_closed(2)
 
 
 @pytest.mark.parametrize("source", ["gone.yaml", ""])
 async def test_a_turn_whose_source_is_gone_fails_clearly(source: str) -> None:
     registry = await registry_of(Given("a", "root"))
     with pytest.raises(TurnFailed) as raised:
-        await registry.find_team(TurnRequest(turn_id=mint(TurnId), source_key=source))
+        team_for(registry, TurnRequest(turn_id=mint(TurnId), source_key=source))
     assert (raised.value.ended_by, raised.value.reason) == ("model_error", "agent_not_found")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 
@@ -13,7 +14,6 @@ from holdfast.agents.agent import Team
 from holdfast.core.history.conversation import Flagged, Snapshot, Visibility, seen_by_people
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import AssistantMessage, Summary, UserMessage, plain_text, text_of
-from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.loop.player import Player
 from holdfast.sessions.session_requests import Ask
@@ -112,10 +112,7 @@ async def test_a_long_session_keeps_working_through_dozens_of_summaries(
     model = Small(window=2_500)  # it refuses what is too long, and what no provider would take
     team = Team({"butler": butler(model, window=2_500)}, entry="butler", digest="d1")
 
-    async def find_team(_: TurnRequest) -> Team:
-        return team
-
-    async with Sessions(store, Player(find_team)) as sessions:
+    async with Sessions(store, Player(lambda _: nullcontext(team))) as sessions:
         key = SessionKey("for-ever")
         await say(sessions, key, "fact 0")
         row = await store.resolve(ACME, key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -12,7 +13,6 @@ from holdfast.agents.agent import Agent, Team
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import plain_text
 from holdfast.core.policy import Policy
-from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import SessionKey, Tenant
 from holdfast.loop.player import Player
 from holdfast.sessions.session_requests import Ask, Ending
@@ -64,10 +64,7 @@ class House:
 async def house() -> AsyncIterator[House]:
     team = Team({name: named(name) for name in ("butler", "cook")}, entry="butler", digest="d1")
 
-    async def find_team(request: TurnRequest) -> Team:
-        return team
-
-    async with Sessions(MemoryStore(), Player(find_team)) as opened:
+    async with Sessions(MemoryStore(), Player(lambda _: nullcontext(team))) as opened:
         yield House(opened, team)
 
 
@@ -148,14 +145,8 @@ async def test_of_two_tools_with_one_name_the_first_is_meant() -> None:
     first, second = Deed("look"), Deed("look")
     butler = agent("butler", says(calls=[("look", "{}")]), "Well.", tools=[first])
     butler.toolsets += (Tools(second),)
-    async with Sessions(MemoryStore(), Player(_only(butler))) as sessions:
-        house = House(sessions, Team({"butler": butler}, entry="butler"))
+    team = Team({"butler": butler}, entry="butler", digest="d1")
+    async with Sessions(MemoryStore(), Player(lambda _: nullcontext(team))) as sessions:
+        house = House(sessions, team)
         assert (await house.ask("Look")).ok
     assert (len(first.runs), len(second.runs)) == (1, 0)
-
-
-def _only(butler: Agent) -> Any:
-    async def find_team(request: TurnRequest) -> Team:
-        return Team({"butler": butler}, entry="butler", digest="d1")
-
-    return find_team

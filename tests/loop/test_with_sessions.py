@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,7 +11,6 @@ import pytest
 from holdfast.agents.agent import Team
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Image, Inline, Permissions, Text, plain_text
-from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import IdempotencyKey, SessionKey, Tenant
 from holdfast.loop.player import Player
 from holdfast.sessions.session_requests import Ask, Ending
@@ -40,13 +40,9 @@ BUTLER = agent(
 TEAM = Team({"butler": BUTLER}, entry="butler", digest="d1")
 
 
-async def find_team(request: TurnRequest) -> Team:
-    return TEAM
-
-
 @pytest.fixture
 async def sessions() -> AsyncIterator[Sessions]:
-    async with Sessions(MemoryStore(), Player(find_team)) as opened:
+    async with Sessions(MemoryStore(), Player(lambda _: nullcontext(TEAM))) as opened:
         yield opened
 
 

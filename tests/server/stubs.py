@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import IO, Any
 
 import aiohttp
@@ -17,7 +17,6 @@ from holdfast.config import Auth
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import Permissions, plain_text
 from holdfast.core.policy import Policy
-from holdfast.core.ports import Play
 from holdfast.core.turns.events import TurnRequest
 from holdfast.errors import ModelNotFound
 from holdfast.ids import Tenant
@@ -82,14 +81,8 @@ class StubDirectory:
     def resident(self, source_key: str, agent: str) -> Agent | None:
         return self._agents.get(agent)
 
-    async def team_for(self, request: TurnRequest) -> Team:
-        return self.team
-
-    def holding(self) -> AbstractAsyncContextManager[None]:
-        return nullcontext()
-
-    def playing(self, play: Play) -> Play:
-        return play
+    def team_for(self, request: TurnRequest) -> AbstractContextManager[Team]:
+        return nullcontext(self.team)
 
 
 class StubTools:
@@ -312,7 +305,7 @@ async def serving(
     home: Store = store or MemoryStore()
     directory = directory or StubDirectory(*agents)
     with listen("127.0.0.1", 0) as listener:
-        play = with_failure_codes(directory.playing(Player(directory.team_for)))
+        play = with_failure_codes(Player(directory.team_for))
         async with Sessions(
             home, play, choose=directory.choose, background_max=background_max
         ) as sessions:

@@ -75,7 +75,9 @@ async def test_no_command_makes_another_directory_of_a_root(home: Path, kind: Ki
     registry = Registry([parse_source(str(home / "agents"), supplies)])
     await registry.refresh()
     key = registry.choose("root").source_key
-    team = await registry.find_team(TurnRequest(turn_id=TurnId("turn_" + "0" * 26), source_key=key))
+    request = TurnRequest(turn_id=TurnId("turn_" + "0" * 26), source_key=key)
+    with registry.team_for(request) as found:
+        team = found
     assert await use(team, "read_file", path="notes") == "mine"
     assert await use(team, "read_file", path=f"{home}/link/notes") == "mine"
     assert await use(team, "works") == "mine"

@@ -13,16 +13,15 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import (
-    AsyncIterator,
     Awaitable,
     Callable,
     Collection,
     Iterable,
+    Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
@@ -41,7 +40,6 @@ from holdfast.core.identity import (
     portable_key,
     portable_text,
 )
-from holdfast.core.ports import OpenTurn, Play
 from holdfast.core.turns.events import TurnRequest
 from holdfast.errors import (
     AgentAmbiguous,
@@ -147,10 +145,6 @@ class _Live:
     @property
     def key(self) -> str:
         return self.source.key
-
-
-_held: ContextVar[list[_Version]] = ContextVar("held")
-"""The versions that the turn of this context uses."""
 
 
 class Registry:
@@ -327,11 +321,10 @@ class Registry:
 
     # ── playing turns ──
 
-    async def find_team(self, request: TurnRequest) -> Team:
-        """The agents that a turn is played with: the version it began with, else the current one.
-
-        Inside `playing`, that version stays open until the turn has been played. Raises TurnFailed.
-        """
+    @contextmanager
+    def team_for(self, request: TurnRequest) -> Iterator[Team]:
+        """The agents that a turn is played with: the version it began with, else the current one. That version stays
+        open until the context ends. Raises TurnFailed."""
         version = self._version(request.source_key, request.source_digest)
         if version is None:
             try:
@@ -341,30 +334,10 @@ class Registry:
             version = self._version(live.key, request.source_digest) or live.current
             assert version is not None, "a home has a version"
         version.turns += 1
-        # Outside of `holding` it is never released: a leak is better than a tool that is closed while it runs.
-        _held.get([]).append(version)
-        return version.team
-
-    def playing(self, play: Play) -> Play:
-        """The same player, which releases the versions that a turn uses when the turn has been played."""
-
-        async def played(turn: OpenTurn) -> None:
-            async with self.holding():
-                await play(turn)
-
-        return played
-
-    @asynccontextmanager
-    async def holding(self) -> AsyncIterator[None]:
-        """Versions that are found in this block stay open until its end."""
-        held: list[_Version] = []
-        token = _held.set(held)
         try:
-            yield
+            yield version.team
         finally:
-            _held.reset(token)
-            for version in held:
-                version.turns -= 1
+            version.turns -= 1
 
     def _version(self, source_key: str, digest: str) -> _Version | None:
         """The newest loaded version with exactly this key and content."""

@@ -11,8 +11,8 @@ of them are cancelled when the turn is, at any await, and the events that they h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from contextlib import AbstractContextManager, aclosing
 from typing import TypeAlias
 
 from holdfast import limits
@@ -45,8 +45,8 @@ from holdfast.loop.prompt_sizes import PromptSizes
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.tools.hooks import HookEvent
 
-FindTeam: TypeAlias = Callable[[ev.TurnRequest], Awaitable[Team]]
-"""Finds the team of agents that plays a turn. Raises TurnFailed."""
+FindTeam: TypeAlias = Callable[[ev.TurnRequest], AbstractContextManager[Team]]
+"""Finds the team of agents that plays a turn, and keeps it open while the context lasts. Raises TurnFailed."""
 
 LOOK_EVERY = 1024
 """How many characters a model streams between two checks of the limits; every delta counts as `DELTA` more."""
@@ -68,8 +68,7 @@ class Player:
         self._gauge = PromptSizes()
 
     async def __call__(self, turn: OpenTurn) -> None:
-        team = await self._find_team(turn.turn.request)
-        with spans.invoking(turn, team):
+        with self._find_team(turn.turn.request) as team, spans.invoking(turn, team):
             await _Playing(turn, team, PromptCompaction(turn, self._histories, self._gauge)).run()
 
 

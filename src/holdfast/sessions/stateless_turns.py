@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from hashlib import sha256
 
 import msgspec
@@ -17,11 +16,10 @@ from msgspec import Struct, field
 from holdfast import limits
 from holdfast.core.history.conversation import Commit, Snapshot
 from holdfast.core.items import EndedBy
-from holdfast.core.ports import OpenTurn, Play
+from holdfast.core.ports import Play
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
 from holdfast.core.turns.turn import begin
-from holdfast.errors import StoreError, TurnFailed
 from holdfast.ids import GrantId, SessionId, Tenant, Version
 from holdfast.observe.tally import Tally
 from holdfast.sessions.admission.session_lookup import request_of
@@ -163,8 +161,7 @@ class StatelessTurns:
             mint=self._ambient.mint,
             now_ms=self._ambient.now_ms,
         )
-        playing = live.run(partial(_play_here, play))
-        task = asyncio.create_task(playing, name=str(request.turn_id))
+        task = asyncio.create_task(live.run(play), name=str(request.turn_id))
         self._playing[task] = live
         task.add_done_callback(self._over)
         admission = Admission(
@@ -191,14 +188,6 @@ class StatelessTurns:
     async def _wait_idle(self, at_most_s: float) -> None:
         if self._playing:
             await asyncio.wait(tuple(self._playing), timeout=at_most_s)
-
-
-async def _play_here(play: Play, turn: OpenTurn) -> None:
-    """Play the turn; a store error fails it at once. A stored turn would be left open for recovery instead."""
-    try:
-        await play(turn)
-    except StoreError as error:
-        raise TurnFailed("model_error", str(error), reason="storage_unavailable") from error
 
 
 def _unresumable(request: ev.TurnRequest) -> ev.TurnRequest:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from holdfast.agents.agent import Agent, PromptCommand, Team
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Snapshot
-from holdfast.core.ports import Play
 from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import Tenant
 from holdfast.sessions.session_requests import AgentChoice, Ask
@@ -69,14 +68,7 @@ class Directory(Protocol):
         """The agent of that source as it is served now; None if it is not served. Loads nothing."""
         ...
 
-    async def team_for(self, request: TurnRequest) -> Team:
-        """The agents that play a turn. Raises TurnFailed if they cannot be found."""
-        ...
-
-    def holding(self) -> AbstractAsyncContextManager[None]:
-        """A context in which agents that were looked up stay open until it ends."""
-        ...
-
-    def playing(self, play: Play) -> Play:
-        """The same `play`, with its agents kept open until it has played the turn."""
+    def team_for(self, request: TurnRequest) -> AbstractContextManager[Team]:
+        """The agents that play a turn. They stay open until the context ends. Raises TurnFailed if they cannot be
+        found."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import assert_never
 
@@ -23,7 +23,6 @@ from holdfast.agents.remote_files import Fetcher, shown_key
 from holdfast.agents.sources import Supplies, parse_source
 from holdfast.config import TenantAgents
 from holdfast.core.history.conversation import Snapshot
-from holdfast.core.ports import Play
 from holdfast.core.turns.events import TurnRequest
 from holdfast.errors import AgentMismatch, AgentUnavailable, ModelNotFound, SourceUnusable
 from holdfast.ids import Tenant
@@ -151,17 +150,10 @@ class AgentDirectory:
     def resident(self, source_key: str, agent: str) -> Agent | None:
         return self._registry.resident(source_key, agent)
 
-    async def team_for(self, request: TurnRequest) -> Team:
-        return await self._registry.find_team(request)
-
-    def holding(self) -> AbstractAsyncContextManager[None]:
-        return self._registry.holding()
-
-    def playing(self, play: Play) -> Play:
-        return self._registry.playing(play)
+    def team_for(self, request: TurnRequest) -> AbstractContextManager[Team]:
+        return self._registry.team_for(request)
 
     async def refresh(self) -> None:
-
         await self._registry.refresh()
 
     def start_watching(self) -> None:

@@ -69,9 +69,8 @@ class CompactionApi:
             source_digest=choice.source_digest,
             agent=choice.agent,
         )
-        async with self._directory.holding():
-            try:
-                team = await self._directory.team_for(request)
+        try:
+            with self._directory.team_for(request) as team:
                 return await summarize(
                     team.agents[choice.agent or team.entry],
                     snapshot,
@@ -80,10 +79,10 @@ class CompactionApi:
                     mint=mint,
                     key=f"{request.turn_id}/summary",
                 )
-            except ModelFailed as failure:
-                raise Refused(_not_written(failure, code_of(failure))) from failure
-            except TurnFailed as failure:
-                raise Refused(_not_written(failure, failure.reason)) from failure
+        except ModelFailed as failure:
+            raise Refused(_not_written(failure, code_of(failure))) from failure
+        except TurnFailed as failure:
+            raise Refused(_not_written(failure, failure.reason)) from failure
 
 
 _MOVED = Problem(

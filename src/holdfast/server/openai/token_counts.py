@@ -49,18 +49,17 @@ class TokenCounts:
             source_digest=choice.source_digest,
             agent=choice.agent,
         )
-        async with self._directory.holding():
-            try:
-                team = await self._directory.team_for(request)
+        try:
+            with self._directory.team_for(request) as team:
                 agent = team.agents[choice.agent or team.entry]
                 counter = counter_of(agent.model)
                 if counter is None or agent.toolsets:
                     return None
                 system = "\n\n".join(filter(None, (agent.instruction, asked.instructions)))
                 return await self._ask(counter, tenant, asked, system, snapshot, items)
-            except TurnFailed as failure:
-                log.warning("%s: its provider did not count: %s", choice.agent, failure)
-                return None
+        except TurnFailed as failure:
+            log.warning("%s: its provider did not count: %s", choice.agent, failure)
+            return None
 
     async def _ask(
         self,

@@ -73,7 +73,7 @@ async def serve(
             )
             if sandbox is not None:
                 await require_for_tenants(sandbox, store)
-            play = with_failure_codes(directory.playing(Player(directory.team_for)))
+            play = with_failure_codes(Player(directory.team_for))
             async with Sessions(
                 store,
                 play,

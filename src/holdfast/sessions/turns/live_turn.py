@@ -317,8 +317,12 @@ class LiveTurn:
             if task.cancelling() > self._stops:
                 raise  # this task itself was cancelled, with the event loop
             without_frames(error)
-        except (Superseded, StoreError):
-            raise
+        except (Superseded, StoreError) as error:
+            if self._lease is not None or isinstance(error, Superseded):
+                raise  # the turn is left open, for recovery
+            self._failed(
+                TurnFailed("model_error", str(without_frames(error)), reason="storage_unavailable")
+            )
         except Exception as error:
             self._failed(without_frames(error))
         finally:
