@@ -30,6 +30,7 @@ LEASE = (
     "a lease: whoever holds it says so again, and a wrong one costs a turn its holder, never a word"
 )
 TIME = "a time that only says how long something is kept, or is shown to people"
+OPEN = "of a turn that has not ended: its end writes it anew"
 CLOCK = "what was seen of the clock; a wrong one makes things go later or sooner, and the next look mends it"
 
 OVERLOOKED: dict[str, str] = {
@@ -44,6 +45,9 @@ OVERLOOKED: dict[str, str] = {
     "session.stamp": "moves with every write, and a write that names another one is made again",
     "turn.attempt": "bounds how often a crashed turn is resumed",
     "turn.source_digest": "nothing reads it: the journal's request has it, and is compared",
+    "turn.answer": OPEN,
+    "turn.prefix": OPEN,
+    "turn.answer_id": OPEN,
     "turn.acked": "is said by clients, later and by any server",
     "turn.began_ms": TIME,
     "turn.ended_ms": TIME,

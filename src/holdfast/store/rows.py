@@ -88,6 +88,8 @@ class SessionRow(Value):
     """The version of a turn that broke off; it can be continued while it is the head."""
     retries_left: int | None = None
     """How many retries may still continue it; None if only a person may."""
+    family: SessionId | None = None
+    """The family of lines that it belongs to, by the id of its first line; None: it is alone under its name."""
 
 
 class SessionName(Value):
@@ -110,6 +112,10 @@ class Tombstone(Value):
     indexed_rev: int
 
 
+Standing: TypeAlias = Literal["first", "streamed", "continued"]
+"""How the line of a family came by its name, the weakest claim first."""
+
+
 class KeyRow(Value):
     """The session that a session key names now. `generation` counts resets and rewinds."""
 
@@ -117,6 +123,8 @@ class KeyRow(Value):
     key: SessionKey
     session_id: SessionId
     generation: int = 1
+    standing: Standing | None = None
+    """If it names a family: how its current line came by the name."""
 
 
 TurnState: TypeAlias = Literal["queued", "open", "committed", "discarded"]
@@ -162,6 +170,14 @@ class TurnRow(Value):
     links: int | None = None
     """Written with the commit of a continuation: how many continuations in a row, this one included, retries began.
     Without it, an older server, without continuations, made the commit, and the turn does not count as one."""
+    family: SessionId | None = None
+    """The family of its session, and by which digests a request of that family finds it (`core/history/branches.py`):"""
+    answer: bytes | None = None
+    """its answer, as the client has seen it;"""
+    prefix: bytes | None = None
+    """everything that its client had said and seen up to the end of the turn;"""
+    answer_id: bytes | None = None
+    """the client's own id for its answer."""
 
 
 IdempotencyState: TypeAlias = Literal["running", "done", "failed"]
@@ -238,6 +254,8 @@ class ApiKeyRow(Value):
     """SHA-256 of the secret."""
     expires_ms: int | None = None
     revoked_ms: int | None = None
+    conversation_from: str | None = None
+    """The part of a request that names the conversation where no header does: `user`, `metadata.…`, `session_id`."""
 
 
 class SealKeyRow(Value):

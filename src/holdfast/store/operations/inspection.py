@@ -97,6 +97,7 @@ class NamedSession(Value):
     key: str
     session_id: str
     generation: int
+    standing: str | None
     proof: int | None
     state: str | None
     session_proof: int | None

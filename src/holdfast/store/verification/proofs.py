@@ -53,6 +53,8 @@ def _turn(row: Any) -> int:
     ids = row.session_id
     if row.retry_of or row.continues:
         ids = f"{ids} {row.retry_of} {row.continues}"
+    if row.family:
+        ids = f"{ids} {row.family}"
     return crc32(row.request_hash, crc32(ids.encode(), row.client_attempt))
 
 
@@ -70,6 +72,7 @@ def _end(row: Any) -> int | None:
         row.rev,
         row.links,
         row.usage,
+        (row.answer, row.prefix, row.answer_id),
     )
 
 
@@ -84,13 +87,20 @@ def end_proof(
     rev: int,
     links: int | None,
     usage: Usage,
+    digests: tuple[bytes | None, ...] = (),
 ) -> int:
-    """Of a turn that has ended. Its items, changes and place in the history are in the chain."""
+    """Of a turn that has ended. Its items, changes and place in the history are in the chain. `digests` are those by
+    which a family finds it."""
     told = (state, ended_by, detail, lease_token, agent, start, end, rev, links, usage)
-    return crc32(encode(told))
+    return crc32(encode((*told, *digests) if any(digests) else told))
 
 
-SESSION = Proof("proof", over("tenant", "id", "lineage", "anonymous", "created_ms"))
+def _session(row: Any) -> int:
+    known = (row.tenant, row.id, row.lineage, row.anonymous, row.created_ms)
+    return crc32(encode((*known, row.family) if row.family else known))
+
+
+SESSION = Proof("proof", _session)
 AGENT = Proof("agent_proof", _agent)
 TURN = Proof("proof", _turn)
 END = Proof("end_proof", _end)
@@ -109,7 +119,12 @@ def _journal(row: Any) -> int | None:
     return crc32(row.records, crc32(row.turn_id.encode(), (row.token << 16) + row.n))
 
 
-KEY = Proof("proof", over("key", "session_id", "generation"))
+def _key(row: Any) -> int:
+    known = (row.key, row.session_id, row.generation)
+    return crc32(encode((*known, row.standing) if row.standing else known))
+
+
+KEY = Proof("proof", _key)
 CLAIM = Proof("proof", _claim)
 SIGNAL = Proof("proof", over("turn_id", "n", "kind", "at_ms", "payload"))
 JOURNAL = Proof("proof", _journal)
@@ -118,8 +133,21 @@ ANNOTATION = Proof("proof", over("session_id", "rev", "item", "at_ms", "patch"))
 # ── rows of no turn ──────────────────────────────────────────────────────────────────────────
 
 MEMORY = Proof("proof", over("tenant", "agent", "memory_id", "text", "turn_id"))
-API_KEY = Proof(
-    "proof", over("key_id", "tenant", "name", "scopes", "digest", "expires_ms", "revoked_ms")
-)
+
+
+def _api_key(row: Any) -> int:
+    known = (
+        row.key_id,
+        row.tenant,
+        row.name,
+        row.scopes,
+        row.digest,
+        row.expires_ms,
+        row.revoked_ms,
+    )
+    return crc32(encode((*known, row.conversation_from) if row.conversation_from else known))
+
+
+API_KEY = Proof("proof", _api_key)
 SEAL_KEY = Proof("proof", over("key_id", "secret"))
 GRANT = Proof("proof", over(*GrantRow.__struct_fields__))
