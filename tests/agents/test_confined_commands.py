@@ -83,7 +83,7 @@ async def loaded(here: Path, box: Sandbox, *, shell: str = "", source: str = "ag
     registry = Registry([parse_source(str(here / source), supplies)])
     box.reserved = registry.reserved
     await registry.refresh()
-    return registry.agent(registry.choose(registry.listing()[0].id))
+    return registry.choose(registry.listing()[0].id).agent
 
 
 async def ran(agent: Agent, name: str, **arguments: str) -> ToolOutput:

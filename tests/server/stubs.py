@@ -24,7 +24,7 @@ from holdfast.loop.player import Player
 from holdfast.models.model import Model
 from holdfast.server.access.authentication import Authenticator
 from holdfast.server.access.quotas import Quotas
-from holdfast.server.agents.directory import BrokenSourceEntry, Directory, ModelEntry
+from holdfast.server.agents.directory import BrokenSourceEntry, Directory, ModelEntry, choice_of
 from holdfast.server.app import App
 from holdfast.server.http.connection_register import ConnectionRegister
 from holdfast.server.http.listen_sockets import listen
@@ -58,21 +58,11 @@ class StubDirectory:
     def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSourceEntry, ...]:
         return ()
 
-    def named(self, model: str, tenant: Tenant | None = None) -> AgentChoice:
+    def choose(self, ask: Ask, snapshot: Snapshot | None = None) -> AgentChoice:
+        model = (snapshot.agent if snapshot else "") or ask.agent
         if model not in self._agents:
             raise ModelNotFound(model, known=tuple(self._agents))
-        agent = self._agents[model]
-        return AgentChoice(
-            agent=model,
-            source_key="stub",
-            source_digest="d1",
-            policy=agent.policy,
-            limits=agent.limits,
-            knows=agent.model.knows,
-        )
-
-    def choose(self, ask: Ask, snapshot: Snapshot) -> AgentChoice:
-        return self.named(snapshot.agent or ask.agent)
+        return choice_of(self._agents[model], ask, source_key="stub", source_digest="d1")
 
     def history_items_max(self, snapshot: Snapshot) -> int | None:
         found = self._agents.get(snapshot.agent)

@@ -74,7 +74,7 @@ class Listed(Value):
 class Chosen(Value):
     """The agent that plays a turn, and its version."""
 
-    agent: str
+    agent: Agent
     source_key: str
     source_digest: str
 
@@ -216,16 +216,6 @@ class Registry:
             if (each.source_key, each.agent) == (live.key, agent.name)
         )
 
-    def agent(self, chosen: Chosen) -> Agent:
-        """The agent that `choose` has just chosen. Raises AgentNotFound if it was replaced meanwhile."""
-        version = self._version(chosen.source_key, chosen.source_digest)
-        agent = version.team.agents.get(chosen.agent) if version else None
-        if agent is None:
-            raise AgentNotFound(
-                chosen.agent, source=shown_key(chosen.source_key), why="it was replaced meanwhile"
-            )
-        return agent
-
     def broken(self, *, portable: bool = False) -> tuple[Broken, ...]:
         """The present problems: directories that cannot be read, sources that cannot be loaded. If `portable`, without
         the directories of this machine."""
@@ -252,7 +242,7 @@ class Registry:
         """
         if snapshot is None or not snapshot.source_key:
             live, agent = self._named(model, at_home=None)
-            return _chosen(live, agent.name)
+            return _chosen(live, agent)
         home = self._home(snapshot.source_key, snapshot.agent)
         if model:
             live, agent = self._named(model, at_home=home)
@@ -261,7 +251,7 @@ class Registry:
                     model, source=shown_key(snapshot.source_key), known=tuple(_team(home).agents)
                 )
             if agent.name != snapshot.entry_agent:
-                return _chosen(home, agent.name)
+                return _chosen(home, agent)
         return _chosen(home, _current_agent(home, snapshot))
 
     def resident(self, source_key: str, agent: str) -> Agent | None:
@@ -497,16 +487,16 @@ def _agents(live: _Live) -> tuple[Agent, ...]:
     return tuple(sorted(team.agents.values(), key=lambda agent: agent.name != team.entry))
 
 
-def _chosen(live: _Live, agent: str) -> Chosen:
+def _chosen(live: _Live, agent: Agent) -> Chosen:
     return Chosen(agent=agent, source_key=live.key, source_digest=_team(live).digest)
 
 
-def _current_agent(home: _Live, snapshot: Snapshot) -> str:
+def _current_agent(home: _Live, snapshot: Snapshot) -> Agent:
     """The session's current agent; its entry agent, if the current one is gone from the source."""
     team = _team(home)
     for name in (snapshot.agent, snapshot.entry_agent):
         if name in team.agents:
-            return name
+            return team.agents[name]
     raise AgentNotFound(
         snapshot.agent,
         source=shown_key(snapshot.source_key),

@@ -10,7 +10,7 @@ from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import EndedBy, Items, Opaque, TurnLimits
 from holdfast.core.policy import Policy
-from holdfast.core.turns.events import Parameters, ToolDefinition
+from holdfast.core.turns.events import GivenParameter, Parameters, ToolDefinition
 from holdfast.core.turns.unfinished_turns import Spent
 from holdfast.ids import CallId, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.limits import lane_wait_s, turn_deadline_s
@@ -50,14 +50,14 @@ class Ask(Value):
     source_digest: str = ""
     instructions: tuple[str, ...] = ()
     parameters: Parameters = Parameters()
+    given: tuple[GivenParameter, ...] = ()
+    """The parameters that the client sent, some of which the agent may ignore."""
     client_tools: tuple[ToolDefinition, ...] = ()
     limits: TurnLimits = TurnLimits()
     policies: tuple[Policy, ...] = ()
     """Layers, the furthest from the request first; the agent's comes after them."""
     policy: Policy = Policy()
     """The request's own, which comes last."""
-    met: Callable[[AgentChoice], None] | None = None
-    """Called with the agent that will play, before the turn begins. If it raises, no turn begins."""
     on_busy: OnBusy = "wait"
     wait_s: float = lane_wait_s
     if_match: Version | None = None
@@ -94,8 +94,8 @@ class AgentChoice(Value):
     source_digest: str = ""
     policy: Policy = Policy()
     limits: TurnLimits = TurnLimits()
-    knows: frozenset[str] | None = None
-    """The parameters that its model honours; None: not known."""
+    ignored: tuple[str, ...] = ()
+    """The request's parameters that its model ignores, as the client names them."""
 
 
 Choose: TypeAlias = Callable[[Ask, Snapshot], AgentChoice]
@@ -165,3 +165,5 @@ class Admission(Value):
     has received the answer: the receipts of other clients say nothing about the client that began the turn."""
     request_hash: bytes = b""
     """The hash of a request that was steered into another request's turn."""
+    ignored: tuple[str, ...] | None = None
+    """The request's parameters that the turn's agent ignores; None if the request has begun no turn."""

@@ -139,8 +139,8 @@ class StatelessTurns:
             loose = LooseConversation(Snapshot(session_id=session_id))
         # Each turn has a session id of its own: two turns may continue one loose conversation in two directions.
         snapshot = msgspec.structs.replace(loose.snapshot, session_id=session_id)
-        request, new = request_of(ask, snapshot, self._ambient, self._choose)
-        request = _unresumable(request)
+        new = request_of(ask, snapshot, self._ambient, self._choose)
+        request = _unresumable(new.request)
         fence = Fence(
             tenant=ask.tenant,
             session_id=session_id,
@@ -165,7 +165,11 @@ class StatelessTurns:
         self._playing[task] = live
         task.add_done_callback(self._over)
         admission = Admission(
-            turn_id=request.turn_id, session_id=session_id, base=request.base, input=new.input
+            turn_id=request.turn_id,
+            session_id=session_id,
+            base=request.base,
+            input=new.fresh.input,
+            ignored=new.ignored,
         )
         note_stateless(self._tally, ask, admission)
         return Watch(self._store, self._lease, ask.tenant, admission, live)

@@ -63,6 +63,13 @@ class Parameters(Value):
     """Parameter name → JSON, passed on to models that know it."""
 
 
+class GivenParameter(Value):
+    """A parameter that the client sent, by its own name and by ours."""
+
+    name: str
+    ours: str
+
+
 class TurnRequest(Value):
     """Everything that was decided before the turn began. The player uses nothing else of the request."""
 

@@ -11,6 +11,7 @@ from holdfast.core.history.conversation import Snapshot
 from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import Tenant
 from holdfast.sessions.session_requests import AgentChoice, Ask
+from holdfast.wire.openai.chat.request import ignored
 
 
 class ModelEntry(Value):
@@ -48,15 +49,11 @@ class Directory(Protocol):
         """Sources that cannot be loaded as they are now, and why; only those that this tenant may know of."""
         ...
 
-    def named(self, model: str, tenant: Tenant) -> AgentChoice:
-        """The agent that a model id means to this tenant. Raises ModelNotFound, with the ids that it may use."""
-        ...
-
-    def choose(self, ask: Ask, snapshot: Snapshot) -> AgentChoice:
-        """The agent that continues a session; `ask.agent` is the model that the request named.
+    def choose(self, ask: Ask, snapshot: Snapshot | None = None) -> AgentChoice:
+        """The agent that continues a session, or begins a new one; `ask.agent` is the model that the request named.
 
         Raises AgentUnavailable if there is no such model, if this tenant may not use it, or if the session's source
-        is another one or is gone.
+        is another one or is gone; Refused if the agent's model ignores a parameter that the answer must obey.
         """
         ...
 
@@ -72,3 +69,16 @@ class Directory(Protocol):
         """The agents that play a turn. They stay open until the context ends. Raises TurnFailed if they cannot be
         found."""
         ...
+
+
+def choice_of(agent: Agent, ask: Ask, *, source_key: str, source_digest: str) -> AgentChoice:
+    """The choice of this agent for a request. Raises Refused if the agent's model ignores a parameter that the answer
+    must obey."""
+    return AgentChoice(
+        agent=agent.name,
+        source_key=source_key,
+        source_digest=source_digest,
+        policy=agent.policy,
+        limits=agent.limits,
+        ignored=ignored(ask.given, agent.model.knows),
+    )

@@ -27,7 +27,7 @@ from holdfast.core.turns.events import TurnRequest
 from holdfast.errors import AgentMismatch, AgentUnavailable, ModelNotFound, SourceUnusable
 from holdfast.ids import Tenant
 from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
-from holdfast.server.agents.directory import BrokenSourceEntry, ModelEntry
+from holdfast.server.agents.directory import BrokenSourceEntry, ModelEntry, choice_of
 from holdfast.server.agents.model_factory import ServerModels
 from holdfast.sessions.session_requests import AgentChoice, Ask
 from holdfast.tools.files.reserved_files import ReservedFiles
@@ -75,13 +75,16 @@ class AgentDirectory:
             for each in self._registry.broken(portable=tenant is not None)
         )
 
-    def named(self, model: str, tenant: Tenant) -> AgentChoice:
-        return self._chosen(model, tenant, None)
+    def choose(self, ask: Ask, snapshot: Snapshot | None = None) -> AgentChoice:
+        chosen = self._chosen(ask.agent, ask.tenant, snapshot)
+        return choice_of(
+            chosen.agent,
+            ask,
+            source_key=chosen.source_key,
+            source_digest=chosen.source_digest,
+        )
 
-    def choose(self, ask: Ask, snapshot: Snapshot) -> AgentChoice:
-        return self._chosen(ask.agent, ask.tenant, snapshot)
-
-    def _chosen(self, model: str, tenant: Tenant, snapshot: Snapshot | None) -> AgentChoice:
+    def _chosen(self, model: str, tenant: Tenant, snapshot: Snapshot | None) -> Chosen:
         try:
             chosen = self._registry.choose(model, snapshot)
         except ModelNotFound as error:
@@ -93,8 +96,8 @@ class AgentDirectory:
                 raise
             raise self._mismatch(error, tenant) from error
         if self._tenants.bounds(tenant) and not self._is_for(tenant, chosen, snapshot):
-            raise self._not_found(model or chosen.agent, tenant)
-        return self._choice(chosen)
+            raise self._not_found(model or chosen.agent.name, tenant)
+        return chosen
 
     def _is_for(self, tenant: Tenant, chosen: Chosen, snapshot: Snapshot | None) -> bool:
         """Whether a tenant may use this agent: by its name, or because an agent that it may use can hand over to it.
@@ -104,14 +107,15 @@ class AgentDirectory:
             for each in self._registry.listing()
             if each.source_key == chosen.source_key and self._tenants.allows(tenant, each.id)
         }
-        if snapshot is None or chosen.agent != snapshot.agent or snapshot.entry_agent not in own:
-            return chosen.agent in own
+        name = chosen.agent.name
+        if snapshot is None or name != snapshot.agent or snapshot.entry_agent not in own:
+            return name in own
         reached = [snapshot.entry_agent]
-        for name in reached:
-            agent = self._registry.resident(chosen.source_key, name)
+        for each in reached:
+            agent = self._registry.resident(chosen.source_key, each)
             more = agent.handoffs if agent is not None else ()
-            reached += [each for each in more if each not in reached]
-        return chosen.agent in own or chosen.agent in reached
+            reached += [other for other in more if other not in reached]
+        return name in own or name in reached
 
     def _not_found(
         self, model: str, tenant: Tenant, *, why: str = "does not exist"
@@ -130,20 +134,9 @@ class AgentDirectory:
         )
         return AgentMismatch(error.model, source=error.source, known=known)
 
-    def _choice(self, chosen: Chosen) -> AgentChoice:
-        agent = self._registry.agent(chosen)
-        return AgentChoice(
-            agent=chosen.agent,
-            source_key=chosen.source_key,
-            source_digest=chosen.source_digest,
-            policy=agent.policy,
-            limits=agent.limits,
-            knows=agent.model.knows,
-        )
-
     def history_items_max(self, snapshot: Snapshot) -> int | None:
         try:
-            return self._registry.agent(self._registry.choose("", snapshot)).history_items_max
+            return self._registry.choose("", snapshot).agent.history_items_max
         except AgentUnavailable:
             return None
 

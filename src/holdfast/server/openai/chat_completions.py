@@ -17,7 +17,7 @@ from holdfast.server.openapi import error_codes as errors
 from holdfast.server.turns.answer_delivery import AnswerDelivery
 from holdfast.server.turns.answers import conversation_headers, end_of, said_before, set_aside_in
 from holdfast.server.turns.attempts import attempt_of
-from holdfast.server.turns.ignored_parameters import note_ignored_parameters
+from holdfast.server.turns.ignored_parameters import ignored_parameters
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.turns.watch import Watch
@@ -89,6 +89,7 @@ class ChatCompletions:
         with exchange.while_present():
             watch = await self._submit(ask)
         exchange.about |= conversation_headers(naming, watch)
+        exchange.about |= ignored_parameters(self._directory, ask, watch, asked.left_alone)
         before: Items = ()
         if watch.admission.continues is not None:
             before = await said_before(self._sessions.store, call.tenant, watch)
@@ -105,15 +106,6 @@ class ChatCompletions:
         return self._sessions.submit_stateless(ask)
 
     def _ask(self, call: HttpCall, asked: ChatAsk, naming: ConversationHeaders) -> Ask:
-        met = note_ignored_parameters(
-            call.exchange,
-            self._directory,
-            call.tenant,
-            asked.model,
-            given=asked.given,
-            left_alone=asked.left_alone,
-            named=naming.name is not None,
-        )
         return Ask(
             tenant=call.tenant,
             name=naming.name,
@@ -122,10 +114,10 @@ class ChatCompletions:
             agent=asked.model,
             instructions=asked.instructions,
             parameters=asked.parameters,
+            given=asked.given,
             client_tools=asked.client_tools,
             policies=(self._policy,),
             policy=naming.policy,
-            met=met,
             on_busy=naming.on_busy,
             if_match=naming.if_match,
             create=naming.create,

@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.server.agents.directory import Directory, ModelEntry
 from holdfast.server.http.routing import AnswerDescription, HttpCall, Route
+from holdfast.sessions.session_requests import Ask
 from holdfast.wire.openai.answer_types import ModelList, ModelObject
 
 
@@ -31,7 +32,8 @@ class ModelsEndpoint:
     async def one(self, call: HttpCall) -> None:
         """One agent."""
         (name,) = call.names
-        chosen = self._directory.named(name, call.tenant)  # raises ModelNotFound if there is none
+        ask = Ask(tenant=call.tenant, name=None, agent=name)
+        chosen = self._directory.choose(ask)  # raises ModelNotFound if there is none
         listed = self._directory.entries(call.tenant)
         found = next((each for each in listed if each.id == name), None)
         entry = found or ModelEntry(id=name, agent=chosen.agent, source="")

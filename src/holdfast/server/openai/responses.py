@@ -31,7 +31,7 @@ from holdfast.server.problems import problem_of
 from holdfast.server.turns.answer_delivery import AnswerDelivery
 from holdfast.server.turns.answers import conversation_headers, is_answered, said_before
 from holdfast.server.turns.attempts import attempt_of
-from holdfast.server.turns.ignored_parameters import AgentCallback, note_ignored_parameters
+from holdfast.server.turns.ignored_parameters import ignored_parameters
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.stateless_turns import LooseConversation
@@ -135,6 +135,7 @@ class Responses:
         if asked.store:
             naming = msgspec.structs.replace(naming, name=watch.admission.session_id)
         exchange.about |= conversation_headers(naming, watch)
+        exchange.about |= ignored_parameters(self._directory, ask, watch, asked.left_alone)
         before: Items = ()
         if watch.admission.continues is not None:
             before = await said_before(self._sessions.store, call.tenant, watch)
@@ -160,7 +161,11 @@ class Responses:
 
     async def prepare(self, call: HttpCall, asked: ResponsesAsk) -> ResponseId:
         """Check a request and answer with a Response without output; no model is asked."""
-        self._on_agent(call, asked, self._naming(call, asked))
+        naming = self._naming(call, asked)
+        ask = self._ask(call, asked, naming, ())
+        if naming.name is None and asked.previous is None:
+            self._directory.choose(ask)
+        call.exchange.about |= ignored_parameters(self._directory, ask, None, asked.left_alone)
         response_id = self._sessions.mint(ResponseId)
         created_s = response_id.minted_at_ms // 1000
         head = ResponseHead(
@@ -177,19 +182,6 @@ class Responses:
 
     def _naming(self, call: HttpCall, asked: ResponsesAsk) -> ConversationHeaders:
         return _named(read_naming(call.exchange.headers, names=self._names), asked)
-
-    def _on_agent(
-        self, call: HttpCall, asked: ResponsesAsk, naming: ConversationHeaders
-    ) -> AgentCallback:
-        return note_ignored_parameters(
-            call.exchange,
-            self._directory,
-            call.tenant,
-            asked.model,
-            given=asked.given,
-            left_alone=asked.left_alone,
-            named=naming.name is not None or asked.previous is not None,
-        )
 
     async def _messages(
         self,
@@ -233,11 +225,11 @@ class Responses:
             agent=asked.model,
             instructions=asked.instructions,
             parameters=asked.parameters,
+            given=asked.given,
             client_tools=asked.client_tools,
             limits=TurnLimits(calls_max=asked.calls_max),
             policies=(self._policy,),
             policy=naming.policy,
-            met=self._on_agent(call, asked, naming),
             on_busy=naming.on_busy,
             if_match=naming.if_match,
             create=naming.create,

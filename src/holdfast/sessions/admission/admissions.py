@@ -15,7 +15,6 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.attachments import are_words
-from holdfast.core.history.reconciliation import Fresh
 from holdfast.core.history.resends import Overtaken
 from holdfast.core.ports import Play
 from holdfast.core.turns import events as ev
@@ -40,6 +39,7 @@ from holdfast.sessions.admission.keyed_retries import retried
 from holdfast.sessions.admission.lanes import Lane, LaneFull, LaneName, Lanes
 from holdfast.sessions.admission.recognition import Recognition
 from holdfast.sessions.admission.session_lookup import (
+    NewTurn,
     ResolvedSession,
     SessionLookup,
     named,
@@ -318,9 +318,7 @@ class Admissions:
             return QueueFull(all_of_them, yours=False, retry_after_s=QUEUE_RETRY_AFTER_S)
         return None
 
-    def _taken(
-        self, ask: Ask, seen: ResolvedSession, patience: WaitBudget
-    ) -> tuple[ev.TurnRequest, Fresh] | Overtaken:
+    def _taken(self, ask: Ask, seen: ResolvedSession, patience: WaitBudget) -> NewTurn | Overtaken:
         since = patience.since(seen.snapshot)
         return request_after(ask, seen.snapshot, self._ambient, self._choose, since=since)
 
@@ -343,8 +341,7 @@ class Admissions:
             taken = self._taken(ask, seen, patience)
             if isinstance(taken, Overtaken):
                 return await self._answered_by(ask, taken)
-            request, new = taken
-            request = msgspec.structs.replace(request, came_ms=patience.came_ms)
+            request = msgspec.structs.replace(taken.request, came_ms=patience.came_ms)
             self._owner.demand_open()
             full = await self._fullness(ask)
             if full is not None:
@@ -364,7 +361,7 @@ class Admissions:
                 raise
             match outcome:
                 case Queued():
-                    return await self._queued(ask, outcome, new)
+                    return await self._queued(ask, outcome, taken)
                 case Free() | Unfinished():
                     return None
                 case Moved():
@@ -381,7 +378,7 @@ class Admissions:
         row = await self._store.session(tenant, session_id)
         return row is not None and row.open_turn is not None
 
-    async def _queued(self, ask: Ask, queued: Queued, new: Fresh) -> Watch:
+    async def _queued(self, ask: Ask, queued: Queued, new: NewTurn) -> Watch:
         self._owner.waited_for.add((ask.tenant, queued.session_id))
         try:
             await self._hurry(ask, queued)
@@ -392,8 +389,9 @@ class Admissions:
             session_id=queued.session_id,
             base=None,
             how="queued",
-            diverged=new.diverged,
-            input=new.input,
+            diverged=new.fresh.diverged,
+            input=new.fresh.input,
+            ignored=new.ignored,
         )
         return Watch(self._store, self._owner.lease, ask.tenant, admission, None)
 
@@ -496,7 +494,7 @@ class Admissions:
             await self._demand_not_deleted(ask, patience, seen.expected)
             if isinstance(taken, Overtaken):
                 return await self._answered_by(ask, taken)
-            request, new = taken
+            request = taken.request
             if self._has_to_wait(ask):
                 await self._demand_room(ask)
             outcome: BeginOutcome | None = None
@@ -508,7 +506,7 @@ class Admissions:
                 with self._owner.beginning(request.turn_id):
                     outcome = await self._ask_begin(ask, seen, request)
                     if isinstance(outcome, Started):
-                        return await self._started(ask, seen, request, new, outcome, play, lane)
+                        return await self._started(ask, seen, request, taken, outcome, play, lane)
             match outcome:
                 case Gone(session_id=gone) if not seen.verified and gone != patience.bound:
                     verify = True
@@ -617,7 +615,7 @@ class Admissions:
         ask: Ask,
         seen: ResolvedSession,
         request: ev.TurnRequest,
-        new: Fresh,
+        new: NewTurn,
         started: Started,
         play: Play,
         lane: Lane,
@@ -653,8 +651,9 @@ class Admissions:
             session_id=fence.session_id,
             base=request.base,
             created=started.created,
-            diverged=new.diverged,
+            diverged=new.fresh.diverged,
             input=request.input,
+            ignored=new.ignored,
             continues=request.continues,
             is_own=ask.continues is None or ask.continues.is_own,
         )

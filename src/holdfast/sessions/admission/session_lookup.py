@@ -55,6 +55,16 @@ class ResolvedSession(Value):
     """Read from the store just now, not from the cache."""
 
 
+class NewTurn(Value):
+    """The turn that a request is about to begin."""
+
+    request: TurnRequest
+    fresh: Fresh
+    """The new messages, as they came out of the comparison with the history."""
+    ignored: tuple[str, ...] = ()
+    """The request's parameters that the agent ignores."""
+
+
 class SessionLookup:
     """Finds sessions by key or id, in the cache where that is enough."""
 
@@ -164,9 +174,7 @@ def _may_be_first(ask: Ask) -> bool:
     )
 
 
-def request_of(
-    ask: Ask, snapshot: Snapshot, ambient: Ambient, choose: Choose
-) -> tuple[TurnRequest, Fresh]:
+def request_of(ask: Ask, snapshot: Snapshot, ambient: Ambient, choose: Choose) -> NewTurn:
     """The turn request for `ask` on top of this snapshot, for a request that has not waited. Raises what
     `request_after` raises."""
     taken = request_after(ask, snapshot, ambient, choose)
@@ -182,7 +190,7 @@ def request_after(
     *,
     since: Arrival | None = None,
     running: Items | None = None,
-) -> tuple[TurnRequest, Fresh] | Overtaken:
+) -> NewTurn | Overtaken:
     """The turn request for `ask` on top of this snapshot. The session may have moved while the request waited: `since`
     and `running` are passed to `reconcile`.
 
@@ -200,8 +208,6 @@ def request_after(
         raise _rejected(new, snapshot)
     continued = _continued(ask.continues, snapshot) if ask.continues else None
     agent = as_asked(ask, snapshot) if ask.verbatim else choose(ask, snapshot)
-    if ask.met is not None:
-        ask.met(agent)
     policy = resolve_policy(*ask.policies, agent.policy, ask.policy, promised_return=ask.replayable)
     request = TurnRequest(
         turn_id=ambient.mint(TurnId),
@@ -227,7 +233,7 @@ def request_after(
         links=ask.continues.links if ask.continues else 0,
         spent=ask.continues.spent if ask.continues else NOTHING_SPENT,
     )
-    return request, new
+    return NewTurn(request=request, fresh=new, ignored=agent.ignored)
 
 
 def _continued(asked: Continuation, snapshot: Snapshot) -> TurnId:

@@ -127,7 +127,7 @@ class SteeredMessages:
             raise
         if isinstance(taken, Overtaken):
             return taken
-        said = (await self._resolver.with_blobs(ask.tenant, seen, taken[0])).input
+        said = (await self._resolver.with_blobs(ask.tenant, seen, taken.request)).input
         messages = tuple(each for each in said if isinstance(each, UserMessage))
         # Results answer calls of the last turn, so they begin a turn of their own.
         return messages if len(messages) == len(said) else None

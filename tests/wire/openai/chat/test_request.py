@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from holdfast.core.items import Text
-from holdfast.core.turns.events import Parameters, ToolDefinition
-from holdfast.wire.openai.chat.request import ChatAsk, GivenParameter, ignored, read_chat_request
+from holdfast.core.turns.events import GivenParameter, Parameters, ToolDefinition
+from holdfast.wire.openai.chat.request import ChatAsk, ignored, read_chat_request
 from holdfast.wire.problems import Problem, Refused
 
 USER = {"role": "user", "content": "Hi"}

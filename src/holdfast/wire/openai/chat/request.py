@@ -15,7 +15,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import text_of
-from holdfast.core.turns.events import Parameters, ToolDefinition
+from holdfast.core.turns.events import GivenParameter, Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
 from holdfast.wire.body_parser import (
     LARGE_BYTES,
@@ -120,13 +120,6 @@ _NO_WISH = frozenset({"user", "safety_identifier", "prompt_cache_key", "service_
 
 _BINDING = frozenset({"stop", "output_schema", "max_output_tokens", "tool_choice"})
 """Parameters that an answer must obey: without them it would be wrong, not merely different."""
-
-
-class GivenParameter(Value):
-    """A parameter that the client sent, by its own name and by ours."""
-
-    name: str
-    ours: str
 
 
 class ChatAsk(Value):

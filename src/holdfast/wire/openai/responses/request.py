@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.turns.events import Parameters, ToolDefinition
+from holdfast.core.turns.events import GivenParameter, Parameters, ToolDefinition
 from holdfast.errors import InvalidId
 from holdfast.ids import ResponseId, SessionId
 from holdfast.wire.body_parser import (
@@ -30,7 +30,6 @@ from holdfast.wire.body_parser import (
     tool_definition,
     unsupported,
 )
-from holdfast.wire.openai.chat.request import GivenParameter
 from holdfast.wire.openai.responses.answer import Echo
 from holdfast.wire.openai.responses.items import InputPiece, read_input
 from holdfast.wire.problems import Refused, bad_request
