@@ -171,3 +171,61 @@ async def test_tools_of_other_types_are_left_alone_and_named() -> None:
         answer = await server.chat("Hi", tools=[WEATHER, {"type": "web_search"}])
     assert answer.status == 200
     assert answer.headers["x-ignored-params"] == "tools[1]"
+
+
+# ── rounds that a client tells in its own way ────────────────────────────────────────────────
+
+ROUNDS = (
+    says("First Oslo.", calls=[("weather", "{}", "c1")]),
+    says("Now Rome.", calls=[("weather", "{}", "c2")]),
+    "Cold, and warm.",
+    "Bye.",
+)
+
+
+async def test_a_chat_client_may_tell_several_rounds_as_one_answer() -> None:
+    model = ScriptedModel(*ROUNDS)
+    question = {"role": "user", "content": "Weather?"}
+    calls = [
+        {"id": each, "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+        for each in ("c1", "c2")
+    ]
+    both = {"role": "assistant", "content": "First Oslo.\n\nNow Rome.", "tool_calls": calls}
+    results = [result("c1", "-5"), result("c2", "20")]
+    async with serving(agent(model)) as server:
+        await server.chat(question, to="trip", tools=[WEATHER])
+        first = {**both, "content": "First Oslo.", "tool_calls": calls[:1]}
+        await server.chat(question, first, results[0], to="trip", tools=[WEATHER])
+        told: list[dict[str, Any]] = [question, both, *results]
+        answer = await server.chat(*told, to="trip", tools=[WEATHER])
+        told += [{"role": "assistant", "content": answer.text}, {"role": "user", "content": "Bye"}]
+        last = await server.chat(*told, to="trip", tools=[WEATHER])
+        kinds = [each["type"] for each in await server.items("trip")]
+    for each in (answer, last):
+        assert each.status == 200 and "x-conversation-diverged" not in each.headers, each.body
+    rounds = ["assistant", "call", "result"] * 2
+    assert kinds == ["user", *rounds, "assistant", "user", "assistant"]
+
+
+async def test_a_client_may_send_all_results_again_with_the_last_response() -> None:
+    """With its question and what was said to it, but without the calls: the results name them."""
+    model = ScriptedModel("Hello.", *ROUNDS)
+    tool = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
+    output = {"type": "function_call_output"}
+    told = [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "First Oslo."}]},
+        {**output, "call_id": "c1", "output": "-5"},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "Now Rome."}]},
+        {**output, "call_id": "c2", "output": "20"},
+    ]
+    async with serving(agent(model)) as server:
+        answer = await server.respond("Hi")
+        for upto in (1, 3, 5):
+            previous = answer.json["id"]
+            answer = await server.respond(told[:upto], previous_response_id=previous, tools=[tool])
+            assert answer.status == 200 and "x-conversation-diverged" not in answer.headers
+        line = answer.headers["x-session-id"]
+        kinds = [each["type"] for each in await server.items(line)]
+    rounds = ["assistant", "call", "result"] * 2
+    assert kinds == ["user", "assistant", "user", *rounds, "assistant"]

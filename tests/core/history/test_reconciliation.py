@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.history.checks import check_turn
 from holdfast.core.history.conversation import Snapshot, Visibility
+from holdfast.core.history.log import Log
 from holdfast.core.history.reconciliation import (
     NOT_ANSWERED,
     REFUSED,
@@ -62,6 +63,7 @@ from tests.core.builders import (
     inside,
     interrupted,
     new_minter,
+    result,
     said,
     started,
     user,
@@ -572,6 +574,66 @@ def test_a_result_that_was_given_already_is_refused() -> None:
     assert told(tells(ONE.call_id), on=session) == UnknownCall(call_id=ONE.call_id)
 
 
+THREE = call("tell", waits_for="client")
+GIVEN = with_turn(WAITING, *fresh(WAITING, tells(ONE.call_id), tells(TWO.call_id)).input)
+ASKS = heard("One moment.", ONE.call_id, TWO.call_id)
+"""What comes before `GIVEN`."""
+
+
+@pytest.mark.parametrize("history", [[], [says("Hello"), ASKS], [ASKS]], ids=["none", "all", "end"])
+def test_a_result_that_was_given_already_is_nothing_beside_a_new_one(
+    history: list[Incoming],
+) -> None:
+    session = waiting_for(GIVEN, THREE)
+    results = [tells(each.call_id) for each in (ONE, THREE, TWO)]
+    found = fresh(session, *history, *results)
+    assert words(found.input) == [f"ok {THREE.call_id}"]
+    assert words(fresh(GIVEN, *results[:1], says("So?")).input) == ["U: So?"]
+
+
+def test_a_result_that_differs_from_the_one_that_was_given_is_refused() -> None:
+    """The stored one cannot be changed, and it would be a guess which of the two counts."""
+    session = waiting_for(GIVEN, THREE)
+    found = told(tells(ONE.call_id, "no"), tells(THREE.call_id), on=session)
+    assert found == UnknownCall(call_id=ONE.call_id)
+    # Beside its call it is a part of another telling of the same history.
+    history = (says("Good day"), heard("", ONE.call_id, TWO.call_id, THREE.call_id))
+    results = (tells(ONE.call_id, "no"), tells(TWO.call_id), tells(THREE.call_id))
+    parted = fresh(session, *history, *results)
+    assert (words(parted.input), parted.diverged) == ([f"ok {THREE.call_id}"], True)
+
+
+def test_a_result_that_comes_too_late_is_not_stored() -> None:
+    """The user has gone on instead. A client that tells the result beside its call has another history than we have."""
+    session = with_turn(WAITING, *fresh(WAITING, says("Stop")).input, answer="Stopped.")
+    late = [tells(ONE.call_id), tells(TWO.call_id)]
+    stopped = [says("Stop"), heard("Stopped.")]
+    found = fresh(session, says("Hello"), ASKS, *late, *stopped, says("So?"))
+    assert (words(found.input), found.diverged) == (["U: So?"], True)
+    after_all = told(says("Hello"), ASKS, *stopped, *late, on=session)
+    assert after_all == UnknownCall(call_id=ONE.call_id)
+
+
+def test_an_answer_before_the_one_that_was_not_heard_is_known_by_its_calls() -> None:
+    """The client sent its next message before it had the answer to its results."""
+    results = [tells(ONE.call_id), tells(TWO.call_id)]
+    found = fresh(GIVEN, says("Hello"), ASKS, *results, says("So?"))
+    assert (words(found.input), found.diverged) == (["U: So?"], False)
+    part = fresh(GIVEN, says("Hello"), heard("One mom", ONE.call_id), *results, says("So?"))
+    assert (words(part.input), part.diverged) == (["U: So?"], True)
+
+
+def test_an_answer_that_is_known_in_part_has_diverged() -> None:
+    found = fresh(TALK, *SO_FAR[:3], heard("Cold. And wet."), says("So?"))
+    assert (words(found.input), found.diverged) == (["U: So?"], True)
+    # In a message of its own, the rest would be another answer, from elsewhere.
+    session = waiting_for(new_session(), THREE)
+    brought = [tells(THREE.call_id), heard("From elsewhere."), says("So?")]
+    found = fresh(session, says("Hello"), heard("One moment.", THREE.call_id), *brought)
+    assert words(found.input) == [f"ok {THREE.call_id}", "A: From elsewhere.", "U: So?"]
+    assert not found.diverged
+
+
 def test_a_result_says_which_call_it_is_for_and_what_came_out() -> None:
     extra = Opaque(owner="openai", json="1")
     message = msgspec.structs.replace(tells(ONE.call_id, "It rains."), extras=(extra,))
@@ -711,6 +773,22 @@ def test_with_only_new_messages_the_history_is_not_walked(length: int, text: str
     session = msgspec.structs.replace(new_session(), items=log)
     assert words(fresh(session, says(text)).input) == [f"U: {text}"]
     assert log.looks <= 4
+
+
+@pytest.mark.parametrize("length", [10, 10_000])
+def test_results_that_are_sent_again_cost_their_turn_and_not_the_history(length: int) -> None:
+    talk = [make(f"Hello {n}") for n in range(length // 2) for make in (user, said)]
+    start = msgspec.structs.replace(new_session(), items=Log(talk))
+    turn = after(turn_on(start, user("Go")), asked(), answered(ONE))
+    session = ending(start, turn)
+    session = ending(session, after(turn_on(session, result(ONE)), asked(), answered(THREE)))
+    log = CountingLog(session.items)
+    session = msgspec.structs.replace(session, items=log)
+    results = [tells(ONE.call_id), tells(THREE.call_id)]
+    for request in (results, [says("Go"), *results]):
+        log.looks = 0
+        assert words(fresh(session, *request).input) == [f"ok {THREE.call_id}"]
+        assert log.looks <= 24
 
 
 # ── for all conversations ────────────────────────────────────────────────────────────────────

@@ -418,7 +418,7 @@ def seen_by_people(
     """The history as people see it, from position `since` to before `upto`: all but hidden items, damaged items
     included."""
     hidden = snapshot.notes.hidden_from_people
-    items = islice(snapshot.items, since, upto)
+    items = snapshot.items[since:upto] if since else islice(snapshot.items, upto)
     return (each for each in items if isinstance(each, Unreadable) or each.id not in hidden)
 
 

@@ -2,8 +2,8 @@
 
 Clients may resend the whole conversation or send only new messages; nothing is stored twice.
 
-1. If the request begins with the whole history, as its client has seen it, that prefix is dropped
-   (`history/resends.py`).
+1. If the request begins with the whole history, as its client has seen it, that prefix is dropped, however the client
+   groups texts, calls and results (`history/resends.py`). So is a result that was given before.
 2. Otherwise the messages after the request's last assistant message are new; a request with such a message has
    diverged.
 
@@ -20,6 +20,7 @@ message without results closes the calls as not answered, and open approvals as 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
@@ -31,12 +32,11 @@ from holdfast.core.history.resends import (
     Arrival,
     Overtaken,
     Resend,
-    Seen,
     find_resend,
-    media,
-    merged,
+    held_results,
     repeats_steered,
 )
+from holdfast.core.history.seen_messages import Seen, media, telling_of, without_results
 from holdfast.core.items import (
     AssistantMessage,
     Item,
@@ -170,18 +170,18 @@ def reconcile(
     if is_late or len(spoken) != 1 or spoken[0].role == "assistant":
         resend = find_resend(
             snapshot,
-            list(merged((_seen_of(each), n + 1) for n, each in enumerate(spoken))),
-            answers_end=max(
-                (n + 1 for n, each in enumerate(spoken) if each.role == "assistant"), default=0
-            ),
+            telling_of(map(_seen_of, spoken)),
             since=Arrival(version=snapshot.version) if since is None else since,
             running=running or (),
         )
         if isinstance(resend, Overtaken):
             return resend
-        new = [each for each in spoken[resend.dropped :] if not _is_supplied(each)]
     else:  # a resend has more than one message, and most requests are no resend
-        resend, new = _NO_RESEND, spoken
+        resend = _NO_RESEND
+    new = [each for n, each in enumerate(spoken) if not (resend.knows(n) or _is_supplied(each))]
+    again = _given_again(new, waiting, spoken, snapshot, running or ())
+    if again:
+        new = [each for n, each in enumerate(new) if n not in again]
     intake = _Intake(waiting, approvals or {}, mint)
     if undecided and not any(map(_is_said, new)):
         return ApprovalsMissing(calls=undecided)
@@ -189,7 +189,10 @@ def reconcile(
         refusal = intake.take(message)
         if refusal is not None:
             return refusal
-    return intake.outcome(dropped=resend.dropped, diverged=resend.diverged)
+    outcome = intake.outcome(dropped=len(spoken) - len(new), diverged=resend.diverged)
+    if again and isinstance(outcome, NothingNew):
+        return UnknownCall(call_id=min(again.items())[1])
+    return outcome
 
 
 _NO_RESEND = Resend(dropped=0)
@@ -200,7 +203,7 @@ def is_steered_again(
 ) -> bool:
     """Whether a request repeats a message that was steered into the last turn, and has no new message."""
     spoken = (each for each in messages if system_is_stored or each.role != "system")
-    sent = merged((_seen_of(each), None) for each in spoken)
+    sent = without_results((_seen_of(each), None) for each in spoken)
     return repeats_steered(snapshot, [seen for seen, _ in sent])
 
 
@@ -236,6 +239,45 @@ def _is_said(message: Incoming) -> bool:
 def _is_supplied(message: Incoming) -> bool:
     """Whether a message is only the text that the server shows in place of an answer while calls wait."""
     return message.role == "assistant" and not message.calls and is_ours(text_of(message.content))
+
+
+def _given_again(
+    new: Sequence[Incoming],
+    waiting: Sequence[ToolCall],
+    spoken: Sequence[Incoming],
+    snapshot: Snapshot,
+    running: Items,
+) -> dict[int, str]:
+    """The results among `new` that answer no open call but are stored already, by position, with their call ids: some
+    clients send the results of all calls since the user's message with each request.
+
+    A result that differs from the stored one counts if the request tells its call as well, which makes it a part of the
+    history as this client tells it.
+    """
+    sent = Counter(each.call_id for each in new if each.role == "tool")
+    sent.subtract(each.call_id for each in waiting if each.waits_for == "client")
+    sent.subtract(call.call_id for each in new for call in each.calls)
+    surplus = +sent
+    if not surplus:  # nearly always
+        return {}
+    stored: dict[str, list[Seen]] = {call_id: [] for call_id in surplus}
+    for held in held_results(snapshot, surplus, running):
+        stored[held.call_id].append(_result_seen(held.call_id, held.content))
+        if all(len(stored[call_id]) >= n for call_id, n in surplus.items()):
+            break
+    told = {call.call_id for each in spoken for call in each.calls}
+    found: dict[int, str] = {}
+    for n, each in enumerate(new):
+        if each.role != "tool" or surplus[each.call_id] <= 0 or not stored[each.call_id]:
+            continue
+        if each.call_id in told or _result_seen(each.call_id, each.content) in stored[each.call_id]:
+            surplus[each.call_id] -= 1
+            found[n] = each.call_id
+    return found
+
+
+def _result_seen(call_id: str, content: Parts) -> Seen:
+    return "tool", text_of(content), (call_id, *media(content))
 
 
 def _results_first(new: Sequence[Incoming], waiting: Sequence[ToolCall]) -> Sequence[Incoming]:

@@ -20,44 +20,34 @@ it sent the request, and compared again whenever the conversation has moved:
    the anchor in the history too. One shared first message is no anchor: the client may have missed the rest, or may be
    beginning the same conversation again. All its messages are stored, and the request has diverged.
 
-White space is nothing, and neighbouring answers are one: a chat client has seen one answer, however many steps it took.
+6. How a client groups an answer means nothing: between two messages of a user, its texts are one text, its calls are
+   compared by their ids, and results may come in any order (`history/seen_messages.py`). Calls may be left out if their
+   results are sent. A request that answers a call which waits may begin with any message of the history: its client
+   has seen the history up to that call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from hashlib import sha256
+from collections import defaultdict, deque
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import chain, combinations, pairwise
 from operator import or_
-from typing import NamedTuple, TypeAlias, TypeVar, assert_never
+from typing import NamedTuple, TypeAlias
 
-from holdfast.core.codec import Unreadable, Value
+from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Snapshot, seen_by_people
-from holdfast.core.items import (
-    AssistantMessage,
-    Blob,
-    Inline,
-    Item,
-    Link,
-    Parts,
-    Refusal,
-    Source,
-    StoredItem,
-    SystemMessage,
-    Text,
-    ToolCall,
-    ToolResult,
-    UserMessage,
-    item_id,
-    text_of,
+from holdfast.core.history.seen_messages import (
+    Seen,
+    SentMessages,
+    Telling,
+    ToldAnswer,
+    is_given,
+    merged,
+    seen_of,
+    without_results,
 )
+from holdfast.core.items import AssistantMessage, Item, StoredItem, ToolResult, item_id
 from holdfast.ids import ItemId, TurnId, Version
-
-Seen: TypeAlias = tuple[str, str, tuple[str, ...]]
-"""A message as a client sees it: role, trimmed text, and the ids of its calls or digests of its other parts."""
-
-SentMessages: TypeAlias = list[tuple[Seen, int]]
-"""The messages of a request, each with how many of the request's messages end with it: neighbours may be merged."""
 
 
 class Arrival(Value):
@@ -89,10 +79,19 @@ def _last_said_ms(snapshot: Snapshot, version: Version) -> int:
 
 
 class Resend(Value):
-    """How many of a request's messages are known already; `diverged` if its history differs from ours."""
+    """The messages of a request that are known already; `diverged` if its history differs from ours."""
 
     dropped: int
+    """How many first messages of the request are known, but for results that answer calls which wait."""
+    given: frozenset[int] = frozenset()
+    """The positions of the results that are known, also after the first messages."""
+    answers: frozenset[int] = frozenset()
+    """The positions of the results that answer calls which wait, also among the first messages."""
     diverged: bool = False
+
+    def knows(self, position: int) -> bool:
+        """Whether the message at this position is known."""
+        return position in self.given or (position < self.dropped and position not in self.answers)
 
 
 class Overtaken(Value):
@@ -103,51 +102,56 @@ class Overtaken(Value):
 
 
 def find_resend(
-    snapshot: Snapshot,
-    sent: SentMessages,
-    *,
-    answers_end: int,
-    since: Arrival,
-    running: Sequence[Item],
+    snapshot: Snapshot, telling: Telling, *, since: Arrival, running: Sequence[Item]
 ) -> Resend | Overtaken:
-    """How many of a request's messages are a resend.
+    """Which of a request's messages are a resend.
 
-    `answers_end` is how many of its messages end with its last answer. `since` is the session as it stood when the
-    request arrived, `running` the messages of the open turn, if the request is to be steered into it.
+    `since` is the session as it stood when the request arrived, `running` the messages of the open turn, if the request
+    is to be steered into it.
     """
     past = _Past(snapshot, without=snapshot.broken_off)
-    found = _find_in(past, sent, answers_end, since, running)
+    found = _find_in(past, telling, since, running)
     if not past.without or isinstance(found, Overtaken):
         return found
-    if not found.diverged and found.dropped >= answers_end:
+    if not found.diverged and found.dropped >= telling.answers_end:
         return found
     # The request has an answer that is not ours, unless interrupted texts are part of it.
-    other = _find_in(_Past(snapshot), sent, answers_end, since, running)
+    other = _find_in(_Past(snapshot), telling, since, running)
     if isinstance(other, Overtaken) or not other.diverged or other.dropped > found.dropped:
         return other
     return found
 
 
 def _find_in(
-    past: _Past, sent: SentMessages, answers_end: int, since: Arrival, running: Sequence[Item]
+    past: _Past, telling: Telling, since: Arrival, running: Sequence[Item]
 ) -> Resend | Overtaken:
     later = past.later(since.version, running)
-    found = _whole_history(past.held_at(since.version), sent)
+    found = _whole_history(past.held_at(since.version), telling, past.waiting)
+    if found is None or found.asked_again:
+        recent = _recent_history(past, telling)
+        if recent is not None:
+            found, later = recent, past.later(past.version, running)
     if found is None:
-        return _anchored(past, sent, answers_end, later, since)
-    whole, asked_again = found
-    if 0 < whole < len(sent) and past.has_answered(since.version, sent[whole][0]):
-        whole += 1
-    at, last = _known_again(sent, whole, later)
-    known = sent[at - 1][1] if at else 0
-    overtaken = _overtaking(sent, at, later[last:], since)
-    if at > whole and not overtaken and answers_end > (sent[whole - 1][1] if whole else 0):
+        return _anchored(past, telling, later, since)
+    whole, rest = found.end, list(merged(telling.said[found.at :]))
+    at = 0
+    if found.at and rest and past.has_answered(since.version, rest[0][0]):
+        at, whole = 1, rest[0][1]
+    again, last = _known_again(rest, at, later, all_of_it=telling.ends_with_result)
+    known = rest[again - 1][1] if again else whole
+    overtaken = _overtaking(rest, again, later[last:], since)
+    if again > at and not overtaken and telling.answers_end > whole:
         # The request has another answer than the one given meanwhile, or had that one when it arrived: then its client
         # has seen all messages of that turn, in any order.
-        other = _anchored(past, sent, answers_end, later, since)
-        if isinstance(other, Overtaken) or answers_end > known or other.dropped > known:
+        other = _anchored(past, telling, later, since)
+        if isinstance(other, Overtaken) or telling.answers_end > known or other.dropped > known:
             return other
-    return overtaken or Resend(dropped=known, diverged=asked_again and at > 0)
+    return overtaken or Resend(
+        dropped=known,
+        given=found.given,
+        answers=found.answers,
+        diverged=found.asked_again and known > 0,
+    )
 
 
 def still_new(
@@ -155,10 +159,19 @@ def still_new(
 ) -> tuple[Item, ...] | Overtaken:
     """The items that are still new on top of `head`, of items that were new on top of the version `since`."""
     sent = list(merged((seen, n + 1) for n, each in enumerate(items) if (seen := seen_of(each))))
-    later = _Past(head, without=head.broken_off).later(since.version)
+    later = _Past(head, without=head.broken_off).later(since.version, with_results=True)
     at, last = _known_again(sent, 0, later)
     overtaken = _overtaking(sent, at, later[last:], since)
     return overtaken or tuple(items[sent[at - 1][1] if at else 0 :])
+
+
+def held_results(
+    snapshot: Snapshot, wanted: Container[str], running: Iterable[Item] = ()
+) -> Iterator[ToolResult]:
+    """The results that clients have given to calls with the `wanted` ids, newest first."""
+    for each in chain(reversed(tuple(running)), reversed(snapshot.items)):
+        if isinstance(each, ToolResult) and each.call_id in wanted and is_given(each):
+            yield each
 
 
 def repeats_steered(snapshot: Snapshot, sent: Sequence[Seen]) -> bool:
@@ -171,11 +184,11 @@ def repeats_steered(snapshot: Snapshot, sent: Sequence[Seen]) -> bool:
 
 
 def _repeats_steered(past: _Past, version: Version, sent: Sequence[Seen]) -> bool:
-    turn = merged(past.shown(chain.from_iterable(next(past.turns_back()))))
+    turn = without_results(past.shown(chain.from_iterable(next(past.turns_back()))))
     steers = [seen for seen, _ in turn if seen[0] == "user"][1:]
     if not sent or sent[-1] not in steers:
         return False
-    history = [seen for seen, _ in past.held_at(version)]
+    history = [seen for seen, _ in without_results(past.held_at(version))]
     ends = [n for n, (role, *_) in enumerate(history, 1) if role == "user"][-len(steers) :]
     return any(history[n - 1] == sent[-1] and _is_end_of(sent, history[:n]) for n in ends)
 
@@ -205,44 +218,130 @@ _Later: TypeAlias = list[tuple[Seen, _Said]]
 """The messages since a request arrived."""
 
 
+class _Match(NamedTuple):
+    """The part of a request that is the history."""
+
+    at: int
+    """How many messages of `Telling.said`."""
+    end: int
+    """How many messages of the request end with them."""
+    given: frozenset[int]
+    """The positions of the results that the history has."""
+    answers: frozenset[int]
+    """The positions of the results for calls that wait."""
+    asked_again: bool
+    """Whether a message is asked again, now or in the history, which only a request without any answer can mean."""
+
+
 def _whole_history(
-    history: Iterable[tuple[Seen, bool]], sent: SentMessages
-) -> tuple[int, bool] | None:
-    """How many messages of a request are the whole history, or None if it does not begin with it; and whether a message
-    is asked again, now or in the history, which only a request without any answer can mean.
+    history: Iterable[tuple[Seen, bool]], telling: Telling, waiting: Container[str]
+) -> _Match | None:
+    """The part of a request that is the whole history, or None if the request does not contain it. `waiting` are the ids
+    of calls that wait for the client.
 
     Stops at the first difference, so a request with only new messages costs one comparison.
     """
-    answers = max((n + 1 for n, (seen, _) in enumerate(sent) if seen[0] == "assistant"), default=0)
+    said, results = telling.said, _ResultsSent(telling)
+    answers = max((n + 1 for n, (seen, _) in enumerate(said) if seen[0] == "assistant"), default=0)
     at, left_out, asked_again = 0, False, False
+    answer: ToldAnswer | None = None
     for ours, broke_off in history:
-        theirs = sent[at][0] if at < len(sent) else None
-        if theirs is not None and (ours == theirs or (broke_off and _is_part_of(theirs, ours))):
-            at += 1
-        elif (
-            ours[0] == "assistant"
-            and (broke_off or at >= answers)
-            and (theirs is None or theirs[0] != "assistant")
-        ):
+        if ours[0] == "tool":
+            if not results.have(ours[2][0]):
+                return None
+        elif ours[0] == "assistant":
+            if answer is None and at < len(said) and said[at][0][0] == "assistant":
+                answer = ToldAnswer(said, at)
+            if answer is not None and answer.goes_on_with(ours, answered=results.call_ids):
+                continue
+            if answer is not None and broke_off and answer.ends_within(ours):
+                continue
+            may_miss = broke_off or (at if answer is None else answer.end) >= answers
+            if not may_miss or (answer is not None and not answer.is_known):
+                return None
             left_out = True
-        elif at and not answers and ours == sent[at - 1][0]:
-            asked_again = True
         else:
-            return None
-    if at < len(sent):
-        return at, asked_again
-    if not answers:
-        return max(0, at - 1), True  # the last of them is asked again
-    # No message follows the answer that was left out: the request says its last message again.
-    return None if left_out else (at, False)
+            if answer is not None:
+                if not answer.is_known:
+                    return None
+                at, answer = answer.end, None
+            if at < len(said) and ours == said[at][0]:
+                at += 1
+            elif at and not answers and ours == said[at - 1][0]:
+                asked_again = True
+            else:
+                return None
+    known_to = at if answer is None else answer.known_to()
+    if known_to is None:
+        return None
+    is_all = known_to == len(said) and not results.left
+    if is_all and not answers:  # the last message is asked again
+        known_to, asked_again = max(0, known_to - 1), True
+    elif is_all and left_out:
+        # No message follows the answer that was left out: the request says its last message again.
+        return None
+    end = said[known_to - 1][1] if known_to else 0
+    if any(each < end and call_id not in waiting for call_id, each in results.left):
+        return None  # a result for a call that has no result of its client, and waits for none
+    given = frozenset(results.known)
+    opened = frozenset(each for call_id, each in results.left if call_id in waiting)
+    return _Match(known_to, end, given, opened, asked_again)
 
 
-def _known_again(sent: SentMessages, at: int, later: _Later) -> tuple[int, int]:
+class _ResultsSent:
+    """The results of a request, of which the history has some. Calls may share an id: then their results are in order."""
+
+    def __init__(self, telling: Telling) -> None:
+        self.call_ids = frozenset(call_id for call_id, _ in telling.results)
+        self._positions = defaultdict[str, deque[int]](deque)
+        for call_id, position in telling.results:
+            self._positions[call_id].append(position)
+        self.known: list[int] = []
+        """The positions of the results that the history has."""
+
+    def have(self, call_id: str) -> bool:
+        """Take the next result for this call for known. False if there is none."""
+        if not self._positions[call_id]:
+            return False
+        self.known.append(self._positions[call_id].popleft())
+        return True
+
+    @property
+    def left(self) -> list[tuple[str, int]]:
+        """The results that are not known, by call id and position."""
+        return [(call_id, each) for call_id, left in self._positions.items() for each in left]
+
+
+def _recent_history(past: _Past, telling: Telling) -> _Match | None:
+    """The part of a request that is the end of the history, for a request that answers a call that waits: its client has
+    seen the history up to that call, and sends the messages since some message of it. None if the request does not
+    contain such an end."""
+    if not telling.said or not any(call_id in past.waiting for call_id, _ in telling.results):
+        return None
+    (begins, *_), *_ = telling.said
+    asked = sum(role != "assistant" for (role, *_), _ in telling.said)
+    recent = deque[tuple[Seen, bool]]()
+    for turn in past.held_back():
+        for each in reversed(turn):
+            recent.appendleft(each)
+            asked -= each[0][0] in ("user", "system")
+            if asked < 0:
+                return None
+            if each[0] == begins or each[0][0] == begins[0] == "assistant":
+                found = _whole_history(recent, telling, past.waiting)
+                if found is not None and found.at:
+                    return found
+    return None
+
+
+def _known_again(
+    sent: SentMessages, at: int, later: _Later, *, all_of_it: bool = False
+) -> tuple[int, int]:
     """How many messages of a request are known if the first `at` are, and how many of `later` they reach. The last
-    message is never known."""
+    message is not known, unless `all_of_it`: the request goes on with results."""
     last = 0
     for n, (ours, _) in enumerate(later):
-        if at >= len(sent) - 1:
+        if at >= len(sent) - (not all_of_it):
             break
         theirs = sent[at][0]
         if ours == theirs or _is_answered_by(theirs, ours):
@@ -262,11 +361,10 @@ def _overtaking(sent: SentMessages, at: int, later: _Later, since: Arrival) -> O
     return None
 
 
-def _anchored(
-    past: _Past, sent: SentMessages, answers_end: int, later: _Later, since: Arrival
-) -> Resend | Overtaken:
+def _anchored(past: _Past, telling: Telling, later: _Later, since: Arrival) -> Resend | Overtaken:
     """What is known of a request whose history differs from ours: its messages up to the anchor, and after it the
     messages that follow the anchor in our history."""
+    sent, answers_end = list(merged(telling.said)), telling.answers_end
     at = sum(end <= answers_end for _, end in sent)
     after, diverged = later, answers_end > 0
     if not at:
@@ -277,7 +375,7 @@ def _anchored(
         followed = _following(past, sent[at - 1][0], asked)
         if followed is not None:
             after = [*followed, *(each for each in later if each[1].turn_id is None)]
-    known, last = _known_again(sent, at, after)
+    known, last = _known_again(sent, at, after, all_of_it=telling.ends_with_result)
     overtaken = _overtaking(sent, known, [each for each in after[last:] if each in later], since)
     dropped = max(answers_end, sent[known - 1][1] if known else 0)
     return overtaken or Resend(dropped=dropped, diverged=diverged)
@@ -289,10 +387,8 @@ def _begun_alike(
     """For a request without any answer: how many first messages it shares with the history, if they are an anchor; the
     messages after them in the history, or `later` without an anchor; and whether it shares any, so has diverged."""
     at = alike = 0
-    questions = (seen for seen, _ in past.held_at(since) if seen[0] != "assistant")
-    for (
-        ours
-    ) in questions:  # pragma: no branch — they differ somewhere, or it would be the whole history
+    questions = (seen for seen, _ in past.held_at(since) if seen[0] in ("user", "system"))
+    for ours in questions:
         if at < len(sent) and ours == sent[at][0]:
             at += 1
         elif not at or ours != sent[at - 1][0]:  # a message asked again is there more than once
@@ -316,10 +412,10 @@ def _following(past: _Past, answer: Seen, asked: Seen | None) -> _Later | None:
     """
     followed: list[_Later] = []
     likely: list[_Later] | None = None
-    for links in past.turns_back():
-        turn = list(merged(past.shown(chain.from_iterable(links))))
+    for turns in past.exchanges_back():
+        turn = list(without_results(past.shown(chain.from_iterable(chain.from_iterable(turns)))))
         said = [seen for seen, _ in turn]
-        given = (*said, *past.answers_of(links))
+        given = (*said, *chain.from_iterable(map(past.answers_of, turns)))
         if asked in said and any(_is_part_of(answer, each) for each in given):
             likely = [*followed, turn[len(said) - said[::-1].index(asked) :]]
             break
@@ -348,6 +444,11 @@ class _Past:
     def __init__(self, snapshot: Snapshot, *, without: frozenset[ItemId] = frozenset()) -> None:
         self._snapshot = snapshot
         self.without = without
+        self.version = snapshot.version
+        self.waiting = frozenset(
+            each.call_id for each in snapshot.waiting if each.waits_for == "client"
+        )
+        """The ids of the calls that wait for the client."""
 
     def held_at(self, version: Version) -> Iterator[tuple[Seen, bool]]:
         """The history at a version, each message with whether it was interrupted. The last turn is included with its
@@ -359,13 +460,22 @@ class _Past:
         items = chain(self._seen(0, last), _Past(snapshot)._seen(last, upto))
         return merged(((seen, _broke_off(each)) for seen, each in items), joined=or_)
 
-    def later(self, since: Version, running: Sequence[Item] = ()) -> _Later:
+    def held_back(self) -> Iterator[list[tuple[Seen, bool]]]:
+        """The history as `held_at` tells it, turn by turn, the last turn first."""
+        for mark in reversed(self._snapshot.marks):
+            past = _Past(self._snapshot) if mark.version == self.version else self
+            items = past._seen(mark.start, mark.end)
+            yield list(merged(((seen, _broke_off(each)) for seen, each in items), joined=or_))
+
+    def later(
+        self, since: Version, running: Sequence[Item] = (), *, with_results: bool = False
+    ) -> _Later:
         """The messages since a version, those of the open turn included."""
         back = [self.shown(chain.from_iterable(links)) for links in self.turns_back(since)]
-        said = merged(
-            (seen, _Said(None, item_id(each))) for each in running if (seen := seen_of(each))
-        )
-        return [*chain.from_iterable(map(merged, reversed(back))), *said]
+        said = ((seen, _Said(None, item_id(each))) for each in running if (seen := seen_of(each)))
+        turns = map(merged, (*reversed(back), said))
+        later = chain.from_iterable(turns)
+        return list(later if with_results else without_results(later))
 
     def has_answered(self, version: Version, sent: Seen) -> bool:
         """Whether this is the whole answer of the turn that made a version. It answers the turn's last steered message
@@ -390,6 +500,18 @@ class _Past:
             if mark.continues is None or mark.version == since + 1:
                 yield links
                 links, answered_by = [], None
+
+    def exchanges_back(self) -> Iterator[list[list[_Later]]]:
+        """The turns of each message of a user, with the turns that only have results after it; the last turn first, and
+        each as `turns_back` gives it."""
+        turns: list[list[_Later]] = []
+        for links in self.turns_back():
+            turns.insert(0, links)
+            if any(seen[0] == "user" for seen, _ in chain.from_iterable(links)):
+                yield turns
+                turns = []
+        if turns:
+            yield turns
 
     def answers_of(self, links: Sequence[_Later]) -> Iterator[Seen]:
         """The answers of a turn and its continuations that clients may have seen. A retry is answered with all of them
@@ -422,72 +544,3 @@ def _answers(said: Iterable[tuple[Seen, _Said]]) -> Iterator[tuple[Seen, _Said]]
 
 def _broke_off(item: StoredItem) -> bool:
     return isinstance(item, AssistantMessage) and item.state == "interrupted"
-
-
-def seen_of(item: Item | Unreadable) -> Seen | None:
-    """An item as a client sees it; None if clients do not see such items."""
-    if isinstance(item, Unreadable) or item.path:
-        return None
-    match item:
-        case UserMessage():
-            return "user", text_of(item.content), media(item.content)
-        case SystemMessage():
-            return "system", text_of(item.content), media(item.content)
-        case AssistantMessage() if item.state != "set_aside":
-            return "assistant", text_of(item.content), ()
-        case ToolCall() if item.waits_for == "client":
-            return "assistant", "", (item.call_id,)
-        case ToolResult() if item.from_client and item.outcome != "not_answered":
-            return "tool", "", (item.call_id,)
-        case _:
-            return None
-
-
-def media(parts: Parts) -> tuple[str, ...]:
-    """A digest or address for each part of a message that is not text."""
-    return tuple(_mark(part.source) for part in parts if not isinstance(part, Text | Refusal))
-
-
-def _mark(source: Source) -> str:
-    match source:
-        case Blob():
-            return source.digest
-        case Inline():
-            return f"sha256:{sha256(source.data).hexdigest()}"
-        case Link():
-            return source.url
-        case _:  # pragma: no cover
-            assert_never(source)
-
-
-T = TypeVar("T")
-
-
-def _last(_: T, last: T) -> T:
-    return last
-
-
-def merged(
-    said: Iterable[tuple[Seen, T]], *, joined: Callable[[T, T], T] = _last
-) -> Iterator[tuple[Seen, T]]:
-    """The messages with neighbouring answers merged into one; its second value is the last one's, or as `joined` makes
-    it. Empty messages are left out."""
-    before: tuple[Seen, T] | None = None
-    for (role, text, marks), of_it in said:
-        if before is not None and role == before[0][0] == "assistant":
-            (_, so_far, earlier), of_both = before
-            before = (("assistant", so_far + text, earlier + marks), joined(of_both, of_it))
-            continue
-        if before is not None:
-            yield from _stripped(before)
-        before = ((role, text, marks), of_it)
-    if before is not None:
-        yield from _stripped(before)
-
-
-def _stripped(said: tuple[Seen, T]) -> Iterator[tuple[Seen, T]]:
-    """The message, trimmed; an answer without any white space, since clients join its steps as they like."""
-    (role, text, marks), of_it = said
-    text = "".join(text.split()) if role == "assistant" else text.strip()
-    if text or marks:
-        yield (role, text, marks), of_it
