@@ -6,7 +6,7 @@ its body of the shape that is said there: a JSON body as a whole, a stream event
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -53,8 +53,26 @@ def demand_described(
         said = said["anyOf"][-1] if "anyOf" in said else said
         for data in _frames(body):
             _demand_valid(msgspec.json.encode(said["contentSchema"]), data, route.label)
+        demand_one_item_at_a_time(map(msgspec.json.decode, _frames(body)))
     elif media_type == "application/json":
         _demand_valid(msgspec.json.encode(content["schema"]), body, route.label)
+
+
+def demand_one_item_at_a_time(events: Iterable[Any]) -> None:
+    """Raise AssertionError if an item of a response begins before the item before it is done. The events of other
+    streams do not matter."""
+    growing: int | None = None
+    for event in events:
+        index = event.get("output_index") if isinstance(event, dict) else None
+        match index is not None and event["type"]:
+            case "response.output_item.added":
+                assert growing is None, f"item {index} begins inside item {growing}"
+                growing = index
+            case "response.output_item.done":
+                assert growing in (index, None), f"item {index} ends inside item {growing}"
+                growing = None
+            case str(name):
+                assert growing in (index, None), f"{name} of item {index} inside item {growing}"
 
 
 def _resolved(said: Schema) -> Schema:

@@ -32,6 +32,7 @@ from holdfast.core.turns.draft import Draft
 from holdfast.core.turns.events import Answered, Usage
 from holdfast.core.turns.journal import Record, decode_records, encode_records
 from holdfast.errors import InvalidValue
+from holdfast.ids import ItemId
 from tests.core.builders import after, asking, call, inside, new_minter
 
 SIGNATURE = Opaque(owner="demo", json='{"signature":"abc"}')
@@ -46,11 +47,14 @@ class Hearing:
         self.events: list[ev.Event] = []
         self.hear(*deltas)
 
-    def hear(self, *deltas: Delta) -> None:
+    def hear(self, *deltas: Delta) -> list[ev.Event]:
+        """The events that these deltas made."""
+        heard = len(self.events)
         for delta in deltas:
             happened = self.accumulator.events(delta)
             self.turn = after(self.turn, *happened)
             self.events += happened
+        return self.events[heard:]
 
     def answer(self, **options: object) -> Answered:
         draft = self.turn.root.draft
@@ -83,12 +87,44 @@ HEARD: list[tuple[str, list[Delta], list[tuple[str, str]]]] = [
     (
         "thinking before speaking",
         [ReasoningDelta(text="Hm"), TextDelta(text="Hi"), ReasoningDelta(text="m")],
-        [("reasoning", "Hmm"), ("message", "Hi")],
+        [("reasoning", "Hm"), ("message", "Hi"), ("reasoning", "m")],
+    ),
+    (
+        "a late thought does not cut a text in two",
+        [
+            ReasoningDelta(text="Hm"),
+            TextDelta(text="He"),
+            ReasoningDelta(text="m"),
+            TextDelta(text="llo"),
+        ],
+        [("reasoning", "Hm"), ("message", "Hello"), ("reasoning", "m")],
+    ),
+    (
+        "text after a call",
+        [
+            TextDelta(text="Let me look."),
+            ToolCallDelta(index=0, name="look", arguments="{}"),
+            TextDelta(text="Done."),
+            TextDelta(text="\n"),
+            ToolCallDelta(index=0, arguments="{}"),
+            ToolCallDelta(index=1, name="fly", arguments="{}"),
+            TextDelta(text="\n"),
+        ],
+        [("message", "Let me look."), ("look", "{}"), ("message", "Done.\n"), ("fly", "{}")],
+    ),
+    (
+        "a call without arguments, and a call behind it",
+        [
+            ToolCallDelta(index=0, name="look"),
+            ToolCallDelta(index=1, name="fly", arguments="{}"),
+            TextDelta(text="Off we go."),
+        ],
+        [("look", ""), ("fly", "{}"), ("message", "Off we go.")],
     ),
     (
         "two messages told apart by their index",
         [TextDelta(text="a", index=0), TextDelta(text="b", index=2), TextDelta(text="A")],
-        [("message", "aA"), ("message", "b")],
+        [("message", "a"), ("message", "b"), ("message", "A")],
     ),
     (
         "two calls side by side",
@@ -124,7 +160,7 @@ HEARD: list[tuple[str, list[Delta], list[tuple[str, str]]]] = [
     ("deltas", "said"), [case[1:] for case in HEARD], ids=[c[0] for c in HEARD]
 )
 def test_the_answer_is_what_was_heard(deltas: list[Delta], said: list[tuple[str, str]]) -> None:
-    assert words(Hearing(*deltas).answer()) == said
+    assert words(Hearing(*deltas, FinishDelta(finish="stop")).answer()) == said
 
 
 def test_watchers_see_an_item_opened_once_and_then_grow() -> None:
@@ -169,6 +205,7 @@ def test_two_calls_with_one_id_are_told_apart() -> None:
         Hearing(
             ToolCallDelta(index=0, call_id="c0", name="look"),
             ToolCallDelta(index=1, call_id="c0", name="look"),
+            FinishDelta(finish="tool_calls"),
         )
         .answer()
         .items
@@ -275,6 +312,55 @@ def test_a_call_that_was_cut_off_for_length_is_not_made(arguments: str, state: s
     assert (made.state, made.waits_for) == (state, None)
 
 
+# ── one item after the other ─────────────────────────────────────────────────────────────────
+
+
+def test_of_calls_that_grow_side_by_side_only_the_first_is_seen_to_grow() -> None:
+    hearing = Hearing(
+        ToolCallDelta(index=0, name="look", arguments="{"),
+        ToolCallDelta(index=1, name="fly", arguments='{"to":'),
+    )
+    assert [type(each) for each in hearing.events] == [ev.ItemOpened, ev.Grew]
+    grew, opened, held = hearing.hear(ToolCallDelta(index=0, arguments='"at":{}}'))
+    assert isinstance(grew, ev.Grew) and isinstance(held, ev.Grew)
+    assert isinstance(opened, ev.ItemOpened)
+    assert (opened.name, opened.ended, held.text) == ("fly", grew.item, '{"to":')
+
+    (live,) = hearing.hear(ToolCallDelta(index=1, arguments='"Oslo"}'))
+    assert isinstance(live, ev.Grew)
+
+
+def test_text_after_a_whole_text_is_seen_at_once() -> None:
+    """Reasoning, then an answer: nothing of the answer waits, and the signature comes with the end of the reasoning."""
+    hearing = Hearing(ReasoningDelta(text="Hm"), ExtraDelta(kind="reasoning", extra=SIGNATURE))
+    opened, grew = hearing.hear(TextDelta(text="Hi"))
+    thinking, message = hearing.answer().items
+    assert opened == ev.ItemOpened(
+        item=message.id, kind="message", ended=thinking.id, ended_extras=(SIGNATURE,)
+    )
+    assert grew == ev.Grew(item=message.id, text="Hi")
+
+
+def test_a_cut_call_does_not_end_before_its_answer_does() -> None:
+    """Whether a call was cut is known when the answer finishes: until then no event may say that the call is whole."""
+    hearing = Hearing(
+        ToolCallDelta(index=0, name="look", arguments='{"at'),
+        ToolCallDelta(index=1, name="fly", arguments="{}"),
+        FinishDelta(finish="length"),
+    )
+    (_, second) = [each for each in hearing.events if isinstance(each, ev.ItemOpened)]
+    assert second.ended is None
+    assert [each.state for each in hearing.answer().items] == ["set_aside", "complete"]
+
+
+def test_no_more_is_held_back_than_a_turn_may_say() -> None:
+    large = "x" * (limits.output_chars_max // 2)
+    hearing = Hearing(ToolCallDelta(index=0, name="look"), ToolCallDelta(index=1, name="fly"))
+    hearing.hear(ToolCallDelta(index=1, arguments=large))
+    with pytest.raises(InvalidValue, match="out of order"):
+        hearing.hear(ToolCallDelta(index=1, arguments=large), TextDelta(text="!"))
+
+
 # ── however it is cut ────────────────────────────────────────────────────────────────────────
 
 texts = st.text(st.characters(codec="utf-8"), max_size=6)
@@ -282,24 +368,44 @@ indexes = st.integers(0, 2)
 deltas: st.SearchStrategy[Delta] = st.one_of(
     st.builds(TextDelta, text=texts, index=indexes, refusal=st.booleans()),
     st.builds(ReasoningDelta, text=texts, index=indexes),
-    st.builds(ToolCallDelta, index=indexes, name=st.sampled_from(["", "fly"]), arguments=texts),
+    st.builds(lambda index, named, arguments: ToolCallDelta(
+                  index=index, name=f"fly{index}" if named else "", arguments=arguments),
+              indexes, st.booleans(), st.one_of(texts, st.sampled_from(["{", "}", "{}"]))),
     st.builds(ExtraDelta, kind=st.sampled_from(["message", "reasoning", "call"]), index=indexes,
               extra=st.just(SIGNATURE)),
 )  # fmt: skip
 
 
+@given(st.lists(deltas, max_size=14), st.sampled_from(["stop", "length", "tool_calls"]))
+def test_items_never_interleave(heard: list[Delta], finish: ev.Finish) -> None:
+    hearing = Hearing(*heard, FinishDelta(finish=finish))
+    current: ItemId | None = None
+    opened: list[ItemId] = []
+    for event in hearing.events:
+        if isinstance(event, ev.ItemOpened):
+            assert event.ended in (current, None)
+            current = event.item
+            opened.append(current)
+        else:
+            assert isinstance(event, ev.Grew) and event.item == current
+    assert opened == [each.id for each in hearing.answer().items]
+
+
 @given(st.lists(deltas, max_size=14))
-def test_no_character_is_lost_and_none_is_heard_twice(heard: list[Delta]) -> None:
-    named = {each.index for each in heard if isinstance(each, ToolCallDelta) and each.name}
-    answer = Hearing(*heard).answer()
+def test_no_word_is_lost_and_none_is_heard_twice(heard: list[Delta]) -> None:
+    answer = Hearing(*heard, FinishDelta(finish="stop")).answer()
 
     for kind, delta in (("message", TextDelta), ("reasoning", ReasoningDelta)):
         told = "".join(each.text for each in heard if isinstance(each, delta))
-        assert sorted(told) == sorted("".join(said for name, said in words(answer) if name == kind))
-    calls = [each for each in answer.items if isinstance(each, ToolCall)]
-    arguments = [
-        each.arguments for each in heard if isinstance(each, ToolCallDelta) and each.index in named
-    ]
-    assert len(calls) == len(named)
-    assert all(each.name == "fly" for each in calls)
-    assert sorted("".join(arguments)) == sorted("".join(each.arguments for each in calls))
+        said = "".join(said for name, said in words(answer) if name == kind)
+        assert _letters(told) == _letters(said)
+    pieces = [each for each in heard if isinstance(each, ToolCallDelta)]
+    calls = {each.name: each.arguments for each in answer.items if isinstance(each, ToolCall)}
+    assert calls.keys() == {each.name for each in pieces if each.name}
+    for index in range(3):
+        arguments = "".join(each.arguments for each in pieces if each.index == index)
+        assert arguments.startswith(calls.get(f"fly{index}", ""))
+
+
+def _letters(text: str) -> list[str]:
+    return sorted(each for each in text if not each.isspace())

@@ -22,6 +22,7 @@ from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.testing.scripted_model import fails
 from tests.server.access.test_authentication import bearer, put_key
+from tests.server.conformance import demand_one_item_at_a_time
 from tests.server.openai.test_responses import WEATHER, heard, text, yes
 from tests.server.stubs import HeldTool, Serving, agent, another, serving, until
 
@@ -48,6 +49,7 @@ class Client:
         found = [await self.next()]
         while found[-1]["type"] not in ENDS:
             found.append(await self.next())
+        demand_one_item_at_a_time(found)
         return found
 
     async def ask(self, said: Any, **members: Any) -> Any:

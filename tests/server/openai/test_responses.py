@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from typing import Any
 
 import pytest
 
+from holdfast.core.turns.deltas import FinishDelta, TextDelta, ToolCallDelta
 from holdfast.core.turns.events import Usage
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
@@ -433,6 +435,34 @@ async def test_a_plain_response_can_be_had_as_a_stream_too() -> None:
     assert answer.named_events[-1]["response"] == plain.json
 
 
+async def test_calls_that_a_provider_sends_side_by_side_are_told_one_after_the_other() -> None:
+    """Live, to a retry, and to a client that resumes: clients give arguments to the item that they saw last."""
+    weather = partial(ToolCallDelta, name="weather")
+    script = Script(
+        TextDelta(text="Let me see."),
+        weather(index=0, call_id="w0", arguments='{"in":'),
+        weather(index=1, call_id="w1", arguments='{"in":"Os'),
+        weather(index=0, arguments='"Rome"}'),
+        weather(index=1, arguments='lo"}'),
+        FinishDelta(finish="tool_calls"),
+    )
+    async with serving(agent(ScriptedModel(script))) as server:
+        live = await server.respond(
+            "Hi", stream=True, tools=[WEATHER], headers={"Idempotency-Key": "k"}
+        )
+        path = f"/v1/responses/{live.named_events[0]['response']['id']}"
+        resumed = await server.get(f"{path}?stream=true&starting_after=6")
+        whole = await server.get(path)
+    order = [
+        (each["output_index"], each["item"].get("arguments"))
+        for each in live.named_events
+        if each["type"] == "response.output_item.done"
+    ]
+    assert order == [(0, None), (1, '{"in":"Rome"}'), (2, '{"in":"Oslo"}')]
+    assert resumed.named_events == live.named_events[7:]
+    assert whole.json == live.named_events[-1]["response"]
+
+
 # ── reasoning ────────────────────────────────────────────────────────────────────────────────
 
 THINKS = says("Yes.", thinks=["Let me ", "see."])
@@ -471,10 +501,10 @@ async def test_thoughts_are_streamed_as_they_come() -> None:
         "reasoning_summary_part.added",
         "reasoning_summary_text.delta",
         "reasoning_summary_text.delta",
-        "output_item.added",
-        "content_part.added",
-        "output_text.delta",
         "reasoning_summary_text.done",
+        "reasoning_summary_part.done",
+        "output_item.done",
+        "output_item.added",
     ]
     last, told = answer.named_events[-1]["response"], again.named_events[-1]["response"]
     assert [each["type"] for each in last["output"]] == ["reasoning", "message"]

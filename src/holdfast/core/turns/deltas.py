@@ -2,16 +2,25 @@
 
 Providers number what they stream (a content block, a tool call); we mint an item id at the first delta of each
 number, and keep it. The text accumulates in the turn's draft, so no text is collected twice.
+
+1. Items do not interleave, in whatever order the deltas come: an item grows until the next one is opened, and never
+   after that.
+2. One item is *current*: its deltas become events at once. Deltas of others wait until the current item has ended.
+   A text has ended when an item with a new number begins, a call when its arguments are a whole JSON object; and
+   everything has ended when the provider says how the answer finished.
+3. A delta for an item that has ended is *late*. Late text begins another item, which waits for its turn. Late
+   white space, and whatever follows the whole arguments of a call, is noise, and dropped.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TypeAlias, assert_never
 
 import msgspec
 
 from holdfast import limits
-from holdfast.core.codec import Value
+from holdfast.core.codec import DAMAGE, Value
 from holdfast.core.items import Opaque, Path, ToolCall
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.draft import ID_KIND, Draft
@@ -66,6 +75,48 @@ Delta: TypeAlias = (
 # ── the accumulator ──────────────────────────────────────────────────────────────────────────
 
 
+class _Growing:
+    """An item that the provider has begun. Its events wait in `held` until it becomes the current item."""
+
+    __slots__ = (
+        "arguments",
+        "call_id",
+        "ended",
+        "held",
+        "id",
+        "kind",
+        "late",
+        "name",
+        "unfinished",
+    )
+
+    def __init__(self, kind: ev.DraftKind, item: ItemId, *, late: bool = False) -> None:
+        self.kind = kind
+        self.id = item
+        self.late = late
+        self.ended = False
+        self.call_id = ""
+        self.name = ""
+        self.arguments: list[str] = []
+        self.unfinished = 0
+        """How many pieces of the arguments are known to be no whole object."""
+        self.held: list[ev.Grew] = []
+
+    def has_whole_arguments(self) -> bool:
+        """Whether the arguments so far are a JSON object. No object is the beginning of another: nothing can follow."""
+        if len(self.arguments) == self.unfinished:
+            return False
+        self.unfinished = len(self.arguments)
+        if not self.arguments[-1].rstrip().endswith("}"):
+            return False  # nearly always, and cheaper than parsing
+        try:
+            msgspec.json.decode("".join(self.arguments), type=dict[str, msgspec.Raw])
+        except DAMAGE:
+            return False
+        self.unfinished = -1
+        return True
+
+
 class Accumulator:
     """Builds one answer. Feed it deltas, record the events it returns, then call `answered`."""
 
@@ -73,15 +124,19 @@ class Accumulator:
         self._mint = mint
         self._agent = agent
         self._path = path
-        self._names: dict[tuple[ev.DraftKind, int], ItemId] = {}
+        self._numbered: dict[tuple[ev.DraftKind, int], _Growing] = {}
+        """The newest item of each of the provider's numbers."""
+        self._current: _Growing | None = None
+        self._waiting: deque[_Growing] = deque()
+        """Items that were begun and not opened, in order."""
+        self._held_chars = 0
+        self._extras: dict[ItemId, tuple[Opaque, ...]] = {}
         self._call_ids: set[str] = set()
-        self._nameless: dict[int, ToolCallDelta] = {}
-        self._extras: dict[tuple[ev.DraftKind, int], tuple[Opaque, ...]] = {}
         self._usage = ev.Usage()
         self._finish: ev.Finish | None = None
 
     def events(self, delta: Delta) -> tuple[ev.Event, ...]:
-        """The events that this delta makes; none if watchers see nothing of it."""
+        """The events that this delta makes; none if watchers see nothing of it yet."""
         match delta:
             case TextDelta():
                 return self._grown("message", delta.index, delta.text, refusal=delta.refusal)
@@ -95,16 +150,18 @@ class Accumulator:
                 self._usage = delta.usage
             case FinishDelta():
                 self._finish = delta.finish
+                return self._due()
             case _:  # pragma: no cover
                 assert_never(delta)
         return ()
 
     def answered(self, draft: Draft, *, model: str = "") -> ev.Answered:
         """The whole answer, from the draft that the events have grown. `waits_for` of its calls is not decided yet."""
-        extras = {self._names.get(place): held for place, held in self._extras.items()}
         items = tuple(
             self._checked(
-                each.completed(agent=self._agent, path=self._path, extras=extras.get(each.id, ()))
+                each.completed(
+                    agent=self._agent, path=self._path, extras=self._extras.get(each.id, ())
+                )
             )
             for each in draft.items
         )
@@ -128,57 +185,128 @@ class Accumulator:
 
     @property
     def _asked_for_tools(self) -> bool:
-        return any(kind == "call" for kind, _ in self._names)
+        return any(kind == "call" for kind, _ in self._numbered)
+
+    # ── deltas ──
 
     def _grown(
         self, kind: ev.DraftKind, index: int, text: str, *, refusal: bool = False
     ) -> tuple[ev.Event, ...]:
+        """The events of a piece of text. This runs for every token."""
         if not text:
             return ()
-        known = self._names.get((kind, index))
-        if known is not None:
-            return (ev.Grew(item=known, text=text, path=self._path, refusal=refusal),)
-        opened = self._opened(kind, index)
-        return (opened, ev.Grew(item=opened.item, text=text, path=self._path, refusal=refusal))
+        item = self._numbered.get((kind, index))
+        if item is not None and item is self._current:  # nearly always
+            grew = ev.Grew(item=item.id, text=text, path=self._path, refusal=refusal)
+            if kind != "call":
+                return (grew,)
+            item.arguments.append(text)
+            return (grew, *self._due()) if self._waiting else (grew,)
+        if item is None or item.ended:
+            if item is not None and (kind == "call" or text.isspace()):
+                return ()
+            item = self._begun(kind, index)
+        self._hold(item, text, refusal=refusal)
+        return self._due()
 
     def _call(self, delta: ToolCallDelta) -> tuple[ev.Event, ...]:
-        if ("call", delta.index) in self._names:
+        item = self._numbered.get(("call", delta.index)) or self._noted("call", delta.index)
+        if item.name:
             return self._grown("call", delta.index, delta.arguments)
-        held = self._nameless.pop(delta.index, ToolCallDelta(index=delta.index))
-        so_far = ToolCallDelta(
-            index=delta.index,
-            call_id=held.call_id or delta.call_id,
-            name=held.name or delta.name,
-            arguments=held.arguments + delta.arguments,
-        )
-        if not so_far.name:
-            self._nameless[delta.index] = so_far
-            return ()
-        opened = self._opened("call", delta.index, call_id=so_far.call_id, name=so_far.name)
-        return (opened, *self._grown("call", delta.index, so_far.arguments))
+        item.call_id = item.call_id or delta.call_id
+        if delta.arguments:
+            self._hold(item, delta.arguments)
+        if not delta.name:
+            return ()  # a call is opened by its name
+        item.name = delta.name
+        self._waiting.append(item)
+        return self._due()
 
     def _extra(self, delta: ExtraDelta) -> tuple[ev.Event, ...]:
-        place = (delta.kind, delta.index)
-        held = (*self._extras.get(place, ()), delta.extra)
         # The decoder checks these bounds: an item beyond them could be written, but never read again.
-        if len(held) > limits.opaques_max:
-            raise InvalidValue(f"one item comes with more than {limits.opaques_max} extras")
         if len(delta.extra.json) > limits.opaque_bytes_max:
             raise InvalidValue(f"an extra is larger than {limits.opaque_bytes_max} bytes")
-        self._extras[place] = held
-        if place in self._names or delta.kind == "call":  # a call is opened by its name
-            return ()
-        return (self._opened(delta.kind, delta.index),)
+        begins = False
+        item = self._numbered.get((delta.kind, delta.index))
+        if item is None:
+            begins = delta.kind != "call"
+            make = self._begun if begins else self._noted
+            item = make(delta.kind, delta.index)
+        held = self._extras.get(item.id, ())
+        if len(held) == limits.opaques_max:
+            raise InvalidValue(f"one item comes with more than {limits.opaques_max} extras")
+        self._extras[item.id] = (*held, delta.extra)
+        return self._due() if begins else ()
 
-    def _opened(
-        self, kind: ev.DraftKind, index: int, *, call_id: str = "", name: str = ""
-    ) -> ev.ItemOpened:
-        item = self._mint(ID_KIND[kind])
-        self._names[kind, index] = item
-        if kind == "call" and (not call_id or call_id in self._call_ids):
-            call_id = f"call_{item.body}"  # some providers leave it out, or give two calls the same
+    # ── one after the other ──
+
+    def _noted(self, kind: ev.DraftKind, index: int) -> _Growing:
+        """A new item under this number, which cannot be opened yet."""
+        late = (kind, index) in self._numbered
+        item = self._numbered[kind, index] = _Growing(kind, self._mint(ID_KIND[kind]), late=late)
+        return item
+
+    def _begun(self, kind: ev.DraftKind, index: int) -> _Growing:
+        """A new item under this number, which is opened when its turn comes."""
+        item = self._noted(kind, index)
+        self._waiting.append(item)
+        return item
+
+    def _hold(self, item: _Growing, text: str, *, refusal: bool = False) -> None:
+        self._held_chars += len(text)
+        if self._held_chars > limits.output_chars_max:
+            raise InvalidValue(f"more than {limits.output_chars_max} characters came out of order")
+        item.held.append(ev.Grew(item=item.id, text=text, path=self._path, refusal=refusal))
+        if item.kind == "call":
+            item.arguments.append(text)
+
+    def _due(self) -> tuple[ev.Event, ...]:
+        """The events of the waiting items whose turn has come."""
+        events: list[ev.Event] = []
+        while self._waiting and (self._finish is not None or self._may_end(self._current)):
+            item = self._waiting.popleft()
+            events += (self._opened(item), *item.held)
+            self._held_chars -= sum(len(each.text) for each in item.held)
+            item.held = []
+        return tuple(events)
+
+    def _may_end(self, item: _Growing | None) -> bool:
+        """Whether the next item may be opened after this one."""
+        if item is None:
+            return True
+        if item.kind == "call":
+            return item.has_whole_arguments()
+        # Late text must not cut the current text in two.
+        return not all(each.late for each in self._waiting)
+
+    def _opened(self, item: _Growing) -> ev.ItemOpened:
+        before, self._current = self._current, item
+        if before is not None:
+            before.ended = True
+            if self._is_cut(before):
+                before = None  # only the answer as a whole can tell its state
+        call_id = item.call_id
+        if item.kind == "call" and (not call_id or call_id in self._call_ids):
+            call_id = (
+                f"call_{item.id.body}"  # some providers leave it out, or give two calls the same
+            )
         self._call_ids.add(call_id)
-        return ev.ItemOpened(item=item, kind=kind, path=self._path, call_id=call_id, name=name)
+        return ev.ItemOpened(
+            item=item.id,
+            kind=item.kind,
+            path=self._path,
+            call_id=call_id,
+            name=item.name,
+            ended=before.id if before else None,
+            ended_extras=self._extras.get(before.id, ()) if before else (),
+        )
+
+    def _is_cut(self, item: _Growing) -> bool:
+        return (
+            self._finish == "length"
+            and item.kind == "call"
+            and not _is_json("".join(item.arguments))
+        )
 
     def _checked(self, item: ev.Answer) -> ev.Answer:
         """The item; a call whose arguments were cut off is set aside, since it was never made."""

@@ -21,6 +21,7 @@ from holdfast.core.items import (
     HandOff,
     Interruption,
     Items,
+    Opaques,
     Path,
     Reasoning,
     Summary,
@@ -185,6 +186,10 @@ class ItemOpened(Value, tag="item_opened"):
     path: Path = ()
     call_id: str = ""
     name: str = ""
+    ended: ItemId | None = None
+    """The item before this one, if it is whole now: its text grows no more. Old records do not say so."""
+    ended_extras: Opaques = ()
+    """The extras of the item that has ended."""
 
 
 class Grew(Value, tag="grew"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from holdfast.core.items import (
     AssistantMessage,
     Item,
+    Opaque,
     Parts,
     Refusal,
     Text,
@@ -20,7 +22,17 @@ from holdfast.core.items import (
     plain_text,
 )
 from holdfast.core.turns import events as ev
+from holdfast.core.turns.deltas import (
+    Accumulator,
+    Delta,
+    ExtraDelta,
+    FinishDelta,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+)
 from holdfast.core.turns.journal import Record
+from holdfast.core.turns.turn import advance, advance_all, begin
 from holdfast.ids import CallId, MessageId, ResponseId, ResultId, SessionId, TurnId
 from holdfast.wire.openai.responses.answer import Echo, ResponseEnd, ResponseHead, whole_response
 from holdfast.wire.openai.responses.stream import ResponseStream
@@ -115,7 +127,8 @@ def check(events: list[Any]) -> None:
     for event in events[2:-1]:
         kind = event["type"].removeprefix("response.")
         if kind == "output_item.added":
-            assert event["output_index"] == len(open_items) + len(done)
+            assert not open_items, "an item begins before the one before it is done"
+            assert event["output_index"] == len(done)
             open_items[event["item"]["id"]] = {"index": event["output_index"], "parts": {}}
             assert event["item"]["status"] == "in_progress"
         elif kind == "output_item.done":
@@ -206,6 +219,107 @@ def test_order_and_identity_hold_for_every_turn(
     assert read(frames_of(again, events, end)) == found[after + 1 :]
     shown = {each["id"]: each for each in whole_response(top, end)["output"]}
     assert {each["id"] for each in found[-1]["response"]["output"]} == shown.keys()
+
+
+class Deltas:
+    """The pieces of an answer, as a provider may send them: in any order, texts and calls side by side."""
+
+    indexes = st.integers(0, 1)
+    texts = st.text(alphabet="ab \n", max_size=4)
+    calls = st.builds(
+        lambda index, ours, arguments: ToolCallDelta(
+            index=index, name="ours" if ours else "theirs", arguments=arguments
+        ),
+        indexes,
+        st.booleans(),
+        st.sampled_from(["", "{", "}", "{}", '{"a":']),
+    )
+    signatures = st.builds(
+        ExtraDelta,
+        kind=st.sampled_from(["message", "reasoning", "call"]),
+        index=indexes,
+        extra=st.just(Opaque(owner="demo", json="{}")),
+    )
+    any = st.one_of(
+        st.builds(TextDelta, text=texts, index=indexes),
+        st.builds(ReasoningDelta, text=texts, index=indexes),
+        calls,
+        signatures,
+    )
+    finishes = st.sampled_from(["stop", "length", "tool_calls"])
+
+
+@given(st.lists(Deltas.any, max_size=16), Deltas.finishes, st.booleans(), st.integers(-1, 40))
+def test_items_come_one_after_the_other_in_whatever_order_the_provider_sends_their_pieces(
+    deltas: list[Delta], finish: ev.Finish, thoughts: bool, after: int
+) -> None:
+    accumulator = Accumulator(MINT, agent="root")
+    turn = advance(begin(BEGAN), ev.StepStarted())
+    events: list[ev.Event] = []
+    for delta in [*deltas, FinishDelta(finish=finish)]:
+        events += (happened := accumulator.events(delta))
+        turn = advance_all(turn, happened)
+    assert turn.root.draft is not None
+    items = [_judged(each) for each in accumulator.answered(turn.root.draft).items]
+    events.append(ev.Answered(items=tuple(items), finish=finish))
+    top = head(reasoning_summary="auto" if thoughts else None)
+    end = completed(*items)
+    found = read(frames_of(ResponseStream(top), events, end))
+    check(found)
+    if finish != "length":
+        assert found[-1]["response"]["output"] == whole_response(top, end)["output"]
+    again = ResponseStream(top, after=after)
+    assert read(frames_of(again, events, end)) == found[after + 1 :]
+
+
+def _judged(item: ev.Answer) -> ev.Answer:
+    """The item as the loop records it: a call of the client's tool waits for the client."""
+    if isinstance(item, ToolCall) and item.name == "theirs" and item.state == "complete":
+        return msgspec.structs.replace(item, waits_for="client")
+    return item
+
+
+@given(turns(), st.randoms(use_true_random=False))
+def test_items_of_an_old_journal_that_grew_side_by_side_are_told_one_after_the_other(
+    turn: tuple[list[ev.Event], list[Item]], random: Random
+) -> None:
+    """Older versions recorded the pieces as they came, and no record says when an item was whole."""
+    events, items = turn
+    steps: list[list[ev.Event]] = [[]]
+    for event in events:
+        steps[-1].append(event)
+        if not isinstance(event, ev.ItemOpened | ev.Grew):
+            steps.append([])
+    mixed = [each for step in steps for each in _side_by_side(step, random)]
+    check(read(frames_of(ResponseStream(head()), mixed, completed(*items))))
+
+
+def _side_by_side(step: list[ev.Event], random: Random) -> list[ev.Event]:
+    """The fine events of a step in another order: every item is still opened first, and grows piece by piece."""
+    lines: dict[str, list[ev.Event]] = {}
+    rest = [each for each in step if not isinstance(each, ev.ItemOpened | ev.Grew)]
+    for each in step:
+        if isinstance(each, ev.ItemOpened | ev.Grew):
+            lines.setdefault(each.item, []).append(each)
+    mixed = [line.pop(0) for line in lines.values()]
+    while any(lines.values()):
+        mixed.append(random.choice([line for line in lines.values() if line]).pop(0))
+    return mixed + rest
+
+
+def test_parallel_calls_of_the_agents_own_tools_are_shown_one_after_the_other() -> None:
+    first, second = call("look"), call("listen")
+    events = [
+        *grown(first, second),
+        ev.ToolStarted(call=first.id),
+        ev.ToolStarted(call=second.id),
+        ev.ToolFinished(result=result(second)),
+        ev.ToolFinished(result=result(first)),
+    ]
+    end = completed(first, second, result(second), result(first))
+    found = read(frames_of(ResponseStream(head(show_tools=True)), events, end))
+    check(found)
+    assert [each["name"] for each in found[-1]["response"]["output"]] == ["look", "listen"]
 
 
 @given(turns())

@@ -2,15 +2,15 @@
 
 1. The first event is `response.created`; `queued` follows for a background request, and `in_progress`
    once the turn runs. The last event is `completed`, `incomplete` or `failed`; `[DONE]` follows.
-2. Every item is added, filled and done, in that order, with one id and one `output_index`; the last event's
-   output is the items that were done, in the order of their indexes.
-   If a turn is discarded, its unfinished items stay open, and only `failed` follows.
+2. Every item is added, filled and done, in that order, with one id and one `output_index`, before the next item is
+   added; the last event's output is the items that were done, in the order of their indexes.
+   If a turn is discarded, its unfinished item stays open, and only `failed` follows.
 3. `sequence_number` counts every event from 0. The same events of a turn make the same bytes, so a stream can be
    repeated, and joined in the middle: events that a client has seen already are left out by their number.
 
 An item that was shown and then set aside, because its step is tried again, is done as incomplete and stays in the
-output: the new answer is a new item. A step whose growth was not seen (a plain turn watched from another node, or
-requested after its end) comes in one piece.
+output: the new answer is a new item. An item whose growth was not seen comes in one piece: of a plain turn that is
+watched from another node or requested after its end; or of an old journal whose items grew at the same time.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.core.history.log import Log
 from holdfast.core.items import (
     AssistantMessage,
     Item,
     Items,
+    Opaques,
     Reasoning,
     Refusal,
     Text,
@@ -30,6 +32,7 @@ from holdfast.core.items import (
     ToolResult,
 )
 from holdfast.core.turns import events as ev
+from holdfast.core.turns.draft import DraftItem
 from holdfast.core.turns.journal import Record
 from holdfast.ids import CallId, ItemId, MessageId, ReasoningId
 from holdfast.wire.openai.responses.answer import (
@@ -62,17 +65,46 @@ _TERMINAL: dict[Status, str] = {
 
 
 class _Place:
-    """An item that has been added and is not done."""
+    """The item that grows now. It is added with its first piece."""
 
-    def __init__(self, item: ItemId, where: str, index: int, kind: str) -> None:
-        self.item = item
+    def __init__(self, opened: ev.ItemOpened, where: str) -> None:
+        self.item = opened.item
+        self.opened = opened
         self.where = where
-        self.index = index
-        self.kind = kind
+        self.index = -1
+        """Its `output_index`; negative until it was added."""
         self.parts: dict[PartKind, int] = {}
         """The added parts, by kind: a message has at most one of each."""
+        self.text: list[str] = []
+        self.refusal: list[str] = []
         self.before_delta = b""
         """The bytes before the text of each delta that do not change, except the number."""
+
+    @property
+    def added(self) -> bool:
+        return self.index >= 0
+
+    def whole(self, extras: Opaques) -> Item:
+        """The item as it has grown."""
+        opened = self.opened
+        drafted = DraftItem(
+            id=opened.item,
+            kind=opened.kind,
+            call_id=opened.call_id,
+            name=opened.name,
+            pieces=Log(self.text),
+            refusal=Log(self.refusal),
+        )
+        return drafted.completed(agent="", path=(), extras=extras)
+
+
+class _ServedCall:
+    """A call of the agent's own tools that is to be shown."""
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.started = False
+        self.result: ToolResult | None = None
 
 
 class ResponseStream:
@@ -87,10 +119,10 @@ class ResponseStream:
         self._client_tools: frozenset[str] = frozenset()
         self._after = after
         self._number = 0
-        self._open: dict[ItemId, _Place] = {}
-        self._served: dict[ItemId, ToolCall] = {}
-        self._done: dict[ItemId, tuple[int, ItemObject]] = {}
-        self._count = 0
+        self._current: _Place | None = None
+        self._done: dict[ItemId, ItemObject] = {}
+        self._served: dict[ItemId, _ServedCall] = {}
+        """The agent's own calls that are not done, in the order of their items."""
         self._waits = head.echo.background
         """The request is in the background, and its turn has not started."""
         self._first = self._beginning()  # they have the first numbers, whenever they are written
@@ -132,11 +164,13 @@ class ResponseStream:
             case ev.StepStarted():
                 return self._waited()
             case ev.Answered() | ev.StepBroken() if not event.path:
-                return b"".join(map(self._whole, event.items))
+                return self._step(event.items)
             case ev.ToolStarted() if event.call in self._served:
-                return self._served_starts(self._served[event.call])
+                self._served[event.call].started = True
+                return self._served_calls()
             case ev.ToolFinished() if event.result.call in self._served:
-                return self._served_ends(self._served[event.result.call], event.result)
+                self._served[event.result.call].result = event.result
+                return self._served_calls()
             case _:
                 return b""
 
@@ -144,7 +178,9 @@ class ResponseStream:
         """The parts that were not shown yet, and the last event."""
         results = _results_in(end.items)
         waited = b"" if end.status == "cancelled" else self._waited()
-        rest = b"".join(self._rest(each, results) for each in end.items)
+        growing = self._current.item if self._current else None
+        items = sorted(end.items, key=lambda each: each.id != growing)
+        rest = b"".join(self._rest(each, results) for each in items)
         return waited + rest + self._terminal(end)
 
     def failed(self, problem: Problem) -> bytes:
@@ -166,8 +202,7 @@ class ResponseStream:
         return self._frame(name, {"response": response_object(self._head, status, None, [])})
 
     def _terminal(self, end: ResponseEnd) -> bytes:
-        output = [shown for _, shown in sorted(self._done.values(), key=lambda each: each[0])]
-        response = response_object(self._head, end.status, end, output)
+        response = response_object(self._head, end.status, end, list(self._done.values()))
         if end.status == "cancelled":  # the API has no event for it
             stopped = Problem(status=409, code="turn_cancelled", message="the turn was cancelled")
             response["error"] = error_object(stopped)
@@ -177,44 +212,57 @@ class ResponseStream:
     # ── items ──
 
     def _opened(self, event: ev.ItemOpened) -> bytes:
-        if event.kind == "message":
-            return self._add_message(event.item)
-        if event.kind == "reasoning":
-            return self._add_reasoning(event.item) if self._shows.reasoning else b""
-        if event.name in self._client_tools:
-            call = ToolCall(
-                id=CallId(event.item), call_id=event.call_id, name=event.name, arguments=""
-            )
-            return self._add_call(call)
-        return b""
+        ended = b""
+        if self._current is not None and self._current.item == event.ended:
+            ended = self._whole(self._current.whole(event.ended_extras))
+        if self._current is not None or not self._is_shown(event):
+            return ended
+        self._current = self._place(event)
+        return ended + (self._add_call(self._current) if event.kind == "call" else b"")
+
+    def _is_shown(self, event: ev.ItemOpened) -> bool:
+        if event.kind == "call":
+            return event.name in self._client_tools
+        return event.kind == "message" or self._shows.reasoning
 
     def _grew(self, event: ev.Grew) -> bytes:
         """A piece of an item. This runs for every token."""
-        place = self._open.get(event.item)
-        if place is None or not event.text:
+        place = self._current
+        if place is None or place.item != event.item or not event.text:
             return b""
-        if place.kind == "function_call":
-            return self._delta(place, event.text)
-        if place.kind == "reasoning":
-            return self._thinks(place, event.text) if self._shows.thoughts else b""
-        kind: PartKind = "refusal" if event.refusal else "output_text"
-        if kind == "output_text" and place.before_delta:
+        (place.refusal if event.refusal else place.text).append(event.text)
+        if place.before_delta and not event.refusal:
             return self._delta(place, event.text)  # nearly always
-        added = b"" if kind in place.parts else self._add_part(place, kind)
+        if place.opened.kind == "reasoning":
+            added = b"" if place.added else self._add_reasoning(place)
+            return added + (self._thinks(place, event.text) if self._shows.thoughts else b"")
+        kind: PartKind = "refusal" if event.refusal else "output_text"
+        added = b"" if place.added else self._add_message(place)
+        added += b"" if kind in place.parts else self._add_part(place, kind)
         return added + self._piece(place, kind, event.text)
+
+    def _step(self, items: Items) -> bytes:
+        """The end of a step: the items, or the rest of them."""
+        frames = b"".join(map(self._whole, items))
+        self._current = (
+            None  # a step that broke off leaves items out that have no text, and were not added
+        )
+        return frames
 
     def _whole(self, item: Item) -> bytes:
         """A finished item: its end, or all of it if its growth was not seen."""
         if item.id in self._done:
             return b""
+        growing = self._current is not None and self._current.item == item.id
         if isinstance(item, AssistantMessage):
             return self._whole_message(item)
         if isinstance(item, Reasoning):
             return self._whole_reasoning(item) if self._shows.reasoning else b""
-        if isinstance(item, ToolCall) and (item.waits_for == "client" or item.id in self._open):
+        if isinstance(item, ToolCall) and (item.waits_for == "client" or growing):
             return self._whole_call(item)
         if isinstance(item, ToolCall) and self._shows.tools and item.state == "complete":
-            self._served[item.id] = item
+            if item.waits_for is None:
+                self._served.setdefault(item.id, _ServedCall(item))
         return b""
 
     def _rest(self, item: Item, results: dict[ItemId, ToolResult]) -> bytes:
@@ -222,18 +270,21 @@ class ResponseStream:
         if not is_output(item) or item.id in self._done:
             return b""
         shown = self._whole(item)
-        result = results.get(item.id)
-        if isinstance(item, ToolCall) and item.id in self._served and result is not None:
-            return shown + self._served_ends(item, result)
-        return shown
+        served = self._served.get(item.id)
+        if served is None:
+            return shown
+        served.result = results.get(item.id)
+        if served.result is None:
+            del self._served[item.id]  # it would keep the others waiting
+        return shown + self._served_calls()
 
     def _whole_message(self, item: AssistantMessage) -> bytes:
         texts: dict[PartKind, str] = {
             "output_text": "".join(p.text for p in item.content if isinstance(p, Text)),
             "refusal": "".join(p.text for p in item.content if isinstance(p, Refusal)),
         }
-        frames = b"" if item.id in self._open else self._add_message(item.id)
-        place = self._open[item.id]
+        place = self._place_of(item.id, "message")
+        frames = b"" if place.added else self._add_message(place)
         for kind, text in texts.items():
             if kind not in place.parts and (
                 text or (kind == "output_text" and not texts["refusal"])
@@ -249,8 +300,8 @@ class ResponseStream:
         return frames + self._item_done(place, shown)
 
     def _whole_reasoning(self, item: Reasoning) -> bytes:
-        frames = b"" if item.id in self._open else self._add_reasoning(item.id)
-        place = self._open[item.id]
+        place = self._place_of(item.id, "reasoning")
+        frames = b"" if place.added else self._add_reasoning(place)
         if self._shows.thoughts and item.text:
             if not place.before_delta:
                 frames += self._thinks(place, item.text)
@@ -263,11 +314,11 @@ class ResponseStream:
         return frames + self._item_done(place, reasoning_object(item, place.where, self._shows))
 
     def _whole_call(self, item: ToolCall) -> bytes:
+        place = self._place_of(item.id, "call", call_id=item.call_id, name=item.name)
         frames = b""
-        if item.id not in self._open:
-            frames = self._add_call(msgspec.structs.replace(item, arguments=""))
-            frames += self._delta(self._open[item.id], item.arguments) if item.arguments else b""
-        place = self._open[item.id]
+        if not place.added:
+            frames = self._add_call(place)
+            frames += self._delta(place, item.arguments) if item.arguments else b""
         frames += self._frame(
             "response.function_call_arguments.done",
             {
@@ -281,19 +332,21 @@ class ResponseStream:
 
     # ── adding and ending ──
 
-    def _add_message(self, item: ItemId) -> bytes:
-        place = self._place(item, "message")
-        shown = message_object(AssistantMessage(id=MessageId(item), content=()), place.where)
+    def _add_message(self, place: _Place) -> bytes:
+        shown = message_object(AssistantMessage(id=MessageId(place.item), content=()), place.where)
         return self._added(place, {**shown, "status": "in_progress", "content": []})
 
-    def _add_call(self, call: ToolCall) -> bytes:
-        place = self._place(call.id, "function_call")
+    def _add_call(self, place: _Place) -> bytes:
+        opened = place.opened
+        call = ToolCall(
+            id=CallId(place.item), call_id=opened.call_id, name=opened.name, arguments=""
+        )
+        added = self._added(place, {**call_object(call, place.where), "status": "in_progress"})
         self._lay_down(place, "response.function_call_arguments.delta", b'"delta":')
-        return self._added(place, {**call_object(call, place.where), "status": "in_progress"})
+        return added
 
-    def _add_reasoning(self, item: ItemId) -> bytes:
-        place = self._place(item, "reasoning")
-        shown = reasoning_object(Reasoning(id=ReasoningId(item)), place.where, self._shows)
+    def _add_reasoning(self, place: _Place) -> bytes:
+        shown = reasoning_object(Reasoning(id=ReasoningId(place.item)), place.where, self._shows)
         return self._added(place, {**shown, "status": "in_progress"})
 
     def _thinks(self, place: _Place, text: str) -> bytes:
@@ -308,20 +361,26 @@ class ResponseStream:
             self._lay_down(place, name, b'"summary_index":0,"delta":')
         return added + self._delta(place, text)
 
-    def _place(self, item: ItemId, kind: str) -> _Place:
-        where = str(ItemAddress(item=item, session_id=self._head.session_id))
-        place = self._open[item] = _Place(item, where, self._count, kind)
-        self._count += 1
-        return place
+    def _place(self, opened: ev.ItemOpened) -> _Place:
+        return _Place(opened, str(ItemAddress(item=opened.item, session_id=self._head.session_id)))
+
+    def _place_of(
+        self, item: ItemId, kind: ev.DraftKind, *, call_id: str = "", name: str = ""
+    ) -> _Place:
+        """The place of an item that is to be done; a new one if the item has not grown here."""
+        if self._current is not None and self._current.item == item:
+            return self._current
+        return self._place(ev.ItemOpened(item=item, kind=kind, call_id=call_id, name=name))
 
     def _added(self, place: _Place, shown: ItemObject) -> bytes:
+        place.index = len(self._done)  # items are done one after the other
         return self._frame(
             "response.output_item.added", {"output_index": place.index, "item": shown}
         )
 
     def _item_done(self, place: _Place, shown: ItemObject) -> bytes:
-        del self._open[place.item]
-        self._done[place.item] = (place.index, shown)
+        self._current = None
+        self._done[place.item] = shown
         return self._frame(
             "response.output_item.done", {"output_index": place.index, "item": shown}
         )
@@ -371,26 +430,36 @@ class ResponseStream:
 
     # ── the agent's own calls ──
 
+    def _served_calls(self) -> bytes:
+        """The frames of the calls whose turn has come. Calls run side by side, and are shown one after the other."""
+        frames = b""
+        for served in tuple(self._served.values()):
+            if served.started or served.result is not None:
+                frames += self._served_starts(served.call)
+            if served.result is None:
+                break
+            frames += self._served_ends(served.call, served.result)
+        return frames
+
     def _served_starts(self, call: ToolCall) -> bytes:
-        if call.id in self._open:
+        if self._current is not None:
             return b""  # the call is tried again
-        place = self._place(call.id, "mcp_call")
+        place = self._current = self._place_of(call.id, "call")
+        added = self._added(place, served_call_object(call, place.where, None))
         at = {"item_id": place.where, "output_index": place.index}
         return (
-            self._added(place, served_call_object(call, place.where, None))
+            added
             + self._frame("response.mcp_call_arguments.done", {**at, "arguments": call.arguments})
             + self._frame("response.mcp_call.in_progress", at)
         )
 
     def _served_ends(self, call: ToolCall, result: ToolResult) -> bytes:
-        if call.id in self._done:
-            return b""
-        begins = self._served_starts(call)
-        place = self._open[call.id]
+        place = self._place_of(call.id, "call")
         shown = served_call_object(call, place.where, result)
         at = {"item_id": place.where, "output_index": place.index}
         name = f"response.mcp_call.{shown['status']}"
-        return begins + self._frame(name, at) + self._item_done(place, shown)
+        del self._served[call.id]
+        return self._frame(name, at) + self._item_done(place, shown)
 
     # ── frames ──
 
