@@ -37,6 +37,7 @@ INTERESTING: dict[int, str] = {
     40014441: "a node takes a turn over from itself, to end it, while it is still about to go on with it",
     60003887: "a session is deleted, and another of its name is busy by the time that a request is done looking",
     60006718: "a client continues a turn that has heard it, and stops that by going away",
+    70001922: "a request asks whether its session was deleted, and a later one takes its place in the lane",
     771100778: "a client whose message a broken turn has heard finishes the turn, and the first client asks again",
     910000211: "a page tells an answer before a message that the same turn had heard, on top of a version that is old",
     26522854688: "a client whose message a broken turn has heard counts more retries than the first client",

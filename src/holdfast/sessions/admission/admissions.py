@@ -408,7 +408,9 @@ class Admissions:
 
     async def _enter_lane(self, ask: Ask, patience: WaitBudget) -> Lane:
         name = self._lane_name(ask)
-        await self._demand_not_deleted(ask, patience, self._lanes.session(name))
+        if ask.on_busy in ("reject", "interrupt"):
+            # A request that waits takes its place first: during this look, a later request could take it.
+            await self._demand_not_deleted(ask, patience, self._lanes.session(name))
         if self._lanes.is_held(name) and _may_queue(ask):
             # The request in the lane is still making the session: this one is queued in the store as soon as it can be.
             name = (ask.tenant, self._ambient.mint(SessionId))
