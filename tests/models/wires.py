@@ -19,8 +19,8 @@ from holdfast.models.providers.openai_responses import ResponsesModel
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, says
 from holdfast.testing.upstream.replies import UpstreamRequest
 from holdfast.testing.upstream.wires import wire_of
-from holdfast.wire.anthropic.dialect import kept_thought
 from holdfast.wire.anthropic.stream_parser import AnthropicStreamParser
+from holdfast.wire.anthropic.thoughts import kept_thought
 from holdfast.wire.google.dialect import kept_signature
 from holdfast.wire.google.stream_parser import GoogleStreamParser
 from holdfast.wire.openai.chat.stream_parser import ChatStreamParser

@@ -29,7 +29,7 @@ from holdfast.core.turns.deltas import (
 )
 from holdfast.core.turns.events import Answered, Usage
 from holdfast.testing import FakeUpstream, Script, says
-from holdfast.wire.anthropic.dialect import kept_thought, read_thought
+from holdfast.wire.anthropic.thoughts import kept_thought, read_thought
 from holdfast.wire.google.dialect import kept_signature, read_signature
 from tests.models.conversations import answered, heard
 from tests.models.wires import TONGUES, sealed

@@ -16,12 +16,19 @@ from holdfast.core.items import Path, Summary
 from holdfast.core.ports import OpenTurn
 from holdfast.core.turns.events import ToolDefinition
 from holdfast.core.turns.turn import Turn
-from holdfast.errors import TurnFailed
-from holdfast.loop.encoded_histories import EncodedHistories, EncodedPast, EncodedPiece, piece_of
+from holdfast.errors import InvalidValue, TurnFailed
+from holdfast.loop.encoded_histories import (
+    EncodedHistories,
+    EncodedPast,
+    EncodedPiece,
+    fitted_piece,
+    piece_of,
+)
 from holdfast.loop.parameters import parameters_for
 from holdfast.loop.shortened_results import shortened
-from holdfast.models.model import Dialect, Prompt
+from holdfast.models.model import Dialect, ModelFailed, Prompt, openings_of
 from holdfast.tools.tool import instruction_of
+from holdfast.wire.prefix_digest import Prefixes, texts_of
 
 BLOB_BYTES = 6_000
 """The size that a picture or file counts as: no provider counts its bytes."""
@@ -35,6 +42,8 @@ class View(Value):
     tools: tuple[ToolDefinition, ...] = ()
     here_bytes: int = 0
     """The size of the messages of this turn."""
+    prefixes: tuple[tuple[str, str], ...] = ()
+    """The digests of the whole prompt; see `Prompt.prefixes`."""
 
     @property
     def size_bytes(self) -> int:
@@ -58,23 +67,50 @@ def view_for(
     If the messages of the turn are larger than `here_bytes_max`, old results are shortened.
     """
     now, dialect = turn.turn, agent.model.dialect
+    system = _instructions(agent, path, now)
+    before = _openings(agent, path, now, system, tools) if dialect.binds else {}
     if path:
-        past = EncodedPast(pieces=(), open_step=())
+        past = EncodedPast()
     else:
-        snapshot = summed_up(turn.snapshot, now)
-        past = histories.past(snapshot, dialect, items_max=agent.history_items_max)
+        past = histories.past(
+            summed_up(turn.snapshot, now),
+            dialect,
+            items_max=agent.history_items_max,
+            before=before,
+        )
     seen = seen_in_turn(now, path, after=past.open_step)
     here = dialect.encode(seen)
     if here_bytes_max is not None and len(here) > here_bytes_max:
         here = dialect.encode(shortened(seen, bytes_max=here_bytes_max))
-    told = (agent.instruction, *map(instruction_of, agent.toolsets), *_date(agent, now))
-    said = told if path else (*told, *now.request.instructions)
+    piece = piece_of(here, dialect)
+    if before:
+        piece = fitted_piece(piece, dialect, before)
     return View(
-        system="\n\n".join(text for text in said if text),
-        pieces=(*past.pieces, piece_of(here, dialect)) if here else past.pieces,
+        system=system,
+        pieces=(*past.pieces, piece) if piece.data else past.pieces,
         tools=tools,
-        here_bytes=len(here),
+        here_bytes=len(piece.data),
+        prefixes=texts_of(before),
     )
+
+
+def _instructions(agent: Agent, path: Path, turn: Turn) -> str:
+    told = (agent.instruction, *map(instruction_of, agent.toolsets), *_date(agent, turn))
+    said = told if path else (*told, *turn.request.instructions)
+    return "\n\n".join(text for text in said if text)
+
+
+def _openings(
+    agent: Agent, path: Path, turn: Turn, system: str, tools: tuple[ToolDefinition, ...]
+) -> Prefixes:
+    """The digests of what the agent's model is told before the messages, where thoughts are bound to that."""
+    parameters = parameters_for(agent.parameters, turn, path)
+    try:
+        return openings_of(
+            agent.model, Prompt(system=system, messages=(), tools=tools, parameters=parameters)
+        )
+    except InvalidValue as error:
+        raise ModelFailed(str(error), reason="invalid_request_error") from error
 
 
 async def prompt_for(agent: Agent, path: Path, turn: OpenTurn, view: View) -> Prompt:
@@ -86,6 +122,7 @@ async def prompt_for(agent: Agent, path: Path, turn: OpenTurn, view: View) -> Pr
         system=view.system,
         messages=await _with_blobs(view.pieces, turn, agent.model.dialect),
         tools=view.tools,
+        prefixes=view.prefixes,
         parameters=parameters_for(agent.parameters, turn.turn, path),
         call_key=_step_name(turn.turn, path),
     )

@@ -8,12 +8,16 @@ sees (an item hidden, a summary) makes the cache encode the history again; a tit
 2. A piece is a turn, up to where it is settled (`settled_to`). So no step is cut in two: a step whose calls wait is
    encoded together with their results, as part of the turn that brings them.
 3. A cached history is identified by the hash chain of its turns, so it is never mistaken for another.
+4. Where a dialect binds thoughts to the prompt before them, the pieces that fit are cached too, for the last few
+   openings of a prompt: a turn costs its new messages, and an opening that is new costs the history once.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from typing import TypeAlias
+
+import msgspec
 
 from holdfast.core.codec import Value
 from holdfast.core.history import chain
@@ -27,7 +31,8 @@ from holdfast.core.history.conversation import (
 )
 from holdfast.core.items import Item, Items, Summary, item_id
 from holdfast.ids import ItemId, NoteId, SessionId
-from holdfast.models.model import Dialect
+from holdfast.models.model import BindingDialect, Dialect
+from holdfast.wire.prefix_digest import PrefixDigest, Prefixes, copied, texts_of
 
 PIECES_MAX = 64
 """More pieces than this are joined into one: many small pieces cost more than a copy now and then."""
@@ -50,9 +55,24 @@ class EncodedPiece(Value):
 class EncodedPast(Value):
     """The history before a turn as a model sees it."""
 
-    pieces: tuple[EncodedPiece, ...]
-    open_step: Items
+    pieces: tuple[EncodedPiece, ...] = ()
+    open_step: Items = ()
     """The step whose calls were waiting: it is encoded with the turn that answers them."""
+
+
+FITS_MAX = 4
+"""For how many openings the pieces that fit are cached: the agents of a team take turns in one session."""
+
+
+class _Fit(Value):
+    """The pieces of a history that fit after one opening of a prompt."""
+
+    opening: tuple[tuple[str, str], ...]
+    covered: int
+    """How many pieces of the history they are made of."""
+    pieces: tuple[EncodedPiece, ...]
+    after: dict[str, PrefixDigest]
+    """The digests at their end."""
 
 
 class _View(Value):
@@ -72,10 +92,18 @@ class _Kept(Value):
     link: bytes
     length: int
     pieces: tuple[EncodedPiece, ...]
+    fits: tuple[_Fit, ...] = ()
+    """The last used one first."""
 
     @property
     def size_bytes(self) -> int:
-        return ENTRY_BYTES + sum(PIECE_BYTES + len(each.data) for each in self.pieces)
+        size = ENTRY_BYTES + sum(PIECE_BYTES + len(each.data) for each in self.pieces)
+        if not self.fits:  # nearly always
+            return size
+        counted = set(map(id, self.pieces))
+        fitted = {id(each): each for fit in self.fits for each in fit.pieces}
+        extra = (each for name, each in fitted.items() if name not in counted)
+        return size + sum(PIECE_BYTES + len(each.data) for each in extra)
 
 
 _Name: TypeAlias = tuple[SessionId, str]
@@ -91,11 +119,18 @@ class EncodedHistories:
         self._kept: OrderedDict[_Name, _Kept] = OrderedDict()
 
     def past(
-        self, snapshot: Snapshot, dialect: Dialect, *, items_max: int | None = None
+        self,
+        snapshot: Snapshot,
+        dialect: Dialect,
+        *,
+        items_max: int | None = None,
+        before: Prefixes | None = None,
     ) -> EncodedPast:
         """The session's history as its agent's model sees it. Costs the turns since the last call.
 
         `items_max`: about how many items of it; see `seen_after`.
+        `before`: for a dialect that binds thoughts, the digests of the prompt's opening; they go on to the end of
+        what is returned.
         """
         name = (snapshot.session_id, dialect.name)
         known = self._kept.pop(name, None)
@@ -106,8 +141,11 @@ class EncodedHistories:
             known = _blank(view, snapshot)
         *settled, open_step = _parts_since(known, snapshot)
         now = _extended(known, settled, snapshot, dialect)
+        pieces = now.pieces
+        if before:
+            now, pieces = _fitted(now, dialect, before)
         self._keep(name, now)
-        return EncodedPast(pieces=now.pieces, open_step=tuple(open_step))
+        return EncodedPast(pieces=pieces, open_step=tuple(open_step))
 
     def _keep(self, name: _Name, now: _Kept) -> None:
         size = now.size_bytes
@@ -164,17 +202,49 @@ def _extended(
     known: _Kept, settled: list[list[Item]], snapshot: Snapshot, dialect: Dialect
 ) -> _Kept:
     encoded = (dialect.encode(part) for part in settled if part)
-    pieces = (*known.pieces, *(piece_of(data, dialect) for data in encoded if data))
-    if len(pieces) > PIECES_MAX:
-        pieces = (joined(pieces),)
+    old, new = known.pieces, tuple(piece_of(data, dialect) for data in encoded if data)
+    fits = known.fits
+    if len(old) + len(new) > PIECES_MAX:
+        # A fit that covers only some of the old pieces cannot go on from inside the joined one.
+        fits = tuple(
+            msgspec.structs.replace(fit, covered=1) for fit in fits if fit.covered == len(old)
+        )
+        old = (joined(old),) if old else ()
+        new = new if len(new) < PIECES_MAX else (joined(new),)
     marks = snapshot.marks
     return _Kept(
         view=known.view,
         version=len(marks),
         link=marks[-1].link if marks else chain.GENESIS,
         length=settled_to(snapshot, marks[-1]) if marks else 0,
-        pieces=pieces,
+        pieces=(*old, *new),
+        fits=fits,
     )
+
+
+def _fitted(
+    now: _Kept, dialect: Dialect, before: Prefixes
+) -> tuple[_Kept, tuple[EncodedPiece, ...]]:
+    """The pieces that fit after this opening, and the entry that remembers them. `before` goes on to their end."""
+    opening = texts_of(before)
+    known = next((fit for fit in now.fits if fit.opening == opening), None)
+    if known is not None:
+        before.update(copied(known.after))
+    covered = known.covered if known else 0
+    new = (fitted_piece(each, dialect, before) for each in now.pieces[covered:])
+    pieces = (*(known.pieces if known else ()), *(each for each in new if each.data))
+    if len(pieces) > PIECES_MAX:
+        pieces = (joined(pieces),)
+    fit = _Fit(opening=opening, covered=len(now.pieces), pieces=pieces, after=copied(before))
+    others = tuple(each for each in now.fits if each.opening != opening)[: FITS_MAX - 1]
+    return msgspec.structs.replace(now, fits=(fit, *others)), pieces
+
+
+def fitted_piece(piece: EncodedPiece, dialect: Dialect, before: Prefixes) -> EncodedPiece:
+    """A piece without the thoughts that do not fit after `before`, which goes on to its end."""
+    assert isinstance(dialect, BindingDialect), "there are digests for dialects that bind thoughts"
+    data = dialect.fit(piece.data, before)
+    return piece if data is piece.data else EncodedPiece(data=data, blobs=piece.blobs)
 
 
 def piece_of(data: bytes, dialect: Dialect) -> EncodedPiece:

@@ -13,7 +13,8 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.core.items import Item
-from holdfast.models.model import Dialect
+from holdfast.models.model import BindingDialect, Dialect
+from holdfast.wire.prefix_digest import Prefixes
 
 
 class SeveralDialects:
@@ -22,11 +23,23 @@ class SeveralDialects:
     def __init__(self, dialects: Iterable[Dialect]) -> None:
         self._dialects = {each.name: each for each in dialects}
         self.name = "+".join(self._dialects)
+        self.binds = any(each.binds for each in self._dialects.values())
         self._lengths = struct.Struct(f">{len(self._dialects)}Q")
 
     def encode(self, items: Sequence[Item]) -> bytes:
         said = [each.encode(items) for each in self._dialects.values()]
         return self._packed(said) if any(said) else b""
+
+    def fit(self, messages: bytes, before: Prefixes) -> bytes:
+        parts = self._unpacked(messages)
+        each = zip(self._dialects.values(), parts, strict=True)
+        fitted = [
+            dialect.fit(part, before)
+            if isinstance(dialect, BindingDialect) and dialect.binds
+            else part
+            for dialect, part in each
+        ]
+        return self._packed(fitted) if any(fitted) else b""
 
     def blobs_in(self, messages: bytes) -> frozenset[str]:
         parts = self._unpacked(messages)

@@ -18,10 +18,10 @@ import msgspec
 from holdfast.core.turns.deltas import Delta
 from holdfast.errors import without_frames
 from holdfast.models.dialects import SeveralDialects
-from holdfast.models.model import DelegatedCount, Dialect, Model, ModelFailed, Prompt, beginning
+from holdfast.models.model import Dialect, Model, ModelFailed, Prompt, WrappingModel, beginning
 
 
-class FallbackModel(DelegatedCount):
+class FallbackModel(WrappingModel):
     """The first of these models that can answer. It has the name of the first."""
 
     def __init__(
@@ -31,7 +31,7 @@ class FallbackModel(DelegatedCount):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         assert models, "a fallback needs at least one model"
-        super().__init__(models[0])
+        super().__init__(*models)
         dialects = {model.dialect.name: model.dialect for model in models}
         self._several = SeveralDialects(dialects.values()) if len(dialects) > 1 else None
         self.name = models[0].name

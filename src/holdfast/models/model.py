@@ -16,12 +16,15 @@ from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import FailedBy, InvalidValue, TurnFailed
 from holdfast.wire.openai.chat.chunks import ErrorObject
 from holdfast.wire.openai.chat.stream_parser import StreamFailure
+from holdfast.wire.prefix_digest import Prefixes
 
 
 class Dialect(Protocol):
     """How items look on one provider's wire. Pure, and the same for every model of that provider."""
 
     name: str
+    binds: bool
+    """Some thoughts are bound to the prompt before them: it is a `BindingDialect`."""
 
     def encode(self, items: Sequence[Item]) -> bytes:
         """The messages that these items make, as JSON without the brackets of the list around them.
@@ -40,6 +43,18 @@ class Dialect(Protocol):
         ...
 
 
+@runtime_checkable
+class BindingDialect(Dialect, Protocol):
+    """A dialect in which thoughts go back only after exactly what they came after."""
+
+    def fit(self, messages: bytes, before: Prefixes) -> bytes:
+        """Encoded messages without the thoughts that do not fit after `before`, which goes on to their end.
+
+        Messages are sent only after this. Empty if nothing is left of them.
+        """
+        ...
+
+
 class Prompt(Value):
     """A request to a model: instructions, history, tools and parameters."""
 
@@ -49,6 +64,8 @@ class Prompt(Value):
     """The history in the model's dialect: pieces as `Dialect.encode` makes them, in order."""
     tools: tuple[ToolDefinition, ...] = ()
     parameters: Parameters = Parameters()
+    prefixes: tuple[tuple[str, str], ...] = ()
+    """For each binding dialect, the digest of the whole prompt: what its answer's thoughts are bound to."""
     call_key: str = ""
     """Identifies this step of this turn; sent as an idempotency key where a provider takes one."""
 
@@ -103,12 +120,36 @@ def counter_of(model: Model) -> TokenCounter | None:
     return model if isinstance(model, TokenCounter) and model.count_dialect is not None else None
 
 
-class DelegatedCount:
-    """For models that wrap models: the wrapped model counts. Once, without retries or fallback: the caller has an
-    estimate of its own."""
+@runtime_checkable
+class BindingModel(Protocol):
+    """A model that may bind thoughts to the prompt before them."""
 
-    def __init__(self, model: Model) -> None:
-        self._counter = counter_of(model)
+    def openings(self, prompt: Prompt) -> Prefixes:
+        """The digest of what a request says before its messages, for each dialect of this model that binds thoughts.
+
+        Raises InvalidValue for a part that cannot be sent.
+        """
+        ...
+
+
+def openings_of(model: Model, prompt: Prompt) -> Prefixes:
+    """See `BindingModel.openings`; empty for other models."""
+    return model.openings(prompt) if isinstance(model, BindingModel) else {}
+
+
+class WrappingModel:
+    """For models that wrap models: the wrapped model knows what it binds, and counts. It counts once, without
+    retries or fallback: the caller has an estimate of its own."""
+
+    def __init__(self, *models: Model) -> None:
+        self._wrapped = models
+        self._counter = counter_of(models[0])
+
+    def openings(self, prompt: Prompt) -> Prefixes:
+        found: Prefixes = {}
+        for model in self._wrapped:
+            found |= openings_of(model, prompt)
+        return found
 
     @property
     def count_dialect(self) -> Dialect | None:
@@ -166,9 +207,15 @@ class Wire(Protocol):
         """The request's body. Raises InvalidValue for a part that cannot be sent."""
         ...
 
-    def parser(self) -> AnswerParser: ...
+    def opening(self, prompt: Prompt) -> bytes | None:
+        """What a request says before its messages, if thoughts are bound to it; otherwise None."""
+        ...
 
-    def whole(self, body: bytes) -> Sequence[Delta]:
+    def parser(self, prompt: Prompt) -> AnswerParser:
+        """A parser for the answer to this prompt."""
+        ...
+
+    def whole(self, body: bytes, prompt: Prompt) -> Sequence[Delta]:
         """An answer that arrived in one piece, as the deltas it could have been. Raises StreamFailure."""
         ...
 

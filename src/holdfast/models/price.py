@@ -16,7 +16,7 @@ import msgspec
 from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import Delta, UsageDelta
 from holdfast.core.turns.events import Usage
-from holdfast.models.model import DelegatedCount, Model, Prompt
+from holdfast.models.model import Model, Prompt, WrappingModel
 
 
 class Price(Value):
@@ -48,7 +48,7 @@ class Price(Value):
         return msgspec.structs.replace(usage, cost_micros=self.cost_micros(usage))
 
 
-class PricedModel(DelegatedCount):
+class PricedModel(WrappingModel):
     """A model whose usage includes the cost."""
 
     def __init__(self, model: Model, price: Price) -> None:

@@ -13,7 +13,7 @@ from contextlib import aclosing
 
 from holdfast import limits
 from holdfast.core.turns.deltas import Delta
-from holdfast.models.model import DelegatedCount, Model, ModelFailed, Prompt, beginning
+from holdfast.models.model import Model, ModelFailed, Prompt, WrappingModel, beginning
 
 FIRST_S = 0.5
 LONGEST_S = 8.0
@@ -36,7 +36,7 @@ def pause_s(failure: ModelFailed, attempt: int, *, chance: float) -> float | Non
     return backoff_s if hint is None else max(hint, JITTER * chance)
 
 
-class RetryingModel(DelegatedCount):
+class RetryingModel(WrappingModel):
     """A model that is asked up to `attempts_max` times."""
 
     def __init__(

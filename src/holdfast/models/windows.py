@@ -1,4 +1,4 @@
-"""The context windows of well-known models, in tokens, as their providers publish them.
+"""The context windows of well-known models, in tokens.
 
 A model that is not listed has no known window; it gets the whole history, and its refusal tells the
 limit. `context_window` in an agent file overrides this table.
@@ -6,19 +6,13 @@ limit. `context_window` in an agent file overrides this table.
 
 from __future__ import annotations
 
-_WINDOWS: tuple[tuple[str, int], ...] = (
-    ("gpt-5", 400_000),
-    ("gpt-4.1", 1_047_576),
-    ("gpt-4o", 128_000),
-    ("gpt-4-turbo", 128_000),
-    ("gpt-4-32k", 32_768),
-    ("gpt-4", 8_192),
-    ("gpt-3.5-turbo", 16_385),
-    ("o1", 200_000),
-    ("o3", 200_000),
-    ("o4-mini", 200_000),
+from holdfast.models.families import claude, gemini, gpt
+from holdfast.models.families.family import find_family
+
+_FAMILIES = (*claude.FAMILIES, *gpt.FAMILIES, *gemini.FAMILIES)
+
+_OTHERS: tuple[tuple[str, int], ...] = (
     ("claude-", 200_000),
-    ("gemini-1.5-pro", 2_097_152),
     ("gemini-", 1_048_576),
     ("mistral-large", 128_000),
     ("mistral-small", 128_000),
@@ -36,4 +30,7 @@ _WINDOWS: tuple[tuple[str, int], ...] = (
 def context_window(model: str) -> int | None:
     """The window of a model by its name, with or without its provider: `openai/gpt-4o`."""
     name = model.rsplit("/", 1)[-1].lower()
-    return next((window for start, window in _WINDOWS if name.startswith(start)), None)
+    family = find_family(_FAMILIES, name)
+    if family is not None:
+        return family.window
+    return next((window for start, window in _OTHERS if name.startswith(start)), None)

@@ -10,17 +10,17 @@ import pytest
 from holdfast.core.turns.deltas import FinishDelta, TextDelta
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
+from holdfast.models.families.claude import FAMILIES
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.models.providers.anthropic import (
     AnthropicModel,
     AnthropicStyle,
     AnthropicWire,
-    generation_of,
     request_body,
 )
 from holdfast.testing import FakeUpstream, Reply, refuses
 from holdfast.wire.anthropic.dialect import AnthropicDialect
-from tests.core.builders import said
+from tests.core.builders import call, result, said, user
 from tests.models.conversations import heard
 
 OLD, MIDDLE, NEW = "claude-sonnet-4-20250514", "claude-sonnet-4-6", "claude-opus-5-5"
@@ -32,6 +32,7 @@ LOOK = ToolDefinition(
 )
 FLY = ToolDefinition(name="fly", parameters="{}")
 MARK = {"type": "ephemeral"}
+SHOWN = {"type": "adaptive", "display": "summarized"}
 
 
 def asked(
@@ -51,32 +52,12 @@ def asked(
     return msgspec.json.decode(request_body(prompt, style))
 
 
-@pytest.mark.parametrize(
-    ("model", "version"),
-    [
-        ("claude-3-5-sonnet-20241022", (3, 5)),
-        ("claude-3-7-sonnet-latest", (3, 7)),
-        ("claude-3-haiku-20240307", (3, 0)),
-        ("claude-sonnet-4-20250514", (4, 0)),
-        ("claude-opus-4-1", (4, 1)),
-        ("claude-opus-4-5-20251101", (4, 5)),
-        ("anthropic.claude-sonnet-4-6-v1:0", (4, 6)),
-        ("claude-opus-4.7", (4, 7)),
-        ("claude-sonnet-5", (5, 0)),
-        ("claude-haiku-5-5", (5, 5)),
-        ("claude-mythos-preview", (99, 0)),
-        ("house-model", (99, 0)),
-    ],
-)
-def test_a_name_tells_its_generation(model: str, version: tuple[int, int]) -> None:
-    assert generation_of(model).version == version
-
-
 def test_a_plain_request_says_what_is_needed_and_no_more() -> None:
     assert asked() == {
         "model": NEW,
         "stream": True,
         "max_tokens": 32000,
+        "thinking": {"type": "adaptive", "display": "summarized"},
         "messages": [msgspec.json.decode(HELLO)],
     }
 
@@ -99,8 +80,8 @@ def test_a_last_answer_that_is_gone_on_with_has_no_white_space_at_its_end() -> N
     """It is refused there; in the middle of a history it is not."""
     words = 'The ship {"role":"assistant"} sails'
     cut = AnthropicDialect().encode((said(f"{words} \n"),))
-    assert asked(messages=(HELLO, cut))["messages"][-1]["content"][-1]["text"] == words
-    body = asked(messages=(HELLO, cut, HELLO))
+    assert asked(OLD, messages=(HELLO, cut))["messages"][-1]["content"][-1]["text"] == words
+    body = asked(OLD, messages=(HELLO, cut, HELLO))
     assert body["messages"][1]["content"][-1]["text"] == f"{words} \n"
 
 
@@ -148,7 +129,7 @@ def test_the_same_history_is_the_same_bytes_up_to_the_mark() -> None:
 def test_a_choice_of_tools_is_put_in_their_words(
     choice: str, expected: dict[str, Any], offered: list[str]
 ) -> None:
-    body = asked(tools=(LOOK, FLY), tool_choice=choice)
+    body = asked(MIDDLE, tools=(LOOK, FLY), tool_choice=choice)
     assert body["tool_choice"] == expected
     assert [each["name"] for each in body["tools"]] == offered
 
@@ -179,15 +160,24 @@ def test_one_call_at_a_time_is_part_of_the_choice() -> None:
         (OLD, None, "low", {"type": "enabled", "budget_tokens": 2048}, None),
         (OLD, 4000, "high", {"type": "enabled", "budget_tokens": 16384}, None),
         (OLD, 4000, "none", None, None),
-        (NEW, None, None, None, None),
-        (NEW, 0, None, {"type": "disabled"}, None),
-        (NEW, None, "none", {"type": "disabled"}, None),
-        (NEW, -1, None, {"type": "adaptive"}, None),
-        (NEW, 2000, None, {"type": "adaptive"}, "low"),
-        (NEW, 8000, None, {"type": "adaptive"}, "medium"),
-        (NEW, 30000, None, {"type": "adaptive"}, "high"),
-        (NEW, None, "minimal", {"type": "adaptive"}, "low"),
-        (NEW, None, "max", {"type": "adaptive"}, "max"),
+        (OLD, None, "max", {"type": "enabled", "budget_tokens": 32000}, None),
+        (MIDDLE, None, None, None, None),
+        (MIDDLE, None, "none", None, None),
+        (MIDDLE, None, "xhigh", {"type": "adaptive"}, "high"),
+        (MIDDLE, None, "max", {"type": "adaptive"}, "max"),
+        (NEW, None, None, SHOWN, None),
+        (NEW, 0, None, SHOWN, "low"),
+        (NEW, None, "none", SHOWN, "low"),
+        (NEW, -1, None, SHOWN, None),
+        (NEW, 2000, None, SHOWN, "low"),
+        (NEW, 8000, None, SHOWN, "medium"),
+        (NEW, 30000, None, SHOWN, "high"),
+        (NEW, None, "minimal", SHOWN, "low"),
+        (NEW, None, "max", SHOWN, "max"),
+        ("claude-sonnet-5-5", None, "none", {"type": "between_tools"}, None),
+        ("claude-haiku-5-5", 0, None, {"type": "disabled"}, None),
+        ("claude-3-5-haiku-latest", 4000, "high", None, None),
+        ("claude-saga-7", None, "none", SHOWN, "low"),
     ],
 )
 def test_how_much_it_thinks_is_put_as_its_generation_takes_it(
@@ -207,10 +197,70 @@ def test_a_budget_comes_on_top_of_the_length_of_the_answer() -> None:
     assert body["max_tokens"] == 4100
 
 
-@pytest.mark.parametrize("model", [OLD, NEW])
-def test_who_has_to_call_a_tool_is_not_asked_to_think(model: str) -> None:
+@pytest.mark.parametrize("effort", [None, "none", "low", "medium", "high", "xhigh", "max"])
+@pytest.mark.parametrize("length", [None, 1, 100, 31_999, 1_000_000])
+def test_no_family_is_asked_for_more_than_it_can_say(
+    effort: str | None, length: int | None
+) -> None:
+    """An answer that is too long is a refusal, and a budget has to be below the length."""
+    for family in FAMILIES:
+        body = asked(family.names[0], reasoning_effort=effort, max_output_tokens=length)
+        assert 1 <= body["max_tokens"] <= family.output_max
+        budget = body.get("thinking", {}).get("budget_tokens")
+        assert budget is None or 1024 <= budget < body["max_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("model", "thinking", "choice"),
+    [
+        (OLD, None, "any"),
+        (MIDDLE, None, "any"),
+        ("claude-haiku-5-5", {"type": "disabled"}, "any"),
+        (NEW, SHOWN, "auto"),
+    ],
+)
+def test_who_has_to_call_a_tool_is_not_asked_to_think(
+    model: str, thinking: object, choice: str
+) -> None:
+    """The API refuses both together; a model that always thinks cannot be made to call a tool."""
     body = asked(model, tools=(LOOK,), tool_choice="required", reasoning_effort="high")
-    assert "thinking" not in body
+    assert body.get("thinking") == thinking
+    assert body["tool_choice"] == {"type": choice}
+
+
+@pytest.mark.parametrize(
+    ("schema", "sent"),
+    [
+        ("{}", {"type": "object"}),
+        ('{"properties":{"type":{"type":"string"}}}', {"type": "object"}),
+        ('{"type":["object","null"]}', {"type": "object"}),
+        ('{"anyOf":[{"type":"object"}]}', {"type": "object", "anyOf": [{"type": "object"}]}),
+    ],
+)
+def test_the_schema_of_a_tool_says_that_it_is_an_object(schema: str, sent: dict[str, Any]) -> None:
+    """The API looks at the top; an argument that is called `type` is not a type."""
+    (tool,) = asked(tools=(ToolDefinition(name="fly", parameters=schema),))["tools"]
+    assert sent.items() <= tool["input_schema"].items()
+
+
+def test_a_schema_that_is_no_object_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="'fly' has to be an object"):
+        asked(tools=(ToolDefinition(name="fly", parameters="[]"),))
+
+
+def test_an_answer_to_go_on_with_is_followed_by_a_request_for_it_where_it_is_refused() -> None:
+    cut = AnthropicDialect().encode((said("The ship sails "),))
+    old, new = (asked(model, messages=(HELLO, cut))["messages"] for model in (OLD, NEW))
+    assert old[-1]["content"][0]["text"] == new[1]["content"][0]["text"] == "The ship sails"
+    assert [each["role"] for each in new] == ["user", "assistant", "user"]
+
+
+def test_a_budget_does_not_begin_in_the_middle_of_calls() -> None:
+    """An answer with a call that began without a thought, such as another model's, would be refused."""
+    seeing = call("look")
+    loop = AnthropicDialect().encode((user("Look."), seeing, result(seeing, "A gull.")))
+    assert "thinking" not in asked(OLD, messages=(loop,), reasoning_effort="high")
+    assert asked(OLD, messages=(loop, HELLO), reasoning_effort="high")["thinking"]
 
 
 def test_sampling_is_for_models_that_take_it() -> None:

@@ -89,6 +89,31 @@ def test_a_choice_of_tools_is_written_flat(choice: str, expected: Any) -> None:
     assert "tool_choice" not in asked(tool_choice=choice)
 
 
+@pytest.mark.parametrize(
+    ("model", "effort", "sent"),
+    [
+        ("gpt-5", "none", "minimal"),
+        ("gpt-5", "max", "high"),
+        ("gpt-5-pro", "low", "high"),
+        ("gpt-5.1", "minimal", "none"),
+        ("gpt-6.1-sol", "none", "low"),
+        ("gpt-6.1-sol", "max", "max"),
+        ("gpt-77", "minimal", "low"),
+        ("house", "minimal", "minimal"),
+        ("gpt-4o", "high", None),
+    ],
+)
+def test_an_effort_is_one_that_the_family_has(model: str, effort: str, sent: str | None) -> None:
+    assert asked(model, reasoning_effort=effort).get("reasoning", {}).get("effort") == sent
+
+
+def test_what_a_reasoning_model_refuses_is_left_out() -> None:
+    body = asked("gpt-5", temperature=0.5, top_p=0.5, max_output_tokens=1_000_000)
+    assert not {"temperature", "top_p"} & body.keys()
+    assert body["max_output_tokens"] == 128_000
+    assert asked("gpt-5.1", temperature=0.5, reasoning_effort="none")["temperature"] == 0.5
+
+
 def test_parameters_have_the_names_that_they_have_here() -> None:
     body = asked(
         tools=(LOOK,),
@@ -108,7 +133,7 @@ def test_parameters_have_the_names_that_they_have_here() -> None:
         "max_output_tokens": 7,
         "user": "ada",
     }
-    assert body["reasoning"] == {"effort": "low"}
+    assert "reasoning" not in body, "it does not reason, and would refuse"
     assert body["parallel_tool_calls"] is False
     assert body["text"] == {
         "verbosity": "low",

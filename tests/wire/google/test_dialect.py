@@ -31,7 +31,7 @@ from holdfast.core.turns.deltas import (
 )
 from holdfast.core.turns.events import Usage
 from holdfast.ids import MessageId, NoteId
-from holdfast.wire.anthropic.dialect import kept_thought
+from holdfast.wire.anthropic.thoughts import kept_thought
 from holdfast.wire.google.dialect import UNSIGNED, GoogleDialect, kept_signature
 from holdfast.wire.google.stream_parser import GoogleStreamParser, parse_whole, read_error
 from holdfast.wire.openai.chat.stream_parser import StreamFailure

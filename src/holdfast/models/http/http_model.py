@@ -33,6 +33,7 @@ from holdfast.observe.events import trace_headers
 from holdfast.wire.headers import CLIENT_REQUEST_ID, RETRY_AFTER
 from holdfast.wire.openai.chat.chunks import ErrorObject
 from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
+from holdfast.wire.prefix_digest import PrefixDigest, Prefixes
 
 REUSE_WAIT_S = 0.02
 """After the last event, how long the response may take to end for its connection to be reused."""
@@ -83,6 +84,7 @@ class HttpModel:
         environ: Mapping[str, str] = os.environ,
         headers: Mapping[str, str] | None = None,
         counting: CountRequest | None = None,
+        taken_for: str = "",
         timeouts: Timeouts = Timeouts(),  # noqa: B008
         connections: Connections | None = None,
         proxy: str | None = None,
@@ -99,6 +101,8 @@ class HttpModel:
             raise InvalidValue("between_bytes_s has to be at most first_byte_s")
         self.name = name
         self.dialect: Dialect = wire.dialect
+        self.taken_for = taken_for
+        """The family whose rules hold for a model that is not in its vendor's table; empty for one that is."""
         self.knows = wire.knows
         self._wire = wire
         self._host = _checked_host(base_url)
@@ -133,9 +137,9 @@ class HttpModel:
         failure: ModelFailed | None = None
         try:
             if response.content_type.endswith(("json", "html")):
-                yield await self._whole(response, silence)
+                yield await self._whole(response, silence, prompt)
                 return
-            parser = self._wire.parser()
+            parser = self._wire.parser(prompt)
             try:
                 while not parser.over and (piece := await silence.broken_by(response)):
                     if deltas := parser.feed(piece):
@@ -158,6 +162,11 @@ class HttpModel:
             del failure
             silence.end()
             response.close()
+
+    def openings(self, prompt: Prompt) -> Prefixes:
+        """The digest of what a request says before its messages; see `BindingModel.openings`."""
+        opening = self._wire.opening(prompt)
+        return {} if opening is None else {self.dialect.name: PrefixDigest(opening)}
 
     @property
     def count_dialect(self) -> Dialect | None:
@@ -271,13 +280,15 @@ class HttpModel:
 
     # ── answers ──
 
-    async def _whole(self, response: aiohttp.ClientResponse, silence: _Silence) -> Sequence[Delta]:
+    async def _whole(
+        self, response: aiohttp.ClientResponse, silence: _Silence, prompt: Prompt
+    ) -> Sequence[Delta]:
         """The deltas of an answer from a server that does not stream."""
         try:
             if response.content_type.endswith("html"):
                 raise GarbledStream(ErrorObject(message="a web page"))
             body = await _read(response, silence, bytes_max=limits.upstream_body_bytes_max)
-            return self._wire.whole(body)
+            return self._wire.whole(body, prompt)
         except (aiohttp.ClientError, StreamFailure) as error:
             failure = self._failure(error, silence)
         try:

@@ -1,8 +1,7 @@
 """Claude, over Anthropic's Messages API.
 
-What a model accepts depends on its generation, which is read from its name (`Generation`). Up to 4.5 a budget of
-tokens switches thinking on; from 4.6 on the model decides how much it thinks, and takes an effort.
-From 4.7 on `temperature` and `top_p` are refused; there they are reported as ignored.
+What a model takes is a row of the table of families (`models/families/claude.py`), which its name leads to.
+A parameter that its family refuses is not sent: it is reported as ignored, or the nearest thing is asked for.
 
 Three places are marked for the prompt cache: the end of the tools, the end of the instructions and the end of the
 request. The conversation's next request reads its common beginning from the cache.
@@ -10,10 +9,9 @@ request. The conversation's next request reads its common beginning from the cac
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal, Unpack
+from typing import Literal, Unpack, assert_never
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,6 +21,7 @@ from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import Delta
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
+from holdfast.models.families.claude import LOW_TO_HIGH, NEWEST, ClaudeFamily, claude_family
 from holdfast.models.http.http_model import Access, HttpModel
 from holdfast.models.http.token_counts import CountEndpoint
 from holdfast.models.model import AnswerParser, Dialect, Prompt
@@ -31,10 +30,20 @@ from holdfast.models.providers.chat_body import joined_object, json_of
 from holdfast.wire.anthropic.dialect import (
     EPHEMERAL,
     AnthropicDialect,
+    AnthropicMessage,
+    ToolResultBlock,
+    begins_with_answer,
+    ends_with_answer,
     with_breakpoint,
     without_blank_end,
 )
 from holdfast.wire.anthropic.stream_parser import AnthropicStreamParser, parse_whole
+from holdfast.wire.anthropic.thoughts import (
+    RedactedBlock,
+    ThinkingBlock,
+    ThoughtOrigin,
+    without_bound,
+)
 from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 
 ANTHROPIC_URL = "https://api.anthropic.com/v1"
@@ -50,42 +59,8 @@ BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh":
 """Effort → tokens, for models that take a budget."""
 BUDGET_TOKENS_MIN = 1024
 
-EFFORTS = ("low", "medium", "high", "xhigh", "max")
-
-# ── what a model takes ───────────────────────────────────────────────────────────────────────
-
-
-class Generation(Value):
-    """A model's generation, read from its name. An unknown name counts as a new model."""
-
-    version: tuple[int, int] = (99, 0)
-
-    @property
-    def thinks_by_budget(self) -> bool:
-        return self.version < (4, 6)
-
-    @property
-    def takes_sampling(self) -> bool:
-        return self.version < (4, 7)
-
-    @property
-    def takes_schema(self) -> bool:
-        return self.version >= (4, 5)
-
-    @property
-    def output_tokens(self) -> int:
-        """The output limit where the client sets none: the API requires one."""
-        return 8_192 if self.version < (4, 0) else 32_000
-
-
-_VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2})(?!\d))?")
-
-
-def generation_of(model: str) -> Generation:
-    """`claude-opus-4-5-20251101` is 4.5, `claude-3-7-sonnet-latest` 3.7, `claude-sonnet-4-20250514` 4.0."""
-    found = _VERSION.search(model)
-    return Generation(version=(int(found[1]), int(found[2] or 0))) if found else Generation()
-
+OUTPUT_TOKENS = 32_000
+"""The length of an answer, and of the thoughts before it, where the client sets none."""
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────
 
@@ -99,27 +74,44 @@ class AnthropicStyle(Value):
     caches: bool = True
 
     @property
-    def generation(self) -> Generation:
-        return generation_of(self.model)
+    def family(self) -> ClaudeFamily:
+        return claude_family(self.model) or NEWEST
 
 
 def request_body(prompt: Prompt, style: AnthropicStyle) -> bytes:
     """The body of a request. Raises InvalidValue for a part that cannot be sent."""
     said = prompt.parameters
-    choice = read_choice(said.tool_choice)
+    choice = choice_for(said, style.family)
     tools = choice.offered(prompt.tools) if choice else prompt.tools
     members: dict[str, bytes] = {"model": _encode(style.model), "stream": b"true"}
-    how = thinking(said, style, forced=choice is not None and choice.mode == "required")
+    forced = choice is not None and choice.mode == "required"
+    how = thinking(said, style, forced=forced or in_unthinking_loop(prompt, style.family))
     members |= {**how.member(), **_parameters(said, style, how)}
     if tools:
         members["tools"] = _tools(tools, caches=style.caches)
         members |= _tool_choice(choice, said.parallel_tool_calls)
     if prompt.system:
         members["system"] = _system(prompt.system, caches=style.caches)
-    pieces = _pieces(prompt)
+    pieces, _ = closed_pieces(prompt, style.family)
     if pieces and style.caches:
         pieces[-1] = with_breakpoint(pieces[-1])
     return joined_object(members, "messages", pieces)
+
+
+def opening(prompt: Prompt, style: AnthropicStyle) -> bytes:
+    """What a request says before its messages, without the marks for the cache: no provider compares those."""
+    choice = choice_for(prompt.parameters, style.family)
+    tools = choice.offered(prompt.tools) if choice else prompt.tools
+    offered = _tools(tools, caches=False) if tools else b""
+    return b"\n".join((style.model.encode(), offered, _encode(prompt.system)))
+
+
+def choice_for(said: Parameters, family: ClaudeFamily) -> ToolChoice | None:
+    """The choice of tools. A family that cannot be made to call a tool is left to choose among all of them."""
+    choice = read_choice(said.tool_choice)
+    if choice is not None and choice.mode == "required" and family.forced == "never":
+        return ToolChoice()
+    return choice
 
 
 def count_body(prompt: Prompt, style: AnthropicStyle) -> bytes:
@@ -129,16 +121,54 @@ def count_body(prompt: Prompt, style: AnthropicStyle) -> bytes:
         members["tools"] = _tools(prompt.tools, caches=False)
     if prompt.system:
         members["system"] = _system(prompt.system, caches=False)
-    return joined_object(members, "messages", _pieces(prompt))
+    pieces, _ = closed_pieces(prompt, style.family)
+    counted = (without_bound(piece) for piece in pieces)
+    return joined_object(members, "messages", filter(None, counted))
 
 
-def _pieces(prompt: Prompt) -> list[bytes]:
+def _told(words: str) -> bytes:
+    """A note to the model, as a message of the user's: the API has no other role for it."""
+    return _encode({"role": "user", "content": [{"type": "text", "text": f"[{words}]"}]})
+
+
+def closed_pieces(prompt: Prompt, family: ClaudeFamily) -> tuple[list[bytes], bool]:
+    """The messages as they can be sent, and whether their end had to be changed for that.
+
+    The first message is the user's, whatever of the history is hidden. A request may end with an answer to go on
+    with, but not with white space; and some families refuse that answer: they are asked to go on with it.
+    """
     pieces = [piece for piece in prompt.messages if piece]
-    if pieces:
-        pieces[-1] = without_blank_end(pieces[-1])
-    return pieces
+    if pieces and begins_with_answer(pieces[0]):
+        pieces.insert(0, _told("What came before is not shown."))
+    if not pieces or not ends_with_answer(pieces[-1]):
+        return pieces, False
+    last = pieces[-1]
+    pieces[-1] = without_blank_end(last)
+    if not family.prefill:
+        return [*pieces, _told("Go on with your answer where it ends.")], True
+    return pieces, pieces[-1] != last
 
 
+def in_unthinking_loop(prompt: Prompt, family: ClaudeFamily) -> bool:
+    """Whether results go back to an answer that began without a thought, such as another model's.
+
+    A family with a budget refuses to begin thinking there.
+    """
+    if family.thinking != "budget" or not prompt.messages:
+        return False
+    try:
+        messages = _decode_messages(b"[" + prompt.messages[-1] + b"]")
+    except msgspec.DecodeError:
+        return False
+    answers = [each.content for each in messages if each.role == "assistant"]
+    return bool(
+        answers
+        and isinstance(messages[-1].content[0], ToolResultBlock)
+        and not isinstance(answers[-1][0], ThinkingBlock | RedactedBlock)
+    )
+
+
+_decode_messages = msgspec.json.Decoder(list[AnthropicMessage]).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -155,11 +185,7 @@ def _tools(tools: Sequence[ToolDefinition], *, caches: bool) -> bytes:
 
 
 def _tool(tool: ToolDefinition) -> bytes:
-    schema = json_of(tool.parameters or "{}", f"the schema of the tool {tool.name!r}")
-    if (
-        b'"type"' not in schema
-    ):  # the API requires a schema, and a tool without arguments may have none
-        schema = _encode({"type": "object", **msgspec.json.decode(schema, type=dict)})
+    schema = object_schema(tool)
     described: dict[str, object] = {"name": tool.name}
     if tool.description:
         described["description"] = tool.description
@@ -167,6 +193,22 @@ def _tool(tool: ToolDefinition) -> bytes:
         described["strict"] = True
     described["input_schema"] = msgspec.Raw(schema)
     return _encode(described)
+
+
+def object_schema(tool: ToolDefinition) -> bytes:
+    """The schema of a tool's arguments, which the API requires to be an object's. Raises InvalidValue.
+
+    A tool without arguments may have none, and a schema that is made of others may not say that it is an object's.
+    """
+    what = f"the schema of the tool {tool.name!r}"
+    schema = json_of(tool.parameters or "{}", what)
+    try:
+        stated = msgspec.json.decode(schema, type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError as error:
+        raise InvalidValue(f"{what} has to be an object") from error
+    if stated.get("type") == b'"object"':
+        return schema
+    return _encode({"type": "object"} | {k: v for k, v in stated.items() if k != "type"})
 
 
 def _tool_choice(choice: ToolChoice | None, parallel: bool | None) -> Mapping[str, bytes]:
@@ -184,51 +226,81 @@ def _tool_choice(choice: ToolChoice | None, parallel: bool | None) -> Mapping[st
 class Thinking(Value):
     """How much a model shall think. The default leaves it to the model."""
 
-    mode: Literal["", "enabled", "adaptive", "disabled"] = ""
+    mode: Literal["", "enabled", "adaptive", "disabled", "between_tools"] = ""
     tokens: int = 0
     """The budget, if `enabled`."""
     effort: str | None = None
+    shown: bool = False
+    """Ask for a summary of the thoughts, where the model would send empty ones."""
 
     def member(self) -> Mapping[str, bytes]:
         if not self.mode:
             return {}
-        budget = {"budget_tokens": self.tokens} if self.mode == "enabled" else {}
-        return {"thinking": _encode({"type": self.mode, **budget})}
+        asked: dict[str, object] = {"type": self.mode}
+        if self.mode == "enabled":
+            asked["budget_tokens"] = self.tokens
+        if self.shown:
+            asked["display"] = "summarized"
+        return {"thinking": _encode(asked)}
 
 
 def thinking(said: Parameters, style: AnthropicStyle, *, forced: bool) -> Thinking:
     """The thinking for an effort, or else for a budget. A forced tool call excludes thinking: the API refuses both."""
-    effort, tokens = said.reasoning_effort, style.thinking_tokens
-    if effort is None and tokens is None:
-        return Thinking()
-    none = effort == "none" or (effort is None and tokens == 0)
-    if not style.generation.thinks_by_budget:
-        if none:
-            return Thinking(mode="disabled")
-        return Thinking(mode="" if forced else "adaptive", effort=_effort(effort, tokens))
-    if none or forced:
-        return Thinking()
+    effort, tokens, family = said.reasoning_effort, style.thinking_tokens, style.family
+    none = forced or effort == "none" or (effort is None and tokens == 0)
+    asked = effort is not None or tokens is not None
+    match family.thinking:
+        case "none":
+            return Thinking()
+        case "budget":
+            if none or not asked:
+                return Thinking()
+            return Thinking(mode="enabled", tokens=_budget(effort, tokens, family))
+        case "adaptive":
+            if none and family.off != "never":
+                return _unthinking(family)
+            if not asked and not family.thinks_unasked:
+                return Thinking()
+            shown, wanted = family.hides_thoughts, _effort(effort, tokens, family)
+            return Thinking(mode="adaptive", effort=wanted, shown=shown)
+        case _:  # pragma: no cover
+            assert_never(family.thinking)
+
+
+def _unthinking(family: ClaudeFamily) -> Thinking:
+    match family.off:
+        case "disabled" | "between_tools" as word:
+            return Thinking(mode=word)
+        case _:
+            return Thinking()
+
+
+def _budget(effort: str | None, tokens: int | None, family: ClaudeFamily) -> int:
+    """The budget, so that there is room for an answer below the family's bound."""
     if effort is not None:
-        budget = BUDGETS.get(effort, BUDGETS["high"])
+        wanted = BUDGETS.get(effort, BUDGETS["xhigh"])
     else:
-        budget = BUDGETS["medium"] if tokens is None or tokens < 0 else tokens
-    return Thinking(mode="enabled", tokens=max(BUDGET_TOKENS_MIN, budget))
+        wanted = BUDGETS["medium"] if tokens is None or tokens < 0 else tokens
+    return max(BUDGET_TOKENS_MIN, min(wanted, family.output_max // 2))
 
 
-def _effort(effort: str | None, tokens: int | None) -> str | None:
-    """The effort, in the values of models that take one."""
-    if effort is not None:
-        return effort if effort in EFFORTS else "low"
-    if tokens is None or tokens < 0:
-        return None
-    return next((name for name in ("low", "medium") if tokens <= BUDGETS[name]), "high")
+def _effort(effort: str | None, tokens: int | None, family: ClaudeFamily) -> str | None:
+    """The effort in the family's words: the nearest that it has, and not more than was asked for."""
+    if effort is None:
+        if tokens is None or tokens < 0:
+            return None
+        effort = next((name for name in LOW_TO_HIGH[:2] if tokens <= BUDGETS[name]), "high")
+    order = ("low", "medium", "high", "xhigh", "max")
+    at = order.index(effort) if effort in order else 0
+    return next(name for name in reversed(order[: at + 1]) if name in family.efforts)
 
 
 def _parameters(said: Parameters, style: AnthropicStyle, how: Thinking) -> Mapping[str, bytes]:
-    # The API counts the thinking budget as output, while a client limits only the answer.
-    most = (said.max_output_tokens or style.generation.output_tokens) + how.tokens
-    plain: dict[str, object] = {"max_tokens": most, "stop_sequences": list(said.stop) or None}
-    if style.generation.takes_sampling and how.mode not in ("enabled", "adaptive"):
+    plain: dict[str, object] = {
+        "max_tokens": length_max(said, style.family, how),
+        "stop_sequences": list(said.stop) or None,
+    }
+    if style.family.sampling and how.mode not in ("enabled", "adaptive"):
         # Only one of the two: newer models refuse both together.
         plain["temperature"] = None if said.temperature is None else min(1.0, said.temperature)
         plain["top_p"] = said.top_p if said.temperature is None else None
@@ -238,6 +310,13 @@ def _parameters(said: Parameters, style: AnthropicStyle, how: Thinking) -> Mappi
     if user is not None:
         plain["metadata"] = {"user_id": msgspec.Raw(json_of(user, "user"))}
     return {name: _encode(value) for name, value in plain.items() if value is not None}
+
+
+def length_max(said: Parameters, family: ClaudeFamily, how: Thinking) -> int:
+    """The output limit, which the API requires. A budget is on top of it: the client limits only the answer."""
+    asked = said.max_output_tokens or min(OUTPUT_TOKENS, family.output_max)
+    budget = how.tokens if family.length_counts_thoughts else 0
+    return max(1, min(asked + budget, family.output_max))
 
 
 def _output(schema: OutputSchema | None, effort: str | None) -> dict[str, object] | None:
@@ -255,23 +334,36 @@ class AnthropicWire:
     """Messages, as a `Wire`."""
 
     def __init__(self, style: AnthropicStyle) -> None:
-        self.dialect: Dialect = AnthropicDialect()
-        generation = style.generation
+        family = style.family
+        self.dialect: Dialect = AnthropicDialect(bound_to=style.model if family.bound else "")
         self.knows = (
             KNOWN
-            | (frozenset({"temperature", "top_p"}) if generation.takes_sampling else frozenset())
-            | (frozenset({"output_schema"}) if generation.takes_schema else frozenset())
+            | (frozenset({"temperature", "top_p"}) if family.sampling else frozenset())
+            | (frozenset({"output_schema"}) if family.schema else frozenset())
         )
         self._style = style
 
     def body(self, prompt: Prompt) -> bytes:
         return request_body(prompt, self._style)
 
-    def parser(self) -> AnswerParser:
-        return AnthropicStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
+    def opening(self, prompt: Prompt) -> bytes | None:
+        return opening(prompt, self._style) if self.dialect.binds else None
 
-    def whole(self, body: bytes) -> Sequence[Delta]:
-        return parse_whole(body)
+    def parser(self, prompt: Prompt) -> AnswerParser:
+        return AnthropicStreamParser(
+            event_bytes_max=limits.upstream_event_bytes_max, origin=self._origin(prompt)
+        )
+
+    def whole(self, body: bytes, prompt: Prompt) -> Sequence[Delta]:
+        return parse_whole(body, self._origin(prompt))
+
+    def _origin(self, prompt: Prompt) -> ThoughtOrigin | None:
+        if not self.dialect.binds:
+            return None
+        # Thoughts about an end that no later request will have fit nowhere.
+        _, changed = closed_pieces(prompt, self._style.family)
+        prefix = "" if changed else dict(prompt.prefixes).get(self.dialect.name, "")
+        return ThoughtOrigin(model=self._style.model, prefix=prefix)
 
     def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
         return read_error(body), None
@@ -304,8 +396,7 @@ class AnthropicModel(HttpModel):
         if token_key is None:
             token_key = "ANTHROPIC_API_KEY" if base_url == ANTHROPIC_URL else ""
         style = AnthropicStyle(model=model, thinking_tokens=thinking_tokens, caches=caches)
-        generation = style.generation
-        beta = {"anthropic-beta": INTERLEAVED} if (4, 0) <= generation.version < (4, 6) else {}
+        beta = {"anthropic-beta": INTERLEAVED} if style.family.interleaved else {}
         wire = AnthropicWire(style)
         super().__init__(
             wire,
@@ -318,5 +409,6 @@ class AnthropicModel(HttpModel):
             counting=CountEndpoint(
                 wire.dialect, "/messages/count_tokens", partial(count_body, style=style)
             ),
+            taken_for="" if claude_family(model) else NEWEST.names[0],
             **access,
         )

@@ -3,7 +3,7 @@
 Schemas of tools and answers are sent as JSON Schema (`parametersJsonSchema`,
 `responseJsonSchema`), and not in the older subset of OpenAPI, which would lose parts of them.
 
-From Gemini 3 on thinking has a level, before it had a number of tokens; models before 2.5 do not think.
+What a model takes is a row of the table of families (`models/families/gemini.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Unpack
+from typing import Unpack, assert_never
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -20,6 +20,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import Delta
 from holdfast.core.turns.events import Parameters, ToolDefinition
+from holdfast.models.families.gemini import NEWEST, GeminiFamily, gemini_family
 from holdfast.models.http.http_model import Access, HttpModel
 from holdfast.models.http.token_counts import CountEndpoint
 from holdfast.models.model import AnswerParser, Dialect, Prompt
@@ -50,20 +51,8 @@ class GoogleStyle(Value):
     """A budget from the agent file: 0 for none, -1 for as many as the model wants."""
 
     @property
-    def version(self) -> tuple[int, int]:
-        """`gemini-2.5-pro` is 2.5, `gemini-3-flash-preview` 3.0. An unknown name counts as a new model."""
-        found = re.search(r"gemini-(\d+)(?:\.(\d+))?", self.model)
-        if found is None:
-            return (0, 0) if self.model.startswith("gemma") else (99, 0)
-        return int(found[1]), int(found[2] or 0)
-
-    @property
-    def thinks(self) -> bool:
-        return self.version >= (2, 5)
-
-    @property
-    def thinks_by_level(self) -> bool:
-        return self.version >= (3, 0)
+    def family(self) -> GeminiFamily:
+        return gemini_family(self.model) or NEWEST
 
 
 def request_body(prompt: Prompt, style: GoogleStyle) -> bytes:
@@ -123,7 +112,8 @@ def _config(said: Parameters, style: GoogleStyle) -> dict[str, object]:
     plain: dict[str, object] = {
         "temperature": said.temperature,
         "topP": said.top_p,
-        "maxOutputTokens": said.max_output_tokens,
+        "maxOutputTokens": said.max_output_tokens
+        and min(said.max_output_tokens, style.family.output_max),
         "stopSequences": list(said.stop) or None,
         "seed": said.seed,
         "thinkingConfig": _thinking(said, style),
@@ -147,44 +137,59 @@ def _output(schema: OutputSchema | None) -> dict[str, object]:
 
 def _thinking(said: Parameters, style: GoogleStyle) -> dict[str, object] | None:
     """How much the model thinks, and that its thoughts are sent; None for models that do not think."""
-    if not style.thinks:
-        return None
-    effort, tokens = said.reasoning_effort, style.thinking_tokens
-    if style.thinks_by_level:
-        level = _level(effort, tokens, flash="flash" in style.model)
-        return {"includeThoughts": True, **({"thinkingLevel": level} if level else {})}
-    if effort is not None:
-        tokens = BUDGETS.get(effort, BUDGETS["high"])
-    budget = {} if tokens is None else {"thinkingBudget": tokens}
-    return {"includeThoughts": tokens != 0, **budget}
+    effort, tokens, family = said.reasoning_effort, style.thinking_tokens, style.family
+    match family.thinking:
+        case "none":
+            return None
+        case "level":
+            level = _level(effort, tokens, family)
+            return {"includeThoughts": True, **({"thinkingLevel": level} if level else {})}
+        case "budget":
+            if effort is not None:
+                tokens = BUDGETS.get(effort, BUDGETS["high"])
+            if tokens is None or tokens < 0:
+                return {
+                    "includeThoughts": True,
+                    **({} if tokens is None else {"thinkingBudget": -1}),
+                }
+            if tokens or not family.off:
+                tokens = max(family.budget_min, min(tokens, family.budget_max))
+            return {"includeThoughts": tokens != 0, "thinkingBudget": tokens}
+        case _:  # pragma: no cover
+            assert_never(family.thinking)
 
 
-def _level(effort: str | None, tokens: int | None, *, flash: bool) -> str | None:
-    """The level for an effort or a budget. Thinking cannot be switched off entirely."""
+def _level(effort: str | None, tokens: int | None, family: GeminiFamily) -> str | None:
+    """The level for an effort or a budget: the nearest that the family has. Thinking cannot be switched off."""
     if effort is None:
         if tokens is None or tokens < 0:
             return None
         effort = next((name for name, most in BUDGETS.items() if tokens <= most), "high")
-    if effort in ("none", "minimal"):
-        return "minimal" if flash else "low"
-    return effort if effort in ("low", "medium") else "high"
+    order = ("minimal", "low", "medium", "high")
+    at = 0 if effort == "none" else order.index(effort) if effort in order else len(order) - 1
+    below = [name for name in order[: at + 1] if name in family.levels]
+    return below[-1] if below else family.levels[0]
 
 
 class GoogleWire:
     """`streamGenerateContent`, as a `Wire`."""
 
     def __init__(self, style: GoogleStyle) -> None:
-        self.dialect: Dialect = GoogleDialect(signed=style.thinks_by_level)
-        self.knows = KNOWN | ({"reasoning_effort"} if style.thinks else frozenset())
+        self.dialect: Dialect = GoogleDialect(signed=style.family.signed)
+        thinks = style.family.thinking != "none"
+        self.knows = KNOWN | (frozenset({"reasoning_effort"}) if thinks else frozenset())
         self._style = style
 
     def body(self, prompt: Prompt) -> bytes:
         return request_body(prompt, self._style)
 
-    def parser(self) -> AnswerParser:
+    def opening(self, prompt: Prompt) -> bytes | None:
+        return None
+
+    def parser(self, prompt: Prompt) -> AnswerParser:
         return GoogleStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
-    def whole(self, body: bytes) -> Sequence[Delta]:
+    def whole(self, body: bytes, prompt: Prompt) -> Sequence[Delta]:
         return parse_whole(body)
 
     def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
@@ -229,5 +234,6 @@ class GoogleModel(HttpModel):
             counting=CountEndpoint(
                 wire.dialect, f"{place}:countTokens", partial(count_body, style=style)
             ),
+            taken_for="" if gemini_family(model) else NEWEST.names[0],
             **access,
         )

@@ -94,10 +94,13 @@ class ChatWire:
     def body(self, prompt: Prompt) -> bytes:
         return request_body(prompt, self._style)
 
-    def parser(self) -> AnswerParser:
+    def opening(self, prompt: Prompt) -> bytes | None:
+        return None
+
+    def parser(self, prompt: Prompt) -> AnswerParser:
         return ChatStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
-    def whole(self, body: bytes) -> Sequence[Delta]:
+    def whole(self, body: bytes, prompt: Prompt) -> Sequence[Delta]:
         return parse_whole(body)
 
     def error(self, body: bytes) -> tuple[ErrorObject, float | None]:

@@ -5,7 +5,6 @@ Reasoning models do better over this API: it keeps their reasoning across the ca
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Unpack
@@ -16,6 +15,15 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import Delta
 from holdfast.core.turns.events import Parameters, ToolDefinition
+from holdfast.models.families.gpt import (
+    NEWEST,
+    GptFamily,
+    effort_for,
+    gpt_family,
+    ignored_by,
+    length_max,
+    takes_sampling,
+)
 from holdfast.models.http.http_model import Access, HttpModel
 from holdfast.models.http.token_counts import CountEndpoint
 from holdfast.models.model import AnswerParser, CountRequest, Dialect, Prompt
@@ -43,12 +51,11 @@ class ResponsesStyle(Value):
     model: str
 
     @property
-    def reasons(self) -> bool:
-        """Whether its name is that of a reasoning model. Asking other models for encrypted reasoning is an error."""
-        return (
-            bool(re.match(r"o\d|gpt-(?:[5-9]|\d\d)|codex", self.model))
-            and "-chat" not in self.model
-        )
+    def family(self) -> GptFamily | None:
+        """The row of the model; None for a model that is not OpenAI's, of which nothing is known."""
+        if not self.model.lower().startswith(("gpt-", "o", "codex", "chatgpt-")):
+            return None
+        return gpt_family(self.model) or NEWEST
 
 
 def request_body(prompt: Prompt, style: ResponsesStyle) -> bytes:
@@ -59,11 +66,12 @@ def request_body(prompt: Prompt, style: ResponsesStyle) -> bytes:
         "stream": b"true",
         "store": b"false",
     }
-    if style.reasons:
+    family = style.family
+    if family is not None and family.reasons:
         members["include"] = b'["reasoning.encrypted_content"]'
     if prompt.system:
         members["instructions"] = _encode(prompt.system)
-    members |= _parameters(said)
+    members |= _parameters(said, family)
     if prompt.tools:
         members["tools"] = b"[" + b",".join(map(_tool, prompt.tools)) + b"]"
         choice = read_choice(said.tool_choice)
@@ -116,13 +124,14 @@ def _choice(choice: ToolChoice) -> object:
     return {"type": "allowed_tools", "mode": choice.mode, "tools": tools}
 
 
-def _parameters(said: Parameters) -> Mapping[str, bytes]:
+def _parameters(said: Parameters, family: GptFamily | None) -> Mapping[str, bytes]:
     others = dict(said.others)
+    effort = effort_for(said.reasoning_effort, family)
     plain: dict[str, object] = {
-        "temperature": said.temperature,
-        "top_p": said.top_p,
-        "max_output_tokens": said.max_output_tokens,
-        "reasoning": None if said.reasoning_effort is None else {"effort": said.reasoning_effort},
+        "temperature": said.temperature if takes_sampling(family, effort) else None,
+        "top_p": said.top_p if takes_sampling(family, effort) else None,
+        "max_output_tokens": length_max(said.max_output_tokens, family),
+        "reasoning": None if effort is None else {"effort": effort},
         "text": _text(read_schema(said.output_schema), others.get("verbosity")),
     }
     members = {name: _encode(value) for name, value in plain.items() if value is not None}
@@ -147,16 +156,19 @@ class ResponsesWire:
 
     def __init__(self, style: ResponsesStyle) -> None:
         self.dialect: Dialect = ResponsesDialect()
-        self.knows = KNOWN
+        self.knows = KNOWN - ignored_by(style.family)
         self._style = style
 
     def body(self, prompt: Prompt) -> bytes:
         return request_body(prompt, self._style)
 
-    def parser(self) -> AnswerParser:
+    def opening(self, prompt: Prompt) -> bytes | None:
+        return None
+
+    def parser(self, prompt: Prompt) -> AnswerParser:
         return ResponsesStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
-    def whole(self, body: bytes) -> Sequence[Delta]:
+    def whole(self, body: bytes, prompt: Prompt) -> Sequence[Delta]:
         return parse_whole(body)
 
     def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
@@ -187,8 +199,9 @@ class ResponsesModel(HttpModel):
         base_url = base_url.rstrip("/")
         if token_key is None:
             token_key = "OPENAI_API_KEY" if base_url == OPENAI_URL else ""
+        style = ResponsesStyle(model=model)
         super().__init__(
-            ResponsesWire(ResponsesStyle(model=model)),
+            ResponsesWire(style),
             name=name or f"openai/{model}",
             base_url=base_url,
             path="/responses",
@@ -198,5 +211,6 @@ class ResponsesModel(HttpModel):
             counting=openai_counting(model)
             if (base_url == OPENAI_URL if counts is None else counts)
             else None,
+            taken_for=NEWEST.names[0] if style.family and not gpt_family(model) else "",
             **access,
         )

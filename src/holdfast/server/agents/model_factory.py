@@ -12,7 +12,7 @@ from holdfast.errors import InvalidValue
 from holdfast.models.demo.demo_model import DemoModel
 from holdfast.models.fallback import FallbackModel
 from holdfast.models.http.connections import Connections
-from holdfast.models.http.http_model import Access
+from holdfast.models.http.http_model import Access, HttpModel
 from holdfast.models.model import Model
 from holdfast.models.price import PricedModel
 from holdfast.models.providers.anthropic import AnthropicModel
@@ -21,6 +21,7 @@ from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.models.providers.openai_responses import ResponsesModel, openai_counting
 from holdfast.models.retries import RetryingModel
 from holdfast.models.servers import SERVERS, ProviderServer, azure_place
+from holdfast.observe.events import warn
 
 
 class ServerModels:
@@ -49,6 +50,13 @@ class ServerModels:
         return model if asks <= 1 else RetryingModel(model, attempts_max=asks)
 
     def _one(self, config: ModelConfig) -> Model:
+        """Make one model, and say so if it is newer than the table of its vendor's families."""
+        model = self._made(config)
+        if isinstance(model, HttpModel) and model.taken_for:
+            warn("model.unknown", model=model.name, taken_for=model.taken_for)
+        return model
+
+    def _made(self, config: ModelConfig) -> Model:
         if config.provider == "demo" and not config.base_url:
             return DemoModel(name=config.name)
         known = SERVERS.get(config.provider)

@@ -5,7 +5,7 @@ platform.claude.com for `anthropic-version: 2023-06-01`. The `anthropic` SDK 2.8
 the same events.
 
 A block begins, grows and ends before the next one begins. Signatures and redacted thoughts are
-`ExtraDelta`s in a script, made by `wire.anthropic.dialect.kept_thought`. A refusal's text comes as the explanation of
+`ExtraDelta`s in a script, made by `wire.anthropic.thoughts.kept_thought`. A refusal's text comes as the explanation of
 the stop reason: the API has no other place for it.
 """
 
@@ -28,7 +28,7 @@ from holdfast.core.turns.events import Finish, Usage
 from holdfast.models.model import ModelFailed
 from holdfast.testing.scripted_model import Gate, Script, Step
 from holdfast.testing.upstream.replies import Reply, UpstreamRequest, usage_in
-from holdfast.wire.anthropic.dialect import read_thought
+from holdfast.wire.anthropic.thoughts import read_thought
 from holdfast.wire.openai.chat.chunks import ErrorObject, encode_json
 from holdfast.wire.sse import event_frame
 

@@ -1,8 +1,9 @@
 """Anthropic's Messages: how a history looks there.
 
 A message is a role and blocks. Results are the first blocks of a user's message; the user's next text follows
-them. The model's thoughts go back to it unchanged, with the signature that proves their origin;
-thoughts without a signature (another provider's, for example) are left out, since Anthropic would refuse them.
+them. The model's thoughts go back to it unchanged, with the signature that proves their origin; which of them
+still may is decided in `thoughts.py`. Thoughts without a signature (another provider's, for example) are left out,
+since Anthropic would refuse them.
 
 A block names a blob by its digest, in the member `data`, as `wire.openai.chat.messages` does.
 """
@@ -26,7 +27,6 @@ from holdfast.core.items import (
     Inline,
     Item,
     Link,
-    Opaque,
     Part,
     Parts,
     Reasoning,
@@ -34,6 +34,16 @@ from holdfast.core.items import (
     Text,
     ToolResult,
     text_of,
+)
+from holdfast.wire.anthropic.thoughts import (
+    OWNER,
+    BoundThought,
+    RedactedBlock,
+    ThinkingBlock,
+    bound_thought,
+    fitting,
+    marked,
+    thought_of,
 )
 from holdfast.wire.history_order import (
     Said,
@@ -46,9 +56,7 @@ from holdfast.wire.history_order import (
     words_of,
 )
 from holdfast.wire.openai.chat.messages import blobs_in, placeholder, with_blobs
-
-OWNER = "anthropic"
-"""The owner of an `Opaque` that holds a thinking block without its text, as it has to go back."""
+from holdfast.wire.prefix_digest import Prefixes
 
 # ── blocks ───────────────────────────────────────────────────────────────────────────────────
 
@@ -74,15 +82,6 @@ class DocumentBlock(Struct, frozen=True, tag="document", omit_defaults=True):
     title: str = ""
 
 
-class ThinkingBlock(Struct, frozen=True, tag="thinking"):
-    thinking: str
-    signature: str
-
-
-class RedactedBlock(Struct, frozen=True, tag="redacted_thinking"):
-    data: str
-
-
 class ToolUseBlock(Struct, frozen=True, tag="tool_use"):
     id: str
     name: str
@@ -98,7 +97,9 @@ class ToolResultBlock(Struct, frozen=True, tag="tool_result", omit_defaults=True
     is_error: bool = False
 
 
-Block: TypeAlias = ShownBlock | ThinkingBlock | RedactedBlock | ToolUseBlock | ToolResultBlock
+Block: TypeAlias = (
+    ShownBlock | ThinkingBlock | RedactedBlock | BoundThought | ToolUseBlock | ToolResultBlock
+)
 
 
 class AnthropicMessage(Struct, frozen=True):
@@ -110,12 +111,21 @@ class AnthropicMessage(Struct, frozen=True):
 
 
 class AnthropicDialect:
-    """How a history looks to Anthropic. See `models.model.Dialect`."""
+    """How a history looks to Anthropic. See `models.model.Dialect` and `BindingDialect`.
 
-    name = "anthropic"
+    `bound_to`: a model whose thoughts hold only for what they came after; other models' thoughts are left out.
+    """
+
+    def __init__(self, *, bound_to: str = "") -> None:
+        self.name = f"anthropic:{bound_to}" if bound_to else "anthropic"
+        self.binds = bool(bound_to)
+        self._bound_to = bound_to
 
     def encode(self, items: Sequence[Item]) -> bytes:
-        return b",".join(map(_encode, messages_of(items)))
+        return b",".join(map(_encoded, messages_of(items, bound_to=self._bound_to)))
+
+    def fit(self, messages: bytes, before: Prefixes) -> bytes:
+        return fitting(messages, before[self.name])
 
     def blobs_in(self, messages: bytes) -> frozenset[str]:
         return blobs_in(messages)
@@ -127,12 +137,18 @@ class AnthropicDialect:
 _encode = msgspec.json.Encoder().encode
 
 
-def messages_of(items: Sequence[Item]) -> list[AnthropicMessage]:
+def _encoded(message: AnthropicMessage) -> bytes:
+    if any(isinstance(block, BoundThought) for block in message.content):
+        return marked(message.content)
+    return _encode(message)
+
+
+def messages_of(items: Sequence[Item], *, bound_to: str = "") -> list[AnthropicMessage]:
     """The messages for these items: user and assistant alternate, and none is empty."""
     messages: list[AnthropicMessage] = []
     for each in in_order(items):
         if isinstance(each, Step):
-            _add(messages, "assistant", _said(each.said))
+            _add(messages, "assistant", _said(each.said, bound_to))
             _add(messages, "user", map(_result, each.results))
         else:
             _add(messages, "user", _shown(words_of(each)))
@@ -145,49 +161,36 @@ def _add(
     blocks = list(said)
     if not blocks:
         return
-    if messages and messages[-1].role == role:
+    bound = any(isinstance(block, BoundThought) for block in blocks)
+    if messages and messages[-1].role == role and not bound:
         messages[-1].content.extend(blocks)
     else:
         messages.append(AnthropicMessage(role=role, content=blocks))
 
 
-def _said(said: Iterable[Said]) -> Iterable[Block]:
+def _said(said: Iterable[Said], bound_to: str) -> list[Block]:
+    blocks: list[Block] = []
     for item in said:
         match item:
             case Reasoning():
-                yield from (_thought(item.text, extra) for extra in extras_of(item, OWNER))
+                for extra in extras_of(item, OWNER):
+                    block = (
+                        bound_thought(item.text, extra, bound_to, place=len(blocks))
+                        if bound_to
+                        else thought_of(item.text, extra)
+                    )
+                    blocks += () if block is None else (block,)
             case AssistantMessage():
-                yield from _texts(text_of(item.content))
+                blocks += _texts(text_of(item.content))
             case _:
-                yield ToolUseBlock(
-                    id=plain_call_id(item), name=item.name, input=arguments_object(item.arguments)
+                blocks.append(
+                    ToolUseBlock(
+                        id=plain_call_id(item),
+                        name=item.name,
+                        input=arguments_object(item.arguments),
+                    )
                 )
-
-
-class _Thought(Struct, frozen=True):
-    """A thinking block as it is stored: everything but its text."""
-
-    type: Literal["thinking", "redacted_thinking"]
-    signature: str = ""
-    data: str = ""
-
-
-def kept_thought(*, signature: str = "", data: str = "") -> Opaque:
-    """The stored part of a thinking block: its signature, or the redacted data."""
-    kind: Literal["thinking", "redacted_thinking"] = "redacted_thinking" if data else "thinking"
-    kept = {"type": kind} | ({"data": data} if data else {"signature": signature})
-    return Opaque(owner=OWNER, json=_encode(kept).decode())
-
-
-def read_thought(extra: Opaque) -> _Thought:
-    return msgspec.json.decode(extra.json, type=_Thought)
-
-
-def _thought(text: str, extra: Opaque) -> Block:
-    kept = read_thought(extra)
-    if kept.type == "redacted_thinking":
-        return RedactedBlock(data=kept.data)
-    return ThinkingBlock(thinking=text, signature=kept.signature)
+    return blocks
 
 
 def _result(result: ToolResult) -> Block:
@@ -294,6 +297,14 @@ def with_breakpoint(messages: bytes) -> bytes:
 # ── a request that ends with an assistant's message ──────────────────────────────────────────
 
 _ASSISTANT = b'{"role":"assistant","content":['
+
+
+def begins_with_answer(messages: bytes) -> bool:
+    return messages.startswith(_ASSISTANT)
+
+
+def ends_with_answer(messages: bytes) -> bool:
+    return messages.startswith(_ASSISTANT, messages.rfind(b'{"role":"'))
 
 
 def without_blank_end(messages: bytes) -> bytes:

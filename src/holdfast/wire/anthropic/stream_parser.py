@@ -24,7 +24,7 @@ from holdfast.core.turns.deltas import (
     UsageDelta,
 )
 from holdfast.core.turns.events import Finish, Usage
-from holdfast.wire.anthropic.dialect import kept_thought
+from holdfast.wire.anthropic.thoughts import ThoughtOrigin, kept_thought
 from holdfast.wire.openai.chat.chunks import ErrorObject
 from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
 from holdfast.wire.stream_parser import UNREADABLE, StreamParser
@@ -121,8 +121,10 @@ class _OpenBlock:
 class AnthropicStreamParser(StreamParser):
     """Parses one stream. See `models.model.AnswerParser`."""
 
-    def __init__(self, *, event_bytes_max: int) -> None:
+    def __init__(self, *, event_bytes_max: int, origin: ThoughtOrigin | None = None) -> None:
+        """`origin`: where the thoughts of this answer come from."""
         super().__init__(event_bytes_max=event_bytes_max)
+        self._origin = origin
         self._open: dict[int, _OpenBlock] = {}
         self._usage = AnthropicUsage()
         self._words_at = 0
@@ -173,7 +175,7 @@ class AnthropicStreamParser(StreamParser):
             call = ToolCallDelta(index=index, call_id=block.id or "", name=block.name or "")
             deltas.append(call)
         elif block.type == "redacted_thinking":
-            extra = kept_thought(data=block.data or "")
+            extra = kept_thought(data=block.data or "", origin=self._origin, place=index)
             deltas.append(ExtraDelta(kind="reasoning", index=index, extra=extra))
         elif block.type == "thinking" and block.thinking:
             deltas.append(ReasoningDelta(text=block.thinking, index=index))
@@ -190,7 +192,7 @@ class AnthropicStreamParser(StreamParser):
             arguments = bytes(ended.block.input).decode()
             deltas.append(ToolCallDelta(index=index, arguments=arguments))
         elif ended.block.type == "thinking" and ended.signature:
-            extra = kept_thought(signature=ended.signature)
+            extra = kept_thought(signature=ended.signature, origin=self._origin, place=index)
             deltas.append(ExtraDelta(kind="reasoning", index=index, extra=extra))
 
     def finish(self, reason: str | None, details: StopDetails | None, deltas: list[Delta]) -> None:
@@ -231,13 +233,13 @@ def usage_of(usage: AnthropicUsage) -> Usage:
     )
 
 
-def parse_whole(body: bytes) -> Sequence[Delta]:
+def parse_whole(body: bytes, origin: ThoughtOrigin | None = None) -> Sequence[Delta]:
     """An answer that was not streamed, as the deltas it could have been. Raises StreamFailure."""
     try:
         message = _decode_whole(body)
     except UNREADABLE as error:
         raise GarbledStream(ErrorObject(message=f"the answer cannot be read: {error}")) from error
-    parser = AnthropicStreamParser(event_bytes_max=0)
+    parser = AnthropicStreamParser(event_bytes_max=0, origin=origin)
     deltas: list[Delta] = []
     for index, block in enumerate(message.content or ()):
         parser.begin(index, block, deltas)

@@ -105,6 +105,8 @@ class GoogleDialect:
     `signed`: for models that refuse a call without a signature.
     """
 
+    binds = False
+
     def __init__(self, *, signed: bool) -> None:
         self.name = "google-signed" if signed else "google"
         self._signed = signed

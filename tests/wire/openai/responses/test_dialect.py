@@ -27,7 +27,7 @@ from holdfast.core.turns.deltas import (
     ToolCallDelta,
 )
 from holdfast.ids import MessageId
-from holdfast.wire.anthropic.dialect import kept_thought
+from holdfast.wire.anthropic.thoughts import kept_thought
 from holdfast.wire.openai.chat.stream_parser import StreamFailure
 from holdfast.wire.openai.responses.dialect import ResponsesDialect, kept_reasoning
 from holdfast.wire.openai.responses.stream_parser import ResponsesStreamParser, parse_whole

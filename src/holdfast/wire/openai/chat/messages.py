@@ -209,6 +209,8 @@ def _decoded(text: str, where: str) -> bytes:
 class ChatDialect:
     """How a history looks to a Chat Completions server. See `models.model.Dialect`."""
 
+    binds = False
+
     def __init__(self, *, reasoning_back: bool = False) -> None:
         """`reasoning_back`: the server wants the model's reasoning back with the calls that followed."""
         self.name = "chat+reasoning" if reasoning_back else "chat"

@@ -80,6 +80,7 @@ class ResponsesDialect:
     """How a history looks to a Responses server. See `models.model.Dialect`."""
 
     name = "responses"
+    binds = False
 
     def encode(self, items: Sequence[Item]) -> bytes:
         return b",".join(map(_encode, input_of(items)))

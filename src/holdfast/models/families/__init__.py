@@ -1,0 +1,1 @@
+"""What each family of models takes: one row a family, with the source of each fact."""

@@ -1,0 +1,394 @@
+"""Claude's families, newest first.
+
+1. Thinking by a budget of tokens came with 3.7 and ended with 4.5; from 4.6 on the model decides how much it thinks,
+   and takes an effort. Newer families think unless they are told not to, and the newest cannot be told.
+2. What a model thinks counts as output. So a budget is asked for on top of the length of the answer.
+3. The thoughts of a `bound` family hold only for the exact instructions, tools and messages that they came after;
+   see `wire/anthropic/thoughts.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from holdfast.models.families.family import Family, VendorPage, find_family
+
+ThinkingKind: TypeAlias = Literal["none", "budget", "adaptive"]
+ThinkingOff: TypeAlias = Literal["omit", "disabled", "between_tools", "never"]
+"""How thinking is switched off: by not asking for it, by one of two words, or not at all."""
+Forced: TypeAlias = Literal["unthinking", "never"]
+"""Whether a model can be made to call a tool: while it does not think, or never."""
+
+LOW_TO_HIGH = ("low", "medium", "high")
+
+
+class ClaudeFamily(Family, kw_only=True):
+    thinking: ThinkingKind
+    thinks_unasked: bool = False
+    """It thinks if a request says nothing about thinking."""
+    off: ThinkingOff = "omit"
+    hides_thoughts: bool = False
+    """It sends empty thoughts unless a request asks for a summary of them."""
+    forced: Forced = "unthinking"
+    efforts: tuple[str, ...] = ()
+    sampling: bool = True
+    """It takes `temperature` and `top_p`."""
+    schema: bool = True
+    """It answers by a schema."""
+    prefill: bool = True
+    """It goes on with an answer that a request ends with."""
+    bound: bool = False
+    interleaved: bool = False
+    """A header lets it think between calls; later families always do."""
+    length_counts_thoughts: bool = True
+
+
+def _page(path: str) -> VendorPage:
+    return VendorPage(url=f"https://platform.claude.com/docs/en/{path}", read="2026-11-18")
+
+
+TROUBLES = _page("build-with-claude/thinking-troubleshooting")
+PREFIXES = _page("build-with-claude/preserved-thinking/prefix-checks")
+MIGRATION = _page("about-claude/models/migration-guide")
+EXTENDED = _page("build-with-claude/extended-thinking")
+FABLE_5_2 = _page("models/fable-5-2/whats-new-fable-5-2")
+FABLE_5 = _page("models/fable-5/introducing-claude-fable-5-and-claude-mythos-5")
+OPUS_5_5 = _page("models/opus-5-5/whats-new-opus-5-5")
+OPUS_5 = _page("models/opus-5/overview")
+SONNET_5_5 = _page("models/sonnet-5-5/whats-new-sonnet-5-5")
+SONNET_5 = _page("models/sonnet-5/overview")
+HAIKU_5_5 = _page("models/haiku-5-5/whats-new-haiku-5-5")
+GATEWAY = VendorPage(
+    url="https://docs.apiyi.com/en/live/2026-11/claude-thinking-guide-refresh", read="2026-11-18"
+)
+"""A gateway's notes of 2026-11-09 on the vendor's pages."""
+HERMES = VendorPage(
+    url="https://github.com/NousResearch/hermes-agent/blob/main/agent/anthropic_adapter.py",
+    read="2026-11-18",
+)
+"""Another client's table, which names the vendor's documentation as its source."""
+
+EVERY_EFFORT = (*LOW_TO_HIGH, "xhigh", "max")
+_COUNTS = (HAIKU_5_5, "length_counts_thoughts")
+
+FAMILIES: tuple[ClaudeFamily, ...] = (
+    ClaudeFamily(
+        names=("claude-fable-5-2", "claude-mythos-5-2"),
+        window=1_000_000,
+        output_max=128_000,
+        thinking="adaptive",
+        thinks_unasked=True,
+        off="never",
+        hides_thoughts=True,
+        forced="never",
+        efforts=EVERY_EFFORT,
+        sampling=False,
+        prefill=False,
+        bound=True,
+        sources=(
+            (FABLE_5_2, "window output_max thinking thinks_unasked off bound"),
+            (OPUS_5_5, "forced"),
+            (HERMES, "efforts sampling"),
+            _COUNTS,
+        ),
+        unverified="hides_thoughts prefill schema interleaved",
+    ),
+    ClaudeFamily(
+        names=("claude-fable-5-1", "claude-mythos-5-1"),
+        window=1_000_000,
+        output_max=128_000,
+        thinking="adaptive",
+        thinks_unasked=True,
+        off="never",
+        hides_thoughts=True,
+        forced="never",
+        efforts=EVERY_EFFORT,
+        sampling=False,
+        prefill=False,
+        bound=True,
+        sources=(
+            (OPUS_5, "window output_max thinking thinks_unasked"),
+            (OPUS_5_5, "off forced"),
+            (PREFIXES, "bound"),
+            (HERMES, "efforts sampling"),
+            _COUNTS,
+        ),
+        unverified="hides_thoughts prefill schema interleaved",
+    ),
+    ClaudeFamily(
+        names=("claude-opus-5-5",),
+        window=1_000_000,
+        output_max=128_000,
+        thinking="adaptive",
+        thinks_unasked=True,
+        off="never",
+        hides_thoughts=True,
+        forced="never",
+        efforts=EVERY_EFFORT,
+        sampling=False,
+        prefill=False,
+        bound=True,
+        sources=(
+            (OPUS_5, "window output_max"),
+            (OPUS_5_5, "thinking thinks_unasked off hides_thoughts forced"),
+            (PREFIXES, "bound"),
+            (HERMES, "efforts sampling"),
+            _COUNTS,
+        ),
+        unverified="prefill schema interleaved",
+    ),
+    ClaudeFamily(
+        names=("claude-sonnet-5-5",),
+        window=1_000_000,
+        output_max=128_000,
+        thinking="adaptive",
+        thinks_unasked=True,
+        off="between_tools",
+        hides_thoughts=True,
+        forced="never",
+        efforts=EVERY_EFFORT,
+        sampling=False,
+        prefill=False,
+        bound=True,
+        sources=(
+            (OPUS_5, "window output_max"),
+            (SONNET_5_5, "thinking thinks_unasked off hides_thoughts forced"),
+            (PREFIXES, "bound"),
+            (HERMES, "efforts sampling"),
+            _COUNTS,
+        ),
+        unverified="prefill schema interleaved",
+    ),
+    ClaudeFamily(
+        names=("claude-haiku-5-5",),
+        window=1_000_000,
+        output_max=128_000,
+        thinking="adaptive",
+        thinks_unasked=True,
+        off="disabled",
+        hides_thoughts=True,
+        efforts=EVERY_EFFORT,
+        sampling=False,
+        prefill=False,
+        bound=True,
+        sources=(
+            (HAIKU_5_5, "window output_max thinking hides_thoughts sampling prefill"),
+            (GATEWAY, "thinks_unasked off"),
+            (EXTENDED, "forced"),
+            (PREFIXES, "bound"),
+            (HERMES, "efforts"),
+            _COUNTS,
+        ),
+        unverified="schema interleaved",
+    ),
+    ClaudeFamily(
+        names=("claude-opus-5", "claude-sonnet-5"),
+        window=1_000_000,
+        output_max=128_000,
+        thinking="adaptive",
+        thinks_unasked=True,
+        off="disabled",
+        hides_thoughts=True,
+        efforts=EVERY_EFFORT,
+        sampling=False,
+        prefill=False,
+        sources=(
+            (OPUS_5, "window output_max"),
+            (TROUBLES, "thinking thinks_unasked off"),
+            (EXTENDED, "forced"),
+            (PREFIXES, "bound"),
+            (HERMES, "efforts sampling"),
+            _COUNTS,
+        ),
+        unverified="hides_thoughts prefill schema interleaved",
+    ),
+    ClaudeFamily(
+        names=("claude-fable-5", "claude-mythos-5", "claude-mythos-preview"),
+        window=1_000_000,
+        output_max=128_000,
+        thinking="adaptive",
+        thinks_unasked=True,
+        off="never",
+        hides_thoughts=True,
+        forced="never",
+        efforts=EVERY_EFFORT,
+        sampling=False,
+        prefill=False,
+        sources=(
+            (FABLE_5, "window output_max"),
+            (TROUBLES, "thinking thinks_unasked off"),
+            (PREFIXES, "bound"),
+            (HERMES, "efforts sampling"),
+            _COUNTS,
+        ),
+        unverified="hides_thoughts forced prefill schema interleaved",
+    ),
+    ClaudeFamily(
+        names=("claude-opus-4-8", "claude-opus-4-7"),
+        window=200_000,
+        output_max=128_000,
+        thinking="adaptive",
+        hides_thoughts=True,
+        efforts=EVERY_EFFORT,
+        sampling=False,
+        prefill=False,
+        sources=(
+            (TROUBLES, "thinking thinks_unasked off"),
+            (EXTENDED, "forced"),
+            (PREFIXES, "bound"),
+            (HERMES, "output_max efforts sampling"),
+            _COUNTS,
+        ),
+        unverified="window hides_thoughts prefill schema interleaved",
+    ),
+    ClaudeFamily(
+        names=("claude-opus-4-6",),
+        window=200_000,
+        output_max=128_000,
+        thinking="adaptive",
+        efforts=(*LOW_TO_HIGH, "max"),
+        prefill=False,
+        sources=(
+            (TROUBLES, "thinking thinks_unasked off"),
+            (EXTENDED, "forced"),
+            (PREFIXES, "bound"),
+            (MIGRATION, "prefill interleaved"),
+            (HERMES, "output_max efforts sampling"),
+            _COUNTS,
+        ),
+        unverified="window hides_thoughts schema",
+    ),
+    ClaudeFamily(
+        names=("claude-sonnet-4-6",),
+        window=200_000,
+        output_max=64_000,
+        thinking="adaptive",
+        efforts=(*LOW_TO_HIGH, "max"),
+        prefill=False,
+        sources=(
+            (TROUBLES, "thinking thinks_unasked off"),
+            (EXTENDED, "forced"),
+            (PREFIXES, "bound"),
+            (MIGRATION, "prefill interleaved"),
+            (HERMES, "output_max efforts sampling"),
+            _COUNTS,
+        ),
+        unverified="window hides_thoughts schema",
+    ),
+    ClaudeFamily(
+        names=("claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5"),
+        window=200_000,
+        output_max=64_000,
+        thinking="budget",
+        interleaved=True,
+        sources=(
+            (TROUBLES, "thinking thinks_unasked off"),
+            (EXTENDED, "forced interleaved length_counts_thoughts"),
+            (PREFIXES, "bound"),
+            (MIGRATION, "prefill"),
+            (HERMES, "output_max efforts sampling"),
+        ),
+        unverified="window hides_thoughts schema",
+    ),
+    ClaudeFamily(
+        names=("claude-opus-4", "claude-opus-4-0", "claude-opus-4-1", "claude-4-opus"),
+        window=200_000,
+        output_max=32_000,
+        thinking="budget",
+        schema=False,
+        interleaved=True,
+        sources=(
+            (TROUBLES, "thinking thinks_unasked off"),
+            (EXTENDED, "forced interleaved length_counts_thoughts"),
+            (PREFIXES, "bound"),
+            (MIGRATION, "prefill"),
+            (HERMES, "output_max efforts sampling"),
+        ),
+        unverified="window hides_thoughts schema",
+    ),
+    ClaudeFamily(
+        names=("claude-sonnet-4", "claude-sonnet-4-0", "claude-4-sonnet"),
+        window=200_000,
+        output_max=64_000,
+        thinking="budget",
+        schema=False,
+        interleaved=True,
+        sources=(
+            (TROUBLES, "thinking thinks_unasked off"),
+            (EXTENDED, "forced interleaved length_counts_thoughts"),
+            (PREFIXES, "bound"),
+            (MIGRATION, "prefill"),
+            (HERMES, "output_max efforts sampling"),
+        ),
+        unverified="window hides_thoughts schema",
+    ),
+    ClaudeFamily(
+        names=("claude-3-7-sonnet",),
+        window=200_000,
+        output_max=64_000,
+        thinking="budget",
+        schema=False,
+        sources=(
+            (TROUBLES, "thinking thinks_unasked off"),
+            (EXTENDED, "forced interleaved length_counts_thoughts"),
+            (PREFIXES, "bound"),
+            (HERMES, "efforts sampling"),
+        ),
+        unverified="window output_max hides_thoughts schema prefill",
+    ),
+    ClaudeFamily(
+        names=("claude-3-5-sonnet", "claude-3-5-haiku"),
+        window=200_000,
+        output_max=8_192,
+        thinking="none",
+        schema=False,
+        sources=((HERMES, "output_max thinking efforts sampling"), (PREFIXES, "bound")),
+        unverified=(
+            "window thinks_unasked off hides_thoughts forced schema prefill interleaved "
+            "length_counts_thoughts"
+        ),
+    ),
+    ClaudeFamily(
+        names=(
+            *("claude-3-opus", "claude-3-sonnet", "claude-3-haiku"),
+            *("claude-2-1", "claude-2-0", "claude-1-3", "claude-instant-1-2", "claude-instant-1-1"),
+        ),
+        window=200_000,
+        output_max=4_096,
+        thinking="none",
+        schema=False,
+        sources=((HERMES, "output_max thinking efforts sampling"), (PREFIXES, "bound")),
+        unverified=(
+            "window thinks_unasked off hides_thoughts forced schema prefill interleaved "
+            "length_counts_thoughts"
+        ),
+    ),
+)
+
+NEWEST = FAMILIES[0]
+
+COMPATIBLE = ClaudeFamily(
+    names=("",),
+    window=200_000,
+    output_max=32_000,
+    thinking="adaptive",
+    off="disabled",
+    efforts=EVERY_EFFORT,
+    sampling=False,
+    sources=(),
+    unverified=(
+        "window output_max thinking thinks_unasked off hides_thoughts forced efforts sampling schema "
+        "prefill bound interleaved length_counts_thoughts"
+    ),
+)
+"""Models that are not Claude's, on servers that speak Anthropic's API: nothing is known of them."""
+
+
+def claude_family(model: str) -> ClaudeFamily | None:
+    """The row of a model; None for a Claude that is newer than the table: it takes what `NEWEST` takes.
+
+    Names on other platforms count, too: `anthropic.claude-opus-4-5-20251101-v1:0`, `claude-opus-4.5`.
+    """
+    name = model.lower().replace(".", "-")
+    at = name.find("claude-")
+    return COMPATIBLE if at < 0 else find_family(FAMILIES, name[at:])

@@ -1,0 +1,68 @@
+"""A row of the tables of model families, and how a model's name leads to its row.
+
+Vendors change what a model takes from one family to the next, and refuse a request that says the wrong thing. So each
+fact is a column, and every row says for each column on which page it was read, and when. A column for which no page
+was found is named in `unverified`; it holds the careful choice, which costs something on a model that takes more, and
+is refused by none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TypeVar
+
+from holdfast.core.codec import Value
+
+
+class VendorPage(Value):
+    """A page, and the day on which its stored copy was read."""
+
+    url: str
+    read: str
+
+
+class Family(Value, kw_only=True):
+    """What every table knows of a family."""
+
+    names: tuple[str, ...]
+    """The beginnings of the names of its models, in lower case."""
+    window: int
+    """How many tokens a prompt may have."""
+    output_max: int
+    """The most tokens of an answer that a request may ask for."""
+    sources: tuple[tuple[VendorPage, str], ...]
+    """Pages, and the columns that were read there."""
+    unverified: str = ""
+    """Columns for which no page was found."""
+
+
+F = TypeVar("F", bound=Family)
+
+_ABOUT = frozenset({"names", "sources", "unverified"})
+
+
+def columns_of(row: Family) -> frozenset[str]:
+    """The columns of a row that state facts."""
+    return frozenset(row.__struct_fields__) - _ABOUT
+
+
+_NEXT_VERSION = re.compile(r"[.-]?\d{1,2}(?![\da-z])")
+"""What follows the name of a family in the name of a later one: `-5` after `claude-opus-4`, `.1` after `gpt-5`."""
+
+
+def find_family(rows: Sequence[F], model: str) -> F | None:
+    """The row of a model: of all whose name begins the model's, the one with the longest name. None if none does.
+
+    A name does not begin that of another version: `claude-opus-4` is not the family of `claude-opus-4-9`.
+    """
+    best: tuple[int, F | None] = (0, None)
+    for row in rows:
+        for name in row.names:
+            if (
+                len(name) > best[0]
+                and model.startswith(name)
+                and not _NEXT_VERSION.match(model, len(name))
+            ):
+                best = (len(name), row)
+    return best[1]

@@ -1,0 +1,171 @@
+"""Google's families, newest first.
+
+1. Up to 2.5 thinking has a number of tokens, from 3 on a level. What a model thinks counts as output.
+2. A `signed` family refuses a call of the current turn without the signature that came with it. A signature belongs
+   to the model that made it; for a call of another model Google defines a placeholder.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from holdfast.models.families.family import Family, VendorPage, find_family
+
+ThinkingMeans: TypeAlias = Literal["none", "budget", "level"]
+
+
+class GeminiFamily(Family, kw_only=True):
+    thinking: ThinkingMeans
+    levels: tuple[str, ...] = ()
+    budget_min: int = 0
+    """The smallest budget besides 0, which switches thinking off."""
+    budget_max: int = 0
+    off: bool = True
+    """Thinking can be switched off."""
+    signed: bool = False
+    length_counts_thoughts: bool = True
+
+
+def _page(url: str) -> VendorPage:
+    return VendorPage(url=url, read="2026-11-18")
+
+
+FOUR = _page("https://ai.google.dev/gemini-api/docs/generate-content/latest-model")
+ARGON = _page(
+    "https://dev.to/aihubmix/gemini-4-argon-thinkinglevel-and-long-decode-a-developers-guide-35ll"
+)
+SIGNATURES = _page("https://ai.google.dev/gemini-api/docs/thought-signatures")
+VERTEX = _page("https://docs.cloud.google.com/vertex-ai/generative-ai/docs/thought-signatures")
+LEVELS = _page("https://hexdocs.pm/gemini_ex/0.11.0/Gemini.Validation.ThinkingConfig.md")
+"""Another client's rules, which name the vendor's page as their source."""
+
+_BOUNDS = "window output_max"
+_BUDGETS = "budget_min budget_max"
+_WINDOW = 1_048_576
+
+FAMILIES: tuple[GeminiFamily, ...] = (
+    GeminiFamily(
+        names=("gemini-4",),
+        window=_WINDOW,
+        output_max=65_536,
+        thinking="level",
+        levels=("low", "medium", "high"),
+        off=False,
+        signed=True,
+        sources=(
+            (FOUR, f"{_BOUNDS} thinking levels"),
+            (ARGON, "off length_counts_thoughts"),
+            (SIGNATURES, "signed"),
+        ),
+        unverified=_BUDGETS,
+    ),
+    GeminiFamily(
+        names=(
+            *("gemini-3.8-flash", "gemini-3.7-flash", "gemini-3.6-flash", "gemini-3.5-flash"),
+            *("gemini-flash-latest", "gemini-flash-lite-latest"),
+        ),
+        window=_WINDOW,
+        output_max=65_536,
+        thinking="level",
+        levels=("low", "medium", "high"),
+        off=False,
+        signed=True,
+        sources=((LEVELS, "thinking off"), (SIGNATURES, "signed")),
+        unverified=f"{_BOUNDS} {_BUDGETS} levels length_counts_thoughts",
+    ),
+    GeminiFamily(
+        names=("gemini-3.1-flash-lite", "gemini-3-flash"),
+        window=_WINDOW,
+        output_max=65_536,
+        thinking="level",
+        levels=("minimal", "low", "medium", "high"),
+        off=False,
+        signed=True,
+        sources=((LEVELS, "thinking levels off"), (SIGNATURES, "signed")),
+        unverified=f"{_BOUNDS} {_BUDGETS} length_counts_thoughts",
+    ),
+    GeminiFamily(
+        names=("gemini-3.1-pro", "gemini-3-pro", "gemini-pro-latest"),
+        window=_WINDOW,
+        output_max=65_536,
+        thinking="level",
+        levels=("low", "high"),
+        off=False,
+        signed=True,
+        sources=((LEVELS, "thinking levels off"), (SIGNATURES, "signed")),
+        unverified=f"{_BOUNDS} {_BUDGETS} length_counts_thoughts",
+    ),
+    GeminiFamily(
+        names=(
+            *("gemini-3-pro-image", "gemini-3.1-flash-image", "gemini-3.1-flash-lite-image"),
+            *("nano-banana", "gemini-nano-banana-2.1", "gemini-2.5-flash-image"),
+        ),
+        window=32_768,
+        output_max=32_768,
+        thinking="none",
+        sources=((VERTEX, "signed"),),
+        unverified=f"{_BOUNDS} {_BUDGETS} thinking levels off length_counts_thoughts",
+    ),
+    GeminiFamily(
+        names=(
+            *("gemini-3.8-flash-tts", "gemini-3.8-flash-lite-tts", "gemini-3.1-flash-tts"),
+            *("gemini-3.5-transcribe", "gemini-omni", "gemini-omni-1.2-flash"),
+            *("gemini-omni-1.1-flash", "gemini-robotics-er-1.6", "gemini-robotics-er-2"),
+            *("lyria-3-clip", "lyria-3-pro", "lyria-3.5"),
+        ),
+        window=32_768,
+        output_max=8_192,
+        thinking="none",
+        sources=(),
+        unverified=f"{_BOUNDS} {_BUDGETS} thinking levels off signed length_counts_thoughts",
+    ),
+    GeminiFamily(
+        names=("gemini-2.5-pro",),
+        window=_WINDOW,
+        output_max=65_536,
+        thinking="budget",
+        budget_min=128,
+        budget_max=32_768,
+        off=False,
+        sources=((LEVELS, f"thinking {_BUDGETS} off"), (SIGNATURES, "signed")),
+        unverified=f"{_BOUNDS} levels length_counts_thoughts",
+    ),
+    GeminiFamily(
+        names=("gemini-2.5-flash",),
+        window=_WINDOW,
+        output_max=65_536,
+        thinking="budget",
+        budget_min=1,
+        budget_max=24_576,
+        sources=((LEVELS, f"thinking {_BUDGETS} off"), (SIGNATURES, "signed")),
+        unverified=f"{_BOUNDS} levels length_counts_thoughts",
+    ),
+    GeminiFamily(
+        names=("gemini-2.5-flash-lite",),
+        window=_WINDOW,
+        output_max=65_536,
+        thinking="budget",
+        budget_min=512,
+        budget_max=24_576,
+        sources=((LEVELS, f"thinking {_BUDGETS} off"), (SIGNATURES, "signed")),
+        unverified=f"{_BOUNDS} levels length_counts_thoughts",
+    ),
+    GeminiFamily(
+        names=(
+            *("gemini-2.0", "gemini-1.5", "gemini-2.5-computer-use"),
+            *("gemma-2", "gemma-3", "gemma-4", "gemma-3n"),
+        ),
+        window=128_000,
+        output_max=8_192,
+        thinking="none",
+        sources=(),
+        unverified=f"{_BOUNDS} {_BUDGETS} thinking levels off signed length_counts_thoughts",
+    ),
+)
+
+NEWEST = FAMILIES[0]
+
+
+def gemini_family(model: str) -> GeminiFamily | None:
+    """The row of a model; None for one that is newer than the table: it takes what `NEWEST` takes."""
+    return find_family(FAMILIES, model.lower())
