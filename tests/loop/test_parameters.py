@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.turns.events import Parameters
+from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.loop.parameters import merged, unforced
 from holdfast.testing import says
 from tests.loop.stage import Deed, Stage, agent, scripted, task
@@ -59,3 +59,15 @@ async def test_a_model_that_was_forced_to_call_a_tool_may_answer_after_that() ->
     await Stage(butler).play("Look!", parameters=Parameters(tool_choice="required"))
     asked = [each.parameters.tool_choice for each in scripted(butler).prompts]
     assert asked == ["required", "auto"]
+
+
+async def test_a_client_that_requires_a_call_means_one_of_its_own_tools() -> None:
+    """The agent's own call would meet the choice, and the turn would end without the call that the client waits for."""
+    answers = (says(calls=[("look", "{}")]), says(calls=[("book", "{}")]))
+    butler = agent("butler", *answers, tools=[Deed("look")])
+    theirs = ToolDefinition(name="book")
+    await Stage(butler).play(
+        "Book!", parameters=Parameters(tool_choice="required"), client_tools=(theirs,)
+    )
+    asked = [each.parameters.tool_choice for each in scripted(butler).prompts]
+    assert asked == ["required", "required"]

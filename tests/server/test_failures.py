@@ -95,6 +95,24 @@ async def test_what_is_not_http_is_told_so_in_the_same_words() -> None:
     assert b'"code":"invalid_http_request"' in said
 
 
+async def test_http_1_0_is_streamed_without_chunks() -> None:
+    """It has none: the end of the connection is the end of the answer. Behind some proxies every request is such a
+    one."""
+    ask = {"model": "root", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+    body = msgspec.json.encode(ask)
+    async with serving(agent(ScriptedModel("Hello."))) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        head = f"POST /v1/chat/completions HTTP/1.0\r\nContent-Length: {len(body)}\r\n"
+        writer.write(f"{head}Connection: keep-alive\r\n\r\n".encode() + body)
+        said = await reader.read()
+        writer.close()
+    top, _, stream = said.partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in top.lower() and b"connection: close" in top.lower()
+    assert stream.startswith(b"data: {") and stream.endswith(b"data: [DONE]\n\n")
+    assert all(each.startswith(b"data: ") for each in stream.strip().split(b"\n\n"))
+
+
 async def test_a_bug_is_one_500_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     directory = StubDirectory(agent(ScriptedModel()))
     async with serving(directory=directory) as server:

@@ -12,10 +12,14 @@ from holdfast.core.turns.turn import Turn
 def parameters_for(agent: Parameters, turn: Turn, path: Path) -> Parameters:
     """The parameters for the next step of a branch. Sub-agents keep their own.
 
-    A `tool_choice` that forces a call holds until the model has made one: otherwise the turn would never end.
+    A `tool_choice` that forces a call holds until the model has made one: otherwise the turn would never end. A client
+    that brings tools and requires a call means one of them, and its call ends the turn: until then the agent may use
+    its own tools, but not answer.
     """
     parameters = agent if path else merged(agent, turn.request.parameters)
     if parameters.tool_choice is None or not _has_called(turn, path):
+        return parameters
+    if not path and turn.request.client_tools and turn.request.parameters.tool_choice == "required":
         return parameters
     choice = unforced(parameters.tool_choice)
     return msgspec.structs.replace(parameters, tool_choice=choice)

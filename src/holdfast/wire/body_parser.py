@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -39,6 +39,26 @@ def read_body(decoder: BodyDecoder[T_co], body: bytes) -> T_co:
         raise _invalid(error, decoder.type) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise bad_request("invalid_json", f"the body is not valid JSON: {error}") from error
+
+
+IGNORED_MAX = 16
+"""Unknown fields that are named in an answer: it names them in a header."""
+
+PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+"""A name that may appear in a header."""
+
+_fields_decoder = msgspec.json.Decoder(dict[str, Raw])
+_NO_WISH = frozenset({b"null", b"false", b"[]", b"{}", b'""'})
+
+
+def unknown_fields(body: bytes, known: Container[str]) -> tuple[str, ...]:
+    """The fields of a valid body that none of our code knows, if they ask for something."""
+    found = [
+        name
+        for name, value in _fields_decoder.decode(body).items()
+        if name not in known and bytes(value) not in _NO_WISH and PLAIN.fullmatch(name)
+    ]
+    return tuple(found[:IGNORED_MAX])
 
 
 def _invalid(error: msgspec.ValidationError, kind: object) -> Refused:

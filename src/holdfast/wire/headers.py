@@ -266,8 +266,8 @@ CONVERSATION_DIVERGED = Header(
 )
 IGNORED_PARAMS = Header(
     "x-ignored-params",
-    answer="Parameters that the agent's model does nothing about, and what only other servers know: tools, values of "
-    "`include`.",
+    answer="Parameters that the agent's model does nothing about, and what only other servers know: fields, tools, "
+    "values of `include`.",
     of_turn=True,
 )
 TOKEN_COUNT = Header(
@@ -365,14 +365,15 @@ def read_naming(
 
 
 def _read_name(headers: Mapping[str, str], names: tuple[str, ...]) -> SessionKey | SessionId | None:
-    given = {headers[name] for name in names if name in headers}
-    if len(given) > 1:
+    given = {name: headers[name] for name in names if name in headers}
+    if len(set(given.values())) > 1:
         raise bad_request(
             CONVERSATION_ID.code,
-            f"the conversation is named twice, and differently: use {names[0]} alone",
+            f"{' and '.join(given)} name different conversations; send one of these headers, "
+            f"{names[0]} if you can choose",
             param=names[0],
         )
-    return CONVERSATION_ID.value_of(given.pop()) if given else None
+    return CONVERSATION_ID.value_of(next(iter(given.values()))) if given else None
 
 
 # ── names that are misspelt ──────────────────────────────────────────────────────────────────

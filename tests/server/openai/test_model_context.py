@@ -110,17 +110,23 @@ async def test_a_history_is_summed_up_and_goes_on_from_there() -> None:
             input=[{"role": "developer", "content": "Rhyme."}, {"role": "user", "content": "Oslo"}],
             previous_response_id=first.json["id"],
         )
-        kept, summed = made.json["output"]
+        *kept, summed = made.json["output"]
         later = await server.respond([*made.json["output"], {"role": "user", "content": "Where?"}])
         missing = await server.request("POST", "/v1/responses/compact", data=b'{"input":"Hi"}')
         nothing = await ask(server, "compact")
         before = await server.get(f"/v1/responses/{made.json['id']}")
     assert made.json["object"] == "response.compaction"
     assert made.json["usage"]["total_tokens"] == 13
-    assert (kept["role"], summed["type"]) == ("system", "compaction")
+    assert [(each["role"], each["content"][0]["text"]) for each in kept] == [
+        ("user", "Hi"),
+        ("system", "Rhyme."),
+        ("user", "Oslo"),
+    ]
+    assert summed["type"] == "compaction"
     assert "Hello." in str(model.messages(1)) and "Oslo" in str(model.messages(1))
     assert later.status == 200
-    assert [each.role for each in model.messages()] == ["system", "system", "user"]
+    roles = [each.role for each in model.messages()]
+    assert roles == ["user", "system", "user", "system", "user"]
     assert "They met in Oslo." in str(model.messages())
     assert (missing.status, missing.error["param"]) == (400, "model")
     assert (nothing.status, nothing.error["code"]) == (400, "nothing_to_compact")

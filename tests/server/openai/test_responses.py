@@ -181,6 +181,16 @@ async def test_what_a_request_names_must_be_there_and_be_one_thing() -> None:
         named = await server.respond(
             "Hi", conversation=session_id, headers={"X-Conversation-Id": "trip"}
         )
+        other = (await server.respond("Hi", headers={"X-Conversation-Id": "trip"})).json
+        same = [
+            await server.respond(
+                "Hi", conversation=other["conversation"], headers={"X-Conversation-Id": each}
+            )
+            for each in ("trip", other["conversation"]["id"])
+        ]
+        wrong = await server.respond(
+            "Hi", conversation=session_id, headers={"X-Conversation-Id": "trip"}
+        )
         absent = await server.respond("Hi", previous_response_id=another(previous))
     assert (unknown.status, unknown.error["message"]) == (
         404,
@@ -191,6 +201,8 @@ async def test_what_a_request_names_must_be_there_and_be_one_thing() -> None:
     assert "previous_response_id" in both.error["message"]
     assert "conversation" in both.error["message"]
     assert (named.status, "X-Conversation-Id" in named.error["message"]) == (400, True)
+    assert [each.status for each in (*same, wrong)] == [200, 200, 400]
+    assert same[-1].headers["x-conversation-version"] == "3"
     assert (absent.status, absent.error["code"]) == (400, "previous_response_not_found")
 
 
@@ -358,15 +370,40 @@ async def test_a_failure_is_a_status_before_the_stream_and_an_event_after() -> N
 
 
 async def test_an_answer_that_was_cut_short_is_incomplete() -> None:
-    model = ScriptedModel(*[says("As long as", finish="length")] * 2)
-    async with serving(agent(model)) as server:
-        plain = await server.respond("1", max_output_tokens=16)
-        streamed = await server.respond("2", max_output_tokens=16, stream=True)
-        found = await server.get(f"/v1/responses/{plain.json['id']}")
-    assert (plain.status, plain.json["status"]) == (200, "incomplete")
-    assert plain.json["incomplete_details"] == {"reason": "max_output_tokens"}
-    assert found.json == plain.json
-    assert streamed.named_events[-1]["type"] == "response.incomplete"
+    """The response, and of its items the one that was cut: in its answer, as a stream and later, alike."""
+    words = says("As long as", finish="length")
+    call = says("Let me see.", calls=[("weather", '{"in":"Os')], finish="length")
+    shapes = [
+        (words, [("message", "incomplete")]),
+        (call, [("message", "completed"), ("function_call", "incomplete")]),
+    ]
+    for script, shape in shapes:
+        async with serving(agent(ScriptedModel(*[script] * 2))) as server:
+            ask = partial(server.respond, max_output_tokens=16, tools=[WEATHER])
+            plain = await ask("1")
+            streamed = await ask("2", stream=True)
+            last = streamed.named_events[-1]
+            found = await server.get(f"/v1/responses/{plain.json['id']}")
+            again = await server.get(f"/v1/responses/{last['response']['id']}")
+            told = await server.get(f"/v1/responses/{plain.json['id']}?stream=true")
+        assert (plain.status, plain.json["status"]) == (200, "incomplete")
+        assert plain.json["incomplete_details"] == {"reason": "max_output_tokens"}
+        assert last["type"] == "response.incomplete"
+        assert [(each["type"], each["status"]) for each in plain.json["output"]] == shape
+        assert [(each["type"], each["status"]) for each in last["response"]["output"]] == shape
+        assert found.json == plain.json == told.named_events[-1]["response"]
+        assert again.json == last["response"]
+
+
+async def test_a_cut_text_is_incomplete_in_its_conversation_too() -> None:
+    script = says("As long as", finish="length")
+    async with serving(agent(ScriptedModel(script))) as server:
+        answer = await server.respond("1", headers={"X-Conversation-Id": "trip"})
+        path = f"/v1/conversations/{answer.headers['x-session-id']}/items"
+        items = (await server.get(path)).json["data"]
+        item = await server.get(f"{path}/{items[0]['id']}")
+    assert [each["status"] for each in items] == ["incomplete", "completed"]
+    assert item.json == items[0]
 
 
 @pytest.mark.parametrize(
@@ -375,6 +412,14 @@ async def test_an_answer_that_was_cut_short_is_incomplete() -> None:
         ({"said": "  "}, "no_new_user_message"),
         ({"said": []}, "no_new_user_message"),
         ({"said": "Hi", "model": "nobody"}, "model_not_found"),
+        (
+            {
+                "said": "Hi",
+                "tool_choice": {"type": "function", "function": {"name": "weather"}},
+                "tools": [WEATHER],
+            },
+            "invalid_value",
+        ),
     ],
 )
 async def test_what_cannot_become_a_turn_is_refused(body: dict[str, Any], code: str) -> None:

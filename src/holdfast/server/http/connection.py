@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -40,7 +41,8 @@ UVICORN = (
 )
 """The parts of uvicorn's HTTP protocol that we use."""
 demand_parts("uvicorn", HttpToolsProtocol, *UVICORN)
-demand_parts("uvicorn", RequestResponseCycle, "chunked_encoding", "response_complete")
+CYCLE = ("chunked_encoding", "expected_content_length", "keep_alive", "response_complete")
+demand_parts("uvicorn", RequestResponseCycle, *CYCLE)
 
 
 class Connection(BaseConnection, HttpToolsProtocol):
@@ -82,6 +84,18 @@ class Connection(BaseConnection, HttpToolsProtocol):
     def write_piece(self, piece: bytes) -> None:
         """Write a chunk as uvicorn does, but without an ASGI message and a coroutine: this runs for every token."""
         self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+
+    def end_by_closing(self) -> None:
+        # HTTP/1.0 knows no chunks, and uvicorn would send them.
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None:
+            cycle.chunked_encoding = cycle.keep_alive = False
+            cycle.expected_content_length = sys.maxsize
+
+    def all_is_written(self) -> None:
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None:
+            cycle.expected_content_length = 0
 
     # ── WebSockets ──
 

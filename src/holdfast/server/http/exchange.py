@@ -54,6 +54,14 @@ class Socket(Protocol):
         """Write a piece. Only while the connection `is_writable`."""
         ...
 
+    def end_by_closing(self) -> None:
+        """Write the next answer without chunks; the end of the connection is its end."""
+        ...
+
+    def all_is_written(self) -> None:
+        """Let an answer without chunks end with its next piece."""
+        ...
+
 
 class Exchange:
     """A request, and the answer to it."""
@@ -251,6 +259,8 @@ class Exchange:
 
     async def start_stream(self, headers: Mapping[str, str] | None = None) -> None:
         """Begin a stream of events. Each `write` is one piece on the wire."""
+        if self.http_version == "1.0" and self._socket is not None:
+            self._socket.end_by_closing()
         await self._start(
             200,
             {
@@ -288,6 +298,8 @@ class Exchange:
 
     async def finish(self) -> None:
         """End an answer that was begun."""
+        if self._state == "streaming" and self.http_version == "1.0" and self._socket is not None:
+            self._socket.all_is_written()
         self._state = "done"
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 

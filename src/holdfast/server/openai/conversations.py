@@ -50,7 +50,12 @@ from holdfast.wire.openai.conversations import (
 )
 from holdfast.wire.openai.pages import PageAsk, page_object, read_page
 from holdfast.wire.openai.request_types import AddedItems, NewConversation, NewMetadata
-from holdfast.wire.openai.responses.items import ItemObject, item_object, read_address
+from holdfast.wire.openai.responses.items import (
+    ItemObject,
+    item_object,
+    read_address,
+    with_cuts,
+)
 from holdfast.wire.openai.responses.request import SHOW_TOOLS
 from holdfast.wire.problems import Refused
 
@@ -218,7 +223,7 @@ class Conversations:
         row = await self._find(call)
         snapshot = await self._snapshot(call.tenant, row.id)
         wanted = _item_id(call.names[1])
-        found = next((each for each in _seen(snapshot) if each.id == wanted), None)
+        found = next((each for each in with_cuts(_seen(snapshot)) if each.id == wanted), None)
         shown = item_object(found, row.id) if found else None
         if shown is None:
             raise unknown_item(call.names[1])
@@ -336,7 +341,7 @@ class Conversations:
 
     def _shown(self, snapshot: Snapshot, call: HttpCall) -> list[ItemObject]:
         """The items of a conversation that clients see, oldest first."""
-        seen = _seen(snapshot)
+        seen = with_cuts(_seen(snapshot))
         results: dict[ItemId, ToolResult] = {}
         if SHOW_TOOLS in (call.query.get("include"), call.query.get("include[]")):
             results = {each.call: each for each in seen if isinstance(each, ToolResult)}

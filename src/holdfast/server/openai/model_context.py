@@ -10,7 +10,7 @@ import msgspec
 from holdfast import limits
 from holdfast.core.history.conversation import Snapshot, seen_by_model
 from holdfast.core.history.reconciliation import Fresh, NothingNew, take_in
-from holdfast.core.items import Item, SystemMessage
+from holdfast.core.items import Item, SystemMessage, UserMessage
 from holdfast.ids import ResponseId, SessionId
 from holdfast.loop.prompt_sizes import BYTES_PER_TOKEN
 from holdfast.server.access.seals import Seals
@@ -20,6 +20,7 @@ from holdfast.server.openai.item_references import ItemReferences
 from holdfast.server.openai.response_turns import ResponseTurns
 from holdfast.server.openai.token_counts import TokenCounts
 from holdfast.server.openapi import error_codes as errors
+from holdfast.server.turns.inline_blobs import inlined
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.headers import TOKEN_COUNT
@@ -63,7 +64,7 @@ class ModelContexts:
     async def compact(self, call: HttpCall) -> None:
         """Sum a history up; nothing is stored.
 
-        Instructions are kept as they are.
+        Instructions and the messages of the user are kept as they are.
         """
         seal = await self._seals.of(call.tenant)
         asked = read_context_request(call.body, needs_model=True, seal=seal)
@@ -75,13 +76,13 @@ class ModelContexts:
         writing = self._compacting.write(ask, snapshot, len(snapshot.items))
         made = await call.exchange.unless_gone(writing)
         response_id = self._sessions.mint(ResponseId)
-        instructed = [each for each in brought if isinstance(each, SystemMessage)]
+        told = (each for each in snapshot.items if isinstance(each, SystemMessage | UserMessage))
         said = {
             "id": str(response_id),
             "object": "response.compaction",
             "created_at": response_id.minted_at_ms // 1000,
             "output": [
-                *(item_object(each, None) for each in instructed),
+                *(shown for each in told if (shown := item_object(each, None))),
                 {
                     "id": f"cmp_{response_id.body}",
                     "type": "compaction",
@@ -90,7 +91,10 @@ class ModelContexts:
             ],
             "usage": usage_object(made.usage),
         }
-        await call.exchange.answer(200, msgspec.json.encode(said))
+        body = msgspec.json.encode(said)
+        await call.exchange.answer(
+            200, await inlined(self._sessions.store, call.tenant, snapshot.session_id, body)
+        )
 
     @Route(
         "POST /v1/responses/input_tokens",

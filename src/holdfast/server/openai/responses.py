@@ -119,7 +119,7 @@ class Responses:
         exchange = call.exchange
         if asked.stream:
             call.occupy("streams")
-        naming = self._naming(call, asked)
+        naming = await self._naming(call, asked)
         if naming.name is not None:
             exchange.about[CONVERSATION_ID.name] = str(naming.name)
         asked = _with_echo(asked, naming)
@@ -161,7 +161,7 @@ class Responses:
 
     async def prepare(self, call: HttpCall, asked: ResponsesAsk) -> ResponseId:
         """Check a request and answer with a Response without output; no model is asked."""
-        naming = self._naming(call, asked)
+        naming = await self._naming(call, asked)
         ask = self._ask(call, asked, naming, ())
         if naming.name is None and asked.previous is None:
             self._directory.choose(ask)
@@ -180,8 +180,19 @@ class Responses:
 
     # ── the turn ──
 
-    def _naming(self, call: HttpCall, asked: ResponsesAsk) -> ConversationHeaders:
-        return _named(read_naming(call.exchange.headers, names=self._names), asked)
+    async def _naming(self, call: HttpCall, asked: ResponsesAsk) -> ConversationHeaders:
+        """The conversation that the request names. Its key and its id together are one name."""
+        naming = read_naming(call.exchange.headers, names=self._names)
+        if naming.name is not None and asked.conversation is not None:
+            named: SessionId | None
+            if isinstance(naming.name, SessionId):
+                named = naming.name
+            else:
+                row = await self._sessions.store.resolve(call.tenant, naming.name)
+                named = row.session_id if row else None
+            if named == asked.conversation:
+                asked = msgspec.structs.replace(asked, conversation=None)
+        return _named(naming, asked)
 
     async def _messages(
         self,
@@ -402,7 +413,10 @@ def _named(naming: ConversationHeaders, asked: ResponsesAsk) -> ConversationHead
     used = [name for name, value in ways.items() if value is not None]
     if len(used) > 1:
         raise bad_request(
-            "invalid_request", f"{' and '.join(used)} cannot be used together", param=used[0]
+            "invalid_request",
+            f"{' and '.join(used)} cannot be used together, because each of them names a conversation; "
+            f"send {' or '.join(used)} alone",
+            param=used[0],
         )
     if not asked.store:
         needing = [each for each in used if each != "previous_response_id"]

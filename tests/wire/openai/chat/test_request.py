@@ -87,8 +87,15 @@ def test_null_is_as_good_as_absent_in_a_call() -> None:
     assert said({"arguments": None}, type=None) == said({})
 
 
-def test_fields_that_nobody_knows_are_left_alone() -> None:
-    assert read(client_metadata={"a": 1}, include=[], store=True, metadata={"a": "b"}) == read()
+def test_fields_that_nobody_knows_are_left_alone_and_named() -> None:
+    ask = read(
+        client_metadata={"a": 1}, include=[], store=True, metadata={"a": "b"}, audio=None,
+        modalities=["text", "audio"], **{"no header\r\n": 1},
+    )  # fmt: skip
+    assert ask.left_alone == ("client_metadata", "store", "metadata", "modalities")
+    assert msgspec.structs.replace(ask, left_alone=()) == read(store=False, modalities=["text"])
+    many = {f"field_{n}": n for n in range(100)}
+    assert read(**many).left_alone == tuple(many)[:16]
 
 
 def test_system_and_developer_messages_are_instructions() -> None:
@@ -157,7 +164,8 @@ def test_asking_for_plain_text_asks_for_nothing() -> None:
         ({"n": "1"}, "invalid_type", "n"),
         ({"logprobs": True}, "unsupported_parameter", "logprobs"),
         ({"top_logprobs": 2}, "unsupported_parameter", "logprobs"),
-        ({"modalities": ["audio", "text"]}, "unsupported_parameter", "modalities"),
+        ({"modalities": ["audio"]}, "unsupported_parameter", "modalities"),
+        ({"tool_choice": {"type": "function", "name": "fly"}}, "invalid_value", "tool_choice"),
         ({"functions": [{"name": "f"}]}, "unsupported_parameter", "functions"),
         ({"function_call": "auto"}, "unsupported_parameter", "function_call"),
         ({"temperature": 3}, "invalid_value", "temperature"),

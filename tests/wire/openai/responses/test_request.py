@@ -109,6 +109,8 @@ def test_calls_side_by_side_are_one_step_and_their_results_are_tool_messages() -
 
 def test_a_reference_is_kept_until_somebody_knows_what_it_means() -> None:
     assert pieces({"type": "item_reference", "id": "msg_1"}) == (ItemReference(id="msg_1"),)
+    assert pieces({"id": "msg_1"}) == pieces({"type": None, "id": "msg_1"})
+    assert pieces({"id": "msg_1"}) == (ItemReference(id="msg_1"),)
 
 
 def test_an_address_leads_to_an_item_in_its_session() -> None:

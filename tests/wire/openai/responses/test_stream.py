@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 from typing import Any
+from unittest.mock import ANY
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.items import (
     AssistantMessage,
+    Interruption,
     Item,
     Opaque,
     Parts,
@@ -33,7 +35,8 @@ from holdfast.core.turns.deltas import (
 )
 from holdfast.core.turns.journal import Record
 from holdfast.core.turns.turn import advance, advance_all, begin
-from holdfast.ids import CallId, MessageId, ResponseId, ResultId, SessionId, TurnId
+from holdfast.core.turns.unfinished_turns import CUT
+from holdfast.ids import CallId, MessageId, NoteId, ResponseId, ResultId, SessionId, TurnId
 from holdfast.wire.openai.responses.answer import Echo, ResponseEnd, ResponseHead, whole_response
 from holdfast.wire.openai.responses.stream import ResponseStream
 from holdfast.wire.problems import Problem
@@ -262,12 +265,17 @@ def test_items_come_one_after_the_other_in_whatever_order_the_provider_sends_the
     assert turn.root.draft is not None
     items = [_judged(each) for each in accumulator.answered(turn.root.draft).items]
     events.append(ev.Answered(items=tuple(items), finish=finish))
-    top = head(reasoning_summary="auto" if thoughts else None)
-    end = completed(*items)
+    tools = '[{"type":"function","name":"theirs"}]'
+    top = head(reasoning_summary="auto" if thoughts else None, tools=tools)
+    note = Interruption(id=MINT(NoteId), ended_by="limit", detail=CUT)
+    end = completed(*items, *([note] if finish == "length" else []))
     found = read(frames_of(ResponseStream(top), events, end))
     check(found)
-    if finish != "length":
-        assert found[-1]["response"]["output"] == whole_response(top, end)["output"]
+    assert found[-1]["response"]["output"] == whole_response(top, end)["output"]
+    assert read(frames_of(ResponseStream(top), [], end))[-1] == {
+        **found[-1],
+        "sequence_number": ANY,
+    }
     again = ResponseStream(top, after=after)
     assert read(frames_of(again, events, end)) == found[after + 1 :]
 

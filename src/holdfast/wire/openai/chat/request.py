@@ -27,6 +27,7 @@ from holdfast.wire.body_parser import (
     parts_in,
     read_body,
     tool_definition,
+    unknown_fields,
     unsupported,
 )
 from holdfast.wire.openai.chat.messages import ChatMessage, incoming_of
@@ -52,7 +53,7 @@ class StreamOptions(Struct, frozen=True):
 
 
 class ChatRequest(Struct, frozen=True):
-    """The body, as far as we use it. Other fields are ignored."""
+    """The body, as far as we use it. Other fields are ignored, and the answer names them."""
 
     model: str
     messages: list[ChatMessage]
@@ -86,6 +87,8 @@ class ChatRequest(Struct, frozen=True):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
 
+
+_KNOWN = frozenset(ChatRequest.__struct_fields__)
 
 _FIELDS = {
     "temperature": "temperature",
@@ -134,7 +137,7 @@ class ChatAsk(Value):
     include_usage: bool
     given: tuple[GivenParameter, ...] = ()
     left_alone: tuple[str, ...] = ()
-    """The parts of the request for other servers: tools of types that only they run."""
+    """The parts of the request for other servers: fields that only they know, tools of types that only they run."""
 
 
 _decoder = msgspec.json.Decoder(ChatRequest)
@@ -164,6 +167,7 @@ def read_chat_request(body: bytes) -> ChatAsk:
         raise bad_request("invalid_content", str(error), param="messages") from error
     tools, left_alone = _tools(request.tools or [])
     parameters = _parameters(request, tools)
+    unheard = ("modalities",) if request.modalities and request.modalities != ["text"] else ()
     return ChatAsk(
         model=request.model,
         messages=messages,
@@ -175,7 +179,7 @@ def read_chat_request(body: bytes) -> ChatAsk:
         stream=bool(request.stream),
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         given=_given(request, parameters),
-        left_alone=left_alone,
+        left_alone=(*unknown_fields(body, _KNOWN), *unheard, *left_alone),
     )
 
 
@@ -206,8 +210,8 @@ def _check(request: ChatRequest) -> None:
         raise unsupported("n", "n must be 1: a conversation has one history")
     if request.logprobs or request.top_logprobs:
         raise unsupported("logprobs", "logprobs are not offered by agents")
-    if request.modalities and request.modalities != ["text"]:
-        raise unsupported("modalities", "agents answer in text: leave modalities out")
+    if request.modalities and "text" not in request.modalities:
+        raise unsupported("modalities", 'agents answer in text: add "text" to modalities')
     for name in ("functions", "function_call"):
         if as_json(getattr(request, name)) not in (None, "[]"):
             raise unsupported(name, f"{name} is long deprecated: use tools and tool_choice")
@@ -265,6 +269,8 @@ class _NamedTool(Struct, frozen=True):
 class _ToolChoice(Struct, frozen=True):
     type: str
     function: _NamedTool | None = None
+    name: str | None = None
+    """The member of a choice in the form of Responses."""
 
 
 def _tool_choice(raw: Raw, tools: tuple[ToolDefinition, ...]) -> str | None:
@@ -281,6 +287,13 @@ def _tool_choice(raw: Raw, tools: tuple[ToolDefinition, ...]) -> str | None:
             'tool_choice is "none", "auto", "required" or {"type": "function", "function": {"name": …}}',
             param="tool_choice",
         ) from error
+    if choice.type == "function" and choice.function is None:
+        form = "has the form of Responses; here" if choice.name else "of a function"
+        raise bad_request(
+            "invalid_value",
+            f'tool_choice {form} is {{"type": "function", "function": {{"name": …}}}}',
+            param="tool_choice",
+        )
     if choice.type != "function" or choice.function is None:
         raise unsupported("tool_choice", f"tool_choice of type {choice.type!r} is not offered")
     if choice.function.name not in {each.name for each in tools}:

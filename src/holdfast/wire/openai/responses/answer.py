@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from holdfast import limits
 from holdfast.core.codec import Decoder, Unreadable, Value, encode
-from holdfast.core.items import EndedBy, Item, Opaque, StoredItem
+from holdfast.core.items import EndedBy, Item, Opaque, StoredItem, ToolCall
 from holdfast.core.turns import events as ev
 from holdfast.ids import ResponseId, SessionId, Version
 from holdfast.wire.openai.chat.answer import about_turn
@@ -63,6 +63,13 @@ class Echo(Value):
     """The request named its conversation, so the answer does, too."""
     show_tools: bool = False
     seal_reasoning: bool = False
+    functions: tuple[str, ...] = ()
+    """The names of the client's own tools, if the tools are too large to be stored."""
+
+
+class _EchoedTool(Struct, frozen=True):
+    type: str = ""
+    name: str | None = None
 
 
 _decoder: Decoder[Echo] = Decoder(Echo)
@@ -72,8 +79,18 @@ def note_of(echo: Echo) -> Opaque:
     """An echo for storing. Members that would make it too large are left out."""
     said = encode(echo)
     if len(said) > limits.echo_bytes_max:
-        said = encode(msgspec.structs.replace(echo, tools="[]", instructions=None))
+        functions = tuple(sorted(functions_in(echo)))
+        small = msgspec.structs.replace(echo, tools="[]", instructions=None, functions=functions)
+        said = encode(small)
     return Opaque(owner=OWNER, json=said.decode())
+
+
+def functions_in(echo: Echo) -> frozenset[str]:
+    """The names of the client's own tools."""
+    if echo.functions:
+        return frozenset(echo.functions)
+    tools = msgspec.json.decode(echo.tools, type=list[_EchoedTool])
+    return frozenset(each.name for each in tools if each.type == "function" and each.name)
 
 
 def echo_of(items: Iterable[StoredItem]) -> Echo | None:
@@ -232,5 +249,8 @@ def response_object(
 
 def whole_response(head: ResponseHead, end: ResponseEnd) -> dict[str, Any]:
     """A Response that has ended."""
-    output = output_objects(end.items, head.session_id, head.shows)
+    shows = head.shows
+    if any(isinstance(each, ToolCall) and each.state == "set_aside" for each in end.items):
+        shows = msgspec.structs.replace(shows, functions=functions_in(head.echo))
+    output = output_objects(end.items, head.session_id, shows)
     return response_object(head, end.status, end, output)

@@ -39,6 +39,7 @@ from holdfast.core.items import (
     UserMessage,
     text_of,
 )
+from holdfast.core.turns.unfinished_turns import is_cut
 from holdfast.errors import InvalidId, InvalidValue
 from holdfast.ids import ItemId, SessionId
 from holdfast.wire.body_parser import LARGE_BYTES, demand_few, parts_in
@@ -191,7 +192,8 @@ def _thought(item: InputItem, raw: Raw, seal: Seal | None, where: str) -> Iterat
 
 
 def _piece(item: InputItem, where: str, seal: Seal | None) -> InputPiece | None:
-    match item.type or "message":
+    bare = item.id and item.role is None and item.content is None
+    match item.type or ("item_reference" if bare else "message"):
         case "message":
             return _message(item, where)
         case "item_reference":
@@ -330,6 +332,8 @@ class IncludedFields(Value):
     """The model's summaries of its reasoning."""
     seal: Seal | None = None
     """The reasoning that the provider needs back, sealed by this."""
+    functions: frozenset[str] = frozenset()
+    """The client's own tools: their calls are shown even if they broke off."""
 
     @property
     def reasoning(self) -> bool:
@@ -363,6 +367,8 @@ def item_object(
         case Reasoning() if shows.reasoning:
             return reasoning_object(item, where, shows)
         case ToolCall() if item.waits_for == "client" or not item.agent:
+            return call_object(item, where)
+        case ToolCall() if item.state == "set_aside" and item.name in shows.functions:
             return call_object(item, where)
         case ToolCall() if result is not None:
             return served_call_object(item, where, result)
@@ -446,12 +452,33 @@ def output_objects(
     """The items that are a turn's output, in order."""
     results = {each.call: each for each in items if isinstance(each, ToolResult)}
     found = []
-    for each in items:
+    for each in with_cuts(items):
         result = results.get(each.id) if shows.tools and isinstance(each, ToolCall) else None
         shown = item_object(each, session_id, result=result, shows=shows)
         if is_output(each) and shown:
             found.append(shown)
     return found
+
+
+def with_cuts(items: Sequence[Item]) -> list[Item]:
+    """The same items as clients see them: a text that was cut for length is incomplete. The model, which continues
+    it, sees a text like any other."""
+    found: list[Item] = []
+    last = -1
+    for each in items:
+        if is_cut(each) and last >= 0:
+            found[last] = cut(found[last])
+        elif is_output(each):
+            last = len(found)
+        found.append(each)
+    return found
+
+
+def cut(item: Item) -> Item:
+    """The item, which was cut for length, as clients see it. The state of a call says by itself whether it was cut."""
+    if isinstance(item, AssistantMessage | Reasoning) and item.state == "complete":
+        return msgspec.structs.replace(item, state="interrupted")
+    return item
 
 
 def is_output(item: Item) -> bool:

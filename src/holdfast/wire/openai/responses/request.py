@@ -7,7 +7,6 @@ other servers know are ignored.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -21,6 +20,7 @@ from holdfast.errors import InvalidId
 from holdfast.ids import ResponseId, SessionId
 from holdfast.wire.body_parser import (
     NULL,
+    PLAIN,
     as_json,
     bad_tool,
     demand_between,
@@ -28,6 +28,7 @@ from holdfast.wire.body_parser import (
     missing_parameter,
     read_body,
     tool_definition,
+    unknown_fields,
     unsupported,
 )
 from holdfast.wire.openai.responses.answer import Echo
@@ -70,7 +71,7 @@ class ConversationName(Struct, frozen=True):
 
 
 class ResponsesRequest(Struct, frozen=True):
-    """The body, as far as we use it. Other fields are ignored."""
+    """The body, as far as we use it. Other fields are ignored, and the answer names them."""
 
     model: str = ""
     input: Raw = NULL
@@ -101,27 +102,16 @@ class ResponsesRequest(Struct, frozen=True):
     user: str | None = None
     prompt: Raw = NULL
     moderation: Raw = NULL
-    context_management: Raw = NULL
-    prompt_cache_options: Raw = NULL
-    prompt_cache_retention: Raw = NULL
-    image: Raw = NULL
-    access_programs: Raw = NULL
 
+
+_KNOWN = frozenset({*ResponsesRequest.__struct_fields__, "type", "stream_id", "generate"})
+"""The fields of a request, and those of a message on a WebSocket that brings one."""
 
 _REFUSED = {
     "prompt": "prompts are not kept here; send what it says as instructions",
     "moderation": "answers are not moderated here; ask a server that does",
 }
 """Parameters that an answer would have to obey, and cannot."""
-
-_LEFT_ALONE = (
-    "context_management",
-    "prompt_cache_options",
-    "prompt_cache_retention",
-    "image",
-    "access_programs",
-)
-"""Parameters for other servers, without effect here."""
 
 _PASSED_ON = (
     "frequency_penalty",
@@ -182,7 +172,7 @@ def read_responses_request(
         conversation=_conversation(request.conversation),
         calls_max=request.max_tool_calls,
         given=_given(parameters),
-        left_alone=(*_ignored(request), *left_alone),
+        left_alone=(*unknown_fields(body, _KNOWN), *_ignored(request), *left_alone),
     )
 
 
@@ -269,14 +259,9 @@ def _check(request: ResponsesRequest) -> None:
 
 
 def _ignored(request: ResponsesRequest) -> Iterator[str]:
-    yield from (name for name in _LEFT_ALONE if as_json(getattr(request, name)) is not None)
     for each in request.include or ():
-        if each not in (SHOW_TOOLS, SEAL_REASONING) and _PLAIN.fullmatch(each):
+        if each not in (SHOW_TOOLS, SEAL_REASONING) and PLAIN.fullmatch(each):
             yield f"include.{each}"
-
-
-_PLAIN = re.compile(r"[a-z0-9_.]{1,64}")
-"""A name that may appear in a header."""
 
 
 def _demand_one_line(conversation: object, previous: str | None) -> None:
@@ -382,6 +367,8 @@ def _given(parameters: Parameters) -> tuple[GivenParameter, ...]:
 class _ToolChoice(Struct, frozen=True):
     type: str
     name: str | None = None
+    function: Raw = NULL
+    """The member of a choice in the form of Chat Completions."""
 
 
 def _tool_choice(raw: Raw, tools: tuple[ToolDefinition, ...]) -> str | None:
@@ -402,6 +389,14 @@ def _tool_choice(raw: Raw, tools: tuple[ToolDefinition, ...]) -> str | None:
     match choice.type:
         case "function" if choice.name in {each.name for each in tools}:
             return said
+        case "function" if choice.name is None:
+            chat = as_json(choice.function) is not None
+            form = "has the form of Chat Completions; here" if chat else "of a function"
+            raise bad_request(
+                "invalid_value",
+                f'tool_choice {form} is {{"type": "function", "name": …}}',
+                param="tool_choice",
+            )
         case "function":
             raise bad_request(
                 "invalid_value",

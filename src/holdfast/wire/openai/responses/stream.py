@@ -40,18 +40,21 @@ from holdfast.wire.openai.responses.answer import (
     ResponseHead,
     Status,
     error_object,
+    functions_in,
     response_object,
 )
 from holdfast.wire.openai.responses.items import (
     ItemAddress,
     ItemObject,
     call_object,
+    cut,
     is_output,
     message_object,
     reasoning_object,
     served_call_object,
     summary_part,
     text_part,
+    with_cuts,
 )
 from holdfast.wire.problems import Problem
 from holdfast.wire.sse import DONE, event_frame, one_line
@@ -163,6 +166,8 @@ class ResponseStream:
                 return b""
             case ev.StepStarted():
                 return self._waited()
+            case ev.Answered() if not event.path and event.finish == "length" and event.items:
+                return self._step((*event.items[:-1], cut(event.items[-1])))
             case ev.Answered() | ev.StepBroken() if not event.path:
                 return self._step(event.items)
             case ev.ToolStarted() if event.call in self._served:
@@ -179,7 +184,7 @@ class ResponseStream:
         results = _results_in(end.items)
         waited = b"" if end.status == "cancelled" else self._waited()
         growing = self._current.item if self._current else None
-        items = sorted(end.items, key=lambda each: each.id != growing)
+        items = sorted(with_cuts(end.items), key=lambda each: each.id != growing)
         rest = b"".join(self._rest(each, results) for each in items)
         return waited + rest + self._terminal(end)
 
@@ -258,12 +263,20 @@ class ResponseStream:
             return self._whole_message(item)
         if isinstance(item, Reasoning):
             return self._whole_reasoning(item) if self._shows.reasoning else b""
-        if isinstance(item, ToolCall) and (item.waits_for == "client" or growing):
+        if isinstance(item, ToolCall) and (
+            item.waits_for == "client" or growing or self._is_clients(item)
+        ):
             return self._whole_call(item)
         if isinstance(item, ToolCall) and self._shows.tools and item.state == "complete":
             if item.waits_for is None:
                 self._served.setdefault(item.id, _ServedCall(item))
         return b""
+
+    def _is_clients(self, item: ToolCall) -> bool:
+        """Whether a call that broke off is one of the client's own tools."""
+        if item.state != "set_aside":
+            return False
+        return item.name in (self._client_tools or functions_in(self._head.echo))
 
     def _rest(self, item: Item, results: dict[ItemId, ToolResult]) -> bytes:
         """At the end of the turn: the parts of an item that were not shown."""
