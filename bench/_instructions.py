@@ -59,6 +59,8 @@ class Counted(msgspec.Struct):
 
 SCRIPTS = (
     Script("a turn in memory", "turns.py", 20, 120),
+    Script("a chat request in memory", "chat_requests.py", 20, 120),
+    Script("a chat request in memory, keyed", "chat_requests.py", 20, 120, ("--keyed",)),
     Script("a chunk in, a frame out", "chunks.py", 100, 1_100),
     Script("begin and commit on SQLite", "durable.py", 20, 120),
     Script("begin and commit on SQLite, keyed", "durable.py", 20, 120, ("--keyed",)),

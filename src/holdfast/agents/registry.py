@@ -264,15 +264,16 @@ class Registry:
 
     def _home(self, source_key: str, agent: str) -> _Live:
         """The live source that a session continues with."""
+        found = find_source(source_key, self._live)
+        if isinstance(found, FoundSource) and self._live[found.key].current is not None:
+            return self._live[found.key]
         place = shown_key(source_key)
-        match find_source(source_key, self._live):
+        match found:
             case Ambiguous(keys=keys):
                 variants = tuple(_listed_key(key, keys) for key in keys)
                 raise AgentAmbiguous(agent, source=place, candidates=variants)
             case NotFound():
                 raise AgentNotFound(agent, source=place, why="that source is not served any more")
-            case FoundSource(key=key) if self._live[key].current is not None:
-                return self._live[key]
             case _:
                 raise AgentNotFound(agent, source=place, why="that source cannot be loaded now")
 

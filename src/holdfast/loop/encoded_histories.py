@@ -15,6 +15,7 @@ sees (an item hidden, a summary) makes the cache encode the history again; a tit
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -91,19 +92,19 @@ class _Kept(Value):
     version: int
     link: bytes
     length: int
-    pieces: tuple[EncodedPiece, ...]
+    pieces: tuple[EncodedPiece, ...] = ()
+    pieces_bytes: int = 0
     fits: tuple[_Fit, ...] = ()
     """The last used one first."""
 
     @property
     def size_bytes(self) -> int:
-        size = ENTRY_BYTES + sum(PIECE_BYTES + len(each.data) for each in self.pieces)
+        size = ENTRY_BYTES + self.pieces_bytes
         if not self.fits:  # nearly always
             return size
         counted = set(map(id, self.pieces))
         fitted = {id(each): each for fit in self.fits for each in fit.pieces}
-        extra = (each for name, each in fitted.items() if name not in counted)
-        return size + sum(PIECE_BYTES + len(each.data) for each in extra)
+        return size + _size_of(each for name, each in fitted.items() if name not in counted)
 
 
 _Name: TypeAlias = tuple[SessionId, str]
@@ -164,10 +165,10 @@ class EncodedHistories:
 def _blank(view: _View, snapshot: Snapshot) -> _Kept:
     """An empty entry that ends where the model's view begins."""
     if not view.after:
-        return _Kept(view=view, version=0, link=chain.GENESIS, length=0, pieces=())
+        return _Kept(view=view, version=0, link=chain.GENESIS, length=0)
     mark = snapshot.marks[view.after - 1]
     length = settled_to(snapshot, mark)
-    return _Kept(view=view, version=view.after, link=mark.link, length=length, pieces=())
+    return _Kept(view=view, version=view.after, link=mark.link, length=length)
 
 
 def _view_of(snapshot: Snapshot, after: int) -> _View:
@@ -203,7 +204,7 @@ def _extended(
 ) -> _Kept:
     encoded = (dialect.encode(part) for part in settled if part)
     old, new = known.pieces, tuple(piece_of(data, dialect) for data in encoded if data)
-    fits = known.fits
+    fits, pieces_bytes = known.fits, known.pieces_bytes + _size_of(new)
     if len(old) + len(new) > PIECES_MAX:
         # A fit that covers only some of the old pieces cannot go on from inside the joined one.
         fits = tuple(
@@ -211,6 +212,7 @@ def _extended(
         )
         old = (joined(old),) if old else ()
         new = new if len(new) < PIECES_MAX else (joined(new),)
+        pieces_bytes = _size_of((*old, *new))
     marks = snapshot.marks
     return _Kept(
         view=known.view,
@@ -218,8 +220,13 @@ def _extended(
         link=marks[-1].link if marks else chain.GENESIS,
         length=settled_to(snapshot, marks[-1]) if marks else 0,
         pieces=(*old, *new),
+        pieces_bytes=pieces_bytes,
         fits=fits,
     )
+
+
+def _size_of(pieces: Iterable[EncodedPiece]) -> int:
+    return sum(PIECE_BYTES + len(each.data) for each in pieces)
 
 
 def _fitted(

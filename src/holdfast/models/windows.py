@@ -6,6 +6,8 @@ limit. `context_window` in an agent file overrides this table.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from holdfast.models.families import claude, gemini, gpt
 from holdfast.models.families.family import find_family
 
@@ -27,6 +29,7 @@ _OTHERS: tuple[tuple[str, int], ...] = (
 """By the beginning of a name; the first match counts. Self-hosted servers often set less."""
 
 
+@lru_cache  # every step of every turn asks
 def context_window(model: str) -> int | None:
     """The window of a model by its name, with or without its provider: `openai/gpt-4o`."""
     name = model.rsplit("/", 1)[-1].lower()

@@ -142,6 +142,8 @@ def parts_in(raw: Raw) -> int:
 
 def as_json(value: object) -> str | None:
     """A field as JSON, or None if it is absent or null."""
+    if value is None or value is NULL:
+        return None
     said = bytes(value).strip() if isinstance(value, Raw) else msgspec.json.encode(value)
     return None if said == b"null" else said.decode()
 

@@ -255,8 +255,8 @@ def _given(request: ChatRequest, parameters: Parameters) -> tuple[GivenParameter
     given = [
         GivenParameter(name=name, ours=ours)
         for name, ours in _FIELDS.items()
-        if as_json(getattr(request, name)) not in (None, "[]")
-        and getattr(parameters, ours) not in (None, (), "auto")
+        if getattr(parameters, ours) not in (None, (), "auto")
+        and as_json(getattr(request, name)) not in (None, "[]")
         and (ours, getattr(parameters, ours)) != ("parallel_tool_calls", True)
     ]
     return (*given, *(GivenParameter(name=name, ours=name) for name, _ in parameters.others))
