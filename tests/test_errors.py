@@ -174,13 +174,18 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
     ),
     (
         AgentAmbiguous("root", source="https://a/t?v=1", candidates=("t?v=2", "t?v=3")),
-        "this conversation continues with 'root' of 'https://a/t?v=1', which is served in several variants (t?v=2, t?v=3) and under none exactly; serve only one of them, or one under its former address",
-        {"agent": "root", "source": "https://a/t?v=1", "candidates": ("t?v=2", "t?v=3")},
+        "this conversation continues with 'root' of 'https://a/t?v=1', which is served in several variants (t?v=2, t?v=3) and under none exactly; name one of them as the model",
+        {
+            "agent": "root",
+            "source": "https://a/t?v=1",
+            "candidates": ("t?v=2", "t?v=3"),
+            "session": "",
+        },
     ),
     (
         AgentMismatch("demo", source="shop.yaml", known=("root", "clerk")),
         "this conversation belongs to the agents of 'shop.yaml', and 'demo' is not one of them; name one of root, clerk, or begin another conversation",
-        {"model": "demo", "source": "shop.yaml", "known": ("root", "clerk")},
+        {"model": "demo", "source": "shop.yaml", "known": ("root", "clerk"), "session": ""},
     ),
     (
         SourceUnusable("shop.yaml", "shop.yaml:3: modle: unknown field"),

@@ -44,6 +44,7 @@ Each error tells the facts and the way out, and carries the facts as attributes.
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 FailedBy: TypeAlias = Literal["model_error", "tool_error", "limit", "deadline"]
@@ -324,27 +325,53 @@ class AgentNotFound(AgentUnavailable):
 
     code = "agent_not_found"
 
-    def __init__(self, agent: str, *, source: str, why: str) -> None:
-        super().__init__(f"this conversation continues with {agent!r} of {source!r}, but {why}")
+    def __init__(
+        self, agent: str, *, source: str, why: str, session: str = "", model: str = ""
+    ) -> None:
+        """`model` is the agent that the request named, if it named one."""
+        way_out = f"; {_rebinding(session, to=model)}" if session else ""
+        super().__init__(
+            f"this conversation continues with {agent!r} of {source!r}, but {why}{way_out}"
+        )
         self.agent = agent
         self.source = source
         self.why = why
 
 
+def _rebinding(session: str, *, to: str = "") -> str:
+    """The command that moves a session to the agents of another source."""
+    is_plain = _PLAIN.fullmatch(to) is not None
+    target = to if is_plain else "'" + to.replace("'", "'\"'\"'") + "'"
+    return (
+        f"`holdfast sessions rebind {session} --to {target if to else 'MODEL'}` "
+        "moves it to an agent that is served"
+    )
+
+
+_PLAIN = re.compile(r"[\w./:@%+=,-]+", re.ASCII)
+"""Words that a shell takes as they are."""
+
+
 class AgentAmbiguous(AgentUnavailable):
-    """Several live sources have the identity of a session's source, and none has its exact address."""
+    """Several live sources have the identity of a session's source, and none has its exact address. `candidates` are
+    the model ids of its agent in each of them."""
 
     code = "agent_ambiguous"
 
-    def __init__(self, agent: str, *, source: str, candidates: tuple[str, ...]) -> None:
+    def __init__(
+        self, agent: str, *, source: str, candidates: tuple[str, ...], session: str = ""
+    ) -> None:
+        way_out = (
+            f"; for good, {_rebinding(session, to=candidates[0])}" if session and candidates else ""
+        )
         super().__init__(
             f"this conversation continues with {agent!r} of {source!r}, which is served in several "
-            f"variants ({', '.join(candidates)}) and under none exactly; serve only one of them, or one "
-            "under its former address"
+            f"variants ({', '.join(candidates)}) and under none exactly; name one of them as the model{way_out}"
         )
         self.agent = agent
         self.source = source
         self.candidates = candidates
+        self.session = session
 
 
 class AgentMismatch(AgentUnavailable):
@@ -352,14 +379,18 @@ class AgentMismatch(AgentUnavailable):
 
     code = "agent_mismatch"
 
-    def __init__(self, model: str, *, source: str, known: tuple[str, ...]) -> None:
+    def __init__(
+        self, model: str, *, source: str, known: tuple[str, ...], session: str = ""
+    ) -> None:
+        way_out = f"; {_rebinding(session, to=model)}" if session else ""
         super().__init__(
             f"this conversation belongs to the agents of {source!r}, and {model!r} is not one of them; "
-            f"name one of {', '.join(known)}, or begin another conversation"
+            f"name one of {', '.join(known)}, or begin another conversation{way_out}"
         )
         self.model = model
         self.source = source
         self.known = known
+        self.session = session
 
 
 class SourceUnusable(HoldfastError):

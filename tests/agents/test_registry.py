@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
 from holdfast import limits
@@ -27,6 +28,7 @@ from holdfast.agents.sources import (
     SourceFolder,
     Supplies,
     UrlSource,
+    parse_source,
 )
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.turns.events import TurnRequest
@@ -52,9 +54,10 @@ class Given:
 
     poll_s: float | None = 1.0
 
-    def __init__(self, key: str, *agents: str, name: str = "") -> None:
+    def __init__(self, key: str, *agents: str, name: str = "", given: str = "") -> None:
         self.key = key
-        self.name = name or key
+        self.name = given or name or key
+        self.given_name = given
         self.asked = 0
         self.teams: list[Team] = []
         self.problem = ""
@@ -120,6 +123,7 @@ def request_for(chosen: Chosen) -> TurnRequest:
     return TurnRequest(
         turn_id=mint(TurnId),
         source_key=chosen.source_key,
+        source_name=chosen.source_name,
         source_digest=chosen.source_digest,
         agent=chosen.agent.name,
     )
@@ -306,13 +310,77 @@ async def test_a_session_goes_on_when_the_query_of_its_source_changes() -> None:
 
 async def test_with_two_live_variants_and_none_exact_it_is_refused() -> None:
     registry = await registry_of(Given(V2, name="team"), Given(V3, name="team"))
-    for model in ("root", "", f"{V2}/root"):
+    for model in ("root", ""):
         with pytest.raises(AgentAmbiguous) as raised:
             registry.choose(model, session(V1))
-        assert raised.value.candidates == (V2, V3)
+        assert raised.value.candidates == (f"{V2}/root", f"{V3}/root")
     with pytest.raises(TurnFailed) as failed:
         team_for(registry, TurnRequest(turn_id=mint(TurnId), source_key=V1))
     assert failed.value.reason == "agent_ambiguous"
+
+
+async def test_a_request_that_names_one_of_several_variants_has_chosen() -> None:
+    registry = await registry_of(
+        Given(V2, "root", "clerk"), Given(V3, "root", given="new"), Given("b", "demo")
+    )
+    assert registry.choose(f"{V2}/root", session(V1)).source_key == V2
+    assert registry.choose("new/root", session(V1)).source_key == V3
+    assert registry.choose("clerk", session(V1)).agent.name == "clerk"
+    for other in ("demo", "nobody"):
+        with pytest.raises(AgentAmbiguous):
+            registry.choose(other, session(V1))
+
+
+MOVES: dict[str, tuple[str, str]] = {
+    "another release": ("/data/releases/42/agent.yaml", "/data/releases/43/agent.yaml"),
+    "a given name at another place": ("bot=/data/a/agent.yaml", "bot=/opt/butler.yaml"),
+    "a given name at another host": ("bot=http://a/x.yaml", "bot=https://b/y.yaml"),
+    "encryption": ("http://a/x.yaml", "https://a/x.yaml"),
+    "a name that was given later": ("/data/agent.yaml", "bot=/opt/agent.yaml"),
+    "a name that is not given any more": ("bot=/data/agent.yaml", "/opt/agent.yaml"),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), MOVES.values(), ids=MOVES.keys())
+async def test_a_session_goes_on_after(before: str, after: str) -> None:
+    def source(text: str) -> Given:
+        name, _, key = text.rpartition("=")
+        return Given(key, "root", given=name)
+
+    begun = (await registry_of(source(before), Given("b", "demo"))).choose("root")
+    registry = await registry_of(source(after), Given("b", "demo"))
+    held = msgspec.structs.replace(session(begun.source_key), source_name=begun.source_name)
+    assert registry.choose("root", held).source_key == source(after).key
+    with registry.team_for(request_for(begun)) as team:
+        assert team.digest == f"{source(after).key}-1"
+
+
+async def test_a_file_that_was_served_alone_goes_on_in_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "agents").mkdir()
+    file = tmp_path / "agents" / "butler.yaml"
+    supplies = Supplies(make_model=Factory())
+    for before in (str(file), f"bot={file}"):
+        source = parse_source(before, supplies)
+        assert isinstance(source, FileSource)
+        folder = parse_source(str(tmp_path / "agents"), supplies)
+        file.write_text("agents: {root: {model: a/b, instruction: Hi.}}\nversion: 5\n")
+        registry = await registry_of(folder)
+        held = msgspec.structs.replace(session(source.key), source_name=source.given_name)
+        assert registry.choose("root", held).source_key == source.key
+
+
+async def test_every_refusal_names_the_command_that_helps() -> None:
+    registry = await registry_of(Given(V2), Given(V3), Given("b", "demo"))
+    for source, model, to in (
+        (V1, "root", f"'{V2}/root'"),
+        ("gone.yaml", "demo", "demo"),
+        ("gone.yaml", "", "MODEL"),
+        ("b", f"{V2}/root", f"'{V2}/root'"),
+    ):
+        held = session(source, "demo" if source == "b" else "root")
+        with pytest.raises(AgentUnavailable) as raised:
+            registry.choose(model, held)
+        assert f"`holdfast sessions rebind {held.session_id} --to {to}`" in str(raised.value)
 
 
 async def test_with_two_live_variants_the_exact_one_goes_on() -> None:

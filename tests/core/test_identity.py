@@ -84,6 +84,17 @@ FINDS: dict[str, tuple[str, list[str], Match]] = {
         ["/one/a.yaml", "/two/a.yaml"],
         Ambiguous(keys=("/one/a.yaml", "/two/a.yaml")),
     ),
+    "HTTPS where HTTP was": ("http://host/x?1", ["https://host/x"], moved_to("https://host/x")),
+    "HTTP where HTTPS was, ports spelled out": (
+        "https://host:443/x",
+        ["http://host:80/x"],
+        moved_to("http://host:80/x"),
+    ),
+    "one of HTTP and HTTPS, though both are served": (
+        "http://host/x?1",
+        ["http://host/x", "https://host/x"],
+        Ambiguous(keys=("http://host/x", "https://host/x")),
+    ),
     "another scheme's port": (
         "oci://host:5000/x?1",
         ["oci://host:5000/x"],
@@ -99,7 +110,8 @@ NOT_FOUND: dict[str, tuple[str, str]] = {
     "a path by a path with another case": ("http://host/A", "http://host/a"),
     "a path by a longer one": ("http://host/a", "http://host/a/"),
     "a host by another": ("http://one/a", "http://two/a"),
-    "a scheme by another": ("http://host/a", "https://host/a"),
+    "a scheme by another": ("oci://host/a", "https://host/a"),
+    "a port of HTTP by the same of HTTPS": ("http://host:443/a", "https://host/a"),
     "a port by another": ("http://host:8080/a", "http://host:8081/a"),
     "a port by the default one": ("http://host:443/a", "http://host/a"),
     "port 0 by the default one": ("http://host:0/a", "http://host/a"),
@@ -122,6 +134,66 @@ NOT_FOUND: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize(("wanted", "live", "found"), FINDS.values(), ids=FINDS.keys())
 def test_a_source_is_found_by(wanted: str, live: list[str], found: Match) -> None:
     assert find_source(wanted, live) == found
+
+
+NAMED: dict[str, tuple[str, str, dict[str, str], Match]] = {
+    "its name at another place": (
+        "/old/a.yaml",
+        "bot",
+        {"/new/b.yaml": "bot"},
+        moved_to("/new/b.yaml"),
+    ),
+    "its name at another host": (
+        "http://a/x",
+        "bot",
+        {"https://b/y": "bot"},
+        moved_to("https://b/y"),
+    ),
+    "its name where a module was": ("shop:team", "bot", {"demo": "bot"}, moved_to("demo")),
+    "its address, though another source has its name by now": (
+        "/a.yaml",
+        "bot",
+        {"/a.yaml": "old", "/b.yaml": "bot"},
+        exactly("/a.yaml"),
+    ),
+    "its name before its file's": (
+        "/old/a.yaml",
+        "bot",
+        {"/new/a.yaml": "", "/new/b.yaml": "bot"},
+        moved_to("/new/b.yaml"),
+    ),
+    "none of two sources with its name": (
+        "/old/a.yaml",
+        "bot",
+        {"/new/b.yaml": "bot", "/new/c.yaml": "bot"},
+        Ambiguous(keys=("/new/b.yaml", "/new/c.yaml")),
+    ),
+    "its file's name, where the file has no given name": (
+        "/old/a.yaml",
+        "bot",
+        {"/new/a.yaml": ""},
+        moved_to("/new/a.yaml"),
+    ),
+    "its file's name, if it had no given name": (
+        "/old/a.yaml",
+        "",
+        {"/new/a.yaml": "bot"},
+        moved_to("/new/a.yaml"),
+    ),
+    "no source with another given name": (
+        "/sales/agent.yaml",
+        "sales",
+        {"/support/agent.yaml": "support"},
+        NotFound(key="/sales/agent.yaml"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("wanted", "name", "live", "found"), NAMED.values(), ids=NAMED.keys())
+def test_a_source_with_a_given_name_is_found_by(
+    wanted: str, name: str, live: dict[str, str], found: Match
+) -> None:
+    assert find_source(wanted, live, name=name, names=live) == found
 
 
 @pytest.mark.parametrize(("wanted", "live"), NOT_FOUND.values(), ids=NOT_FOUND.keys())

@@ -68,7 +68,7 @@ class StubDirectory:
         found = self._agents.get(snapshot.agent)
         return found.history_items_max if found else None
 
-    def resident(self, source_key: str, agent: str) -> Agent | None:
+    def resident(self, source_key: str, agent: str, *, source_name: str = "") -> Agent | None:
         return self._agents.get(agent)
 
     def team_for(self, request: TurnRequest) -> AbstractContextManager[Team]:

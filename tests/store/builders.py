@@ -89,6 +89,7 @@ class Asking(TypedDict, total=False):
     client_attempt: int
     replayable: bool
     agent: str
+    source_name: str
     continues: TurnId
     links: int
 
@@ -135,6 +136,7 @@ class Player:
                 base_rev=known.notes.rev if known else 0,
                 base_length=len(known.items) if known else 0,
                 source_key=SOURCE,
+                source_name=asking.get("source_name", ""),
                 source_digest="d1",
                 agent=asking.get("agent", "butler"),
                 input=() if "continues" in asking else self._input(said),

@@ -190,6 +190,11 @@ class Source(Protocol):
         ...
 
     @property
+    def given_name(self) -> str:
+        """The name that the operator gave, by which sessions find the source at another address; empty without one."""
+        ...
+
+    @property
     def poll_s(self) -> float | None:
         """How often to check whether it has changed; None if it cannot change."""
         ...

@@ -3,8 +3,9 @@
 1. A turn is played with the version that it began with. A replaced version is kept while a turn uses it, and a moment
    longer, since a turn may have chosen it and not yet begun.
 2. A broken new version changes nothing: the old one goes on serving, and the problem is reported.
-3. A session continues with its own source, found by `core.identity`: by its exact address, else by the stable part of
-   its address, else not at all. It is never moved to another source, and never to one of several by guessing.
+3. A session continues with its own source, found by `core.identity`: by its exact address, else by its given name or
+   the stable part of its address, else not at all. It is never moved to another source by guessing; a request that names
+   one of several candidates has chosen.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from urllib.parse import urlsplit
 from holdfast import limits
 from holdfast.agents.agent import Agent, PromptCommand, Source, Team
 from holdfast.agents.file.reserved_files import files_of_hooks
-from holdfast.agents.remote_files import shown_key
+from holdfast.agents.remote_files import shown_key, source_shown
 from holdfast.agents.sources import InvalidSource, Origin, SourceFolder, reserved_by
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.identity import (
     Ambiguous,
     FoundSource,
-    NotFound,
+    Match,
     find_source,
     portable_key,
     portable_text,
@@ -77,6 +78,8 @@ class Chosen(Value):
     agent: Agent
     source_key: str
     source_digest: str
+    source_name: str = ""
+    """The name that the operator gave the source."""
 
 
 class Loaded(Value, tag="loaded"):
@@ -243,39 +246,89 @@ class Registry:
         if snapshot is None or not snapshot.source_key:
             live, agent = self._named(model, at_home=None)
             return _chosen(live, agent)
-        home = self._home(snapshot.source_key, snapshot.agent)
+        home = self._home_of(snapshot, model)
         if model:
             live, agent = self._named(model, at_home=home)
             if live is not home:
                 raise AgentMismatch(
-                    model, source=shown_key(snapshot.source_key), known=tuple(_team(home).agents)
+                    model,
+                    source=source_shown(snapshot.source_key, snapshot.source_name),
+                    known=tuple(_team(home).agents),
+                    session=snapshot.session_id,
                 )
             if agent.name != snapshot.entry_agent:
                 return _chosen(home, agent)
         return _chosen(home, _current_agent(home, snapshot))
 
-    def resident(self, source_key: str, agent: str) -> Agent | None:
+    def resident(self, source_key: str, agent: str, *, source_name: str = "") -> Agent | None:
         """The agent of a session with that source in its current version; None if it is not served. Loads nothing."""
-        try:
-            home = self._home(source_key, agent)
-        except AgentUnavailable:
-            return None
-        return _team(home).agents.get(agent)
-
-    def _home(self, source_key: str, agent: str) -> _Live:
-        """The live source that a session continues with."""
-        found = find_source(source_key, self._live)
-        if isinstance(found, FoundSource) and self._live[found.key].current is not None:
-            return self._live[found.key]
-        place = shown_key(source_key)
-        match found:
-            case Ambiguous(keys=keys):
-                variants = tuple(_listed_key(key, keys) for key in keys)
-                raise AgentAmbiguous(agent, source=place, candidates=variants)
-            case NotFound():
-                raise AgentNotFound(agent, source=place, why="that source is not served any more")
+        match self._match(source_key, source_name):
+            case FoundSource(key=key) if self._live[key].current is not None:
+                return _team(self._live[key]).agents.get(agent)
             case _:
-                raise AgentNotFound(agent, source=place, why="that source cannot be loaded now")
+                return None
+
+    def home_key(self, snapshot: Snapshot) -> str | None:
+        """The key of the live source that a session continues with; None if there is none, or several could be it."""
+        found = self._match(snapshot.source_key, snapshot.source_name)
+        return found.key if isinstance(found, FoundSource) else None
+
+    def _home_of(self, snapshot: Snapshot, model: str) -> _Live:
+        """The live source that a session continues with; one of several candidates, if `model` is an agent of it."""
+        try:
+            return self._home(
+                snapshot.source_key,
+                snapshot.source_name,
+                snapshot.agent,
+                session=snapshot.session_id,
+                model=model,
+            )
+        except AgentAmbiguous as error:
+            live = self._variant(model, snapshot)
+            if live is None:
+                raise error
+            return live
+
+    def _variant(self, model: str, snapshot: Snapshot) -> _Live | None:
+        """The source that a model id names, if it is among those that have the identity of the session's source."""
+        try:
+            live, _ = self._named(model, at_home=None)
+        except ModelNotFound:
+            return None
+        match self._match(snapshot.source_key, snapshot.source_name):
+            case Ambiguous(keys=keys) if live.key in keys:
+                return live
+            case _:
+                return None
+
+    def _match(self, source_key: str, source_name: str) -> Match:
+        if source_key in self._live:  # nearly always, and this runs for every request
+            return FoundSource(key=source_key, exact=True)
+        given = {live.key: live.source.given_name for live in self._live.values()}
+        return find_source(source_key, self._live, name=source_name, names=given)
+
+    def _home(
+        self, source_key: str, source_name: str, agent: str, *, session: str = "", model: str = ""
+    ) -> _Live:
+        """The live source that a session continues with. Raises AgentAmbiguous, AgentNotFound."""
+        match self._match(source_key, source_name):
+            case Ambiguous(keys=keys):
+                variants = tuple(
+                    model_id
+                    for model_id, (live, each) in self._ids.items()
+                    if live.key in keys and each.name == agent
+                )
+                place = source_shown(source_key, source_name)
+                variants = variants or tuple(_listed_key(key, keys) for key in keys)
+                raise AgentAmbiguous(agent, source=place, candidates=variants, session=session)
+            case FoundSource(key=key) if self._live[key].current is not None:
+                return self._live[key]
+            case FoundSource():
+                why = "that source cannot be loaded now"
+            case _:
+                why = "that source is not served any more"
+        place = source_shown(source_key, source_name)
+        raise AgentNotFound(agent, source=place, why=why, session=session, model=model)
 
     def _named(self, model: str, *, at_home: _Live | None) -> tuple[_Live, Agent]:
         """The agent that a model name means; the agents of a session's own source come first."""
@@ -319,7 +372,7 @@ class Registry:
         version = self._version(request.source_key, request.source_digest)
         if version is None:
             try:
-                live = self._home(request.source_key, request.agent)
+                live = self._home(request.source_key, request.source_name, request.agent)
             except AgentUnavailable as error:
                 raise TurnFailed("model_error", str(error), reason=error.code) from error
             version = self._version(live.key, request.source_digest) or live.current
@@ -489,7 +542,12 @@ def _agents(live: _Live) -> tuple[Agent, ...]:
 
 
 def _chosen(live: _Live, agent: Agent) -> Chosen:
-    return Chosen(agent=agent, source_key=live.key, source_digest=_team(live).digest)
+    return Chosen(
+        agent=agent,
+        source_key=live.key,
+        source_digest=_team(live).digest,
+        source_name=live.source.given_name,
+    )
 
 
 def _current_agent(home: _Live, snapshot: Snapshot) -> Agent:
@@ -500,7 +558,7 @@ def _current_agent(home: _Live, snapshot: Snapshot) -> Agent:
             return team.agents[name]
     raise AgentNotFound(
         snapshot.agent,
-        source=shown_key(snapshot.source_key),
+        source=source_shown(snapshot.source_key, snapshot.source_name),
         why="that source has no such agent any more; name one that /v1/models lists",
     )
 

@@ -60,3 +60,8 @@ def _fetched(url: str, answer: WebAnswer) -> Fetched:
 def shown_key(key: str) -> str:
     """A source's key without secrets and local paths, so that every client may see it."""
     return shown(key) if "://" in key else portable_key(key)
+
+
+def source_shown(key: str, name: str | None) -> str:
+    """A session's source, as every client may see it: the name that the operator gave it, else its key."""
+    return name or shown_key(key)

@@ -37,6 +37,7 @@ from holdfast.agents.agent import Agent, ModelFactory, Source, Team
 from holdfast.agents.file.agent_file import Checked, assemble, check_agent_file, check_models
 from holdfast.agents.remote_files import Fetched, Fetcher, FetchFailed, shown
 from holdfast.core.codec import Value
+from holdfast.core.identity import split_name
 from holdfast.errors import HoldfastError, InvalidValue, SourceUnusable
 from holdfast.tools.files.reserved_files import NamePattern, ReservedFiles
 from holdfast.tools.sandbox.sandbox import Sandbox
@@ -46,7 +47,6 @@ _SECRETS = ".env"
 _READS_MAX = 3
 _FRESH_S = 2.0
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _MODULE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _WEB = re.compile(r"https?://", re.IGNORECASE)
 
@@ -119,8 +119,8 @@ Origin: TypeAlias = Source | SourceFolder
 
 def parse_source(text: str, supplies: Supplies) -> Origin:
     """The source or directory that `[NAME=]REF` names. Loads nothing. Raises InvalidSource."""
-    given, equals, reference = text.partition("=")
-    if equals and _NAME.fullmatch(given):
+    given, reference = split_name(text)
+    if given:
         if os.path.isdir(reference):
             raise InvalidSource(
                 f"{reference!r} is a directory, and each file in it has its own name; leave out '{given}='"
@@ -181,6 +181,7 @@ class FileSource:
 
     def __init__(self, path: Path, supplies: Supplies, *, name: str = "") -> None:
         self.key = self.place = str(path)
+        self.given_name = name
         self.name = name or _plain_name(path.stem)
         self._path = path
         self._supplies = supplies
@@ -292,6 +293,7 @@ class UrlSource:
 
     def __init__(self, url: str, supplies: Supplies, *, name: str = "") -> None:
         self.key = url
+        self.given_name = name
         self.name = name or _name_of_url(url)
         self._supplies = supplies
         self.cache = supplies.cache
@@ -437,6 +439,7 @@ class ModuleSource:
         self._module, _, self._attribute = reference.partition(":")
         self.files = ReservedFiles()
         """Its files that run in this process. Known once it is loaded."""
+        self.given_name = name
         self.name = name or self._module.partition(".")[0]
 
     async def load(self) -> Team:
@@ -510,6 +513,7 @@ class DemoSource:
     poll_s: float | None = None
 
     def __init__(self, supplies: Supplies, *, name: str = "") -> None:
+        self.given_name = name
         self.name = name or demo.NAME
         self._supplies = supplies
 

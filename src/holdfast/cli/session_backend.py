@@ -8,6 +8,7 @@ This module loads no agent, joins as no node, and plays or recovers no turn.
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
@@ -31,15 +32,17 @@ from holdfast.core.history.conversation import (
     Titled,
     patch_decoder,
 )
+from holdfast.core.identity import is_called, source_called, split_name
 from holdfast.core.turns.events import Interrupted, Usage
 from holdfast.core.turns.journal import Record, decode_records
-from holdfast.errors import InvalidId, InvalidValue, SessionGone, SessionMissing
+from holdfast.errors import InvalidId, InvalidValue, SessionBusy, SessionGone, SessionMissing
 from holdfast.ids import Minter, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.api.objects import match_shown, session_shown, turn_shown
 from holdfast.server.api.transfer import take_sessions
 from holdfast.sessions.admission.queued_turns import last_words
-from holdfast.store.outcomes import SessionFilter, TooLate
-from holdfast.store.rows import TurnRow
+from holdfast.sessions.admission.wait_budget import RETRY_AFTER_S
+from holdfast.store.outcomes import Busy, SessionFilter, SessionInfo, TooLate
+from holdfast.store.rows import SessionRow, TurnRow
 from holdfast.store.search.matches import parse_query
 from holdfast.store.store import Store
 from holdfast.store.store_url import open_existing
@@ -80,6 +83,12 @@ class SessionBackend(Protocol):
     def fork(self, name: str, *, version: int | None = None) -> api.Session: ...
 
     def rewind(self, key: str, *, version: int) -> api.Session: ...
+
+    def rebind(self, name: str, *, model: str) -> api.Session: ...
+
+    def rebind_source(
+        self, source: str, *, model: str, anonymous: bool = False, cursor: str | None = None
+    ) -> api.Rebound: ...
 
     def turn(self, turn_id: str) -> api.TurnObject: ...
 
@@ -239,6 +248,45 @@ class StoreBackend:
         )
         return self._shown(row.id)
 
+    def rebind(self, name: str, *, model: str) -> api.Session:
+        """Move a session to another source. A store serves no agents: here `model` is a source, as `serve` takes it."""
+        info = self._info(self._find(name))
+        outcome = self._rebound(info.session, model)
+        if isinstance(outcome, Busy):
+            raise SessionBusy(name, turn_id=outcome.turn_id, retry_after_s=RETRY_AFTER_S)
+        return self._shown(info.session.id)
+
+    def rebind_source(
+        self, source: str, *, model: str, anonymous: bool = False, cursor: str | None = None
+    ) -> api.Rebound:
+        where = SessionFilter(anonymous=anonymous)
+        limit = limits.page_size_max
+        page = self._do(self._store.sessions(self._tenant, where=where, cursor=cursor, limit=limit))
+        rows = (each.session for each in page.sessions)
+        meant = [x for x in rows if is_called(source, key=x.source_key, name=x.source_name)]
+        outcomes = {row.id: self._rebound(row, model) for row in meant}
+        return api.Rebound(
+            rebound=tuple(key for key, each in outcomes.items() if not isinstance(each, Busy)),
+            busy=tuple(key for key, each in outcomes.items() if isinstance(each, Busy)),
+            cursor=page.cursor,
+        )
+
+    def _rebound(self, session: SessionRow, source: str) -> SessionRow | Busy:
+        name, reference = split_name(source)
+        is_file = reference.endswith((".yaml", ".yml")) and "://" not in reference
+        key = os.path.abspath(reference) if is_file else reference
+        work = self._store.rebind(self._tenant, session.id, source_key=key, source_name=name)
+        outcome = self._do(work)
+        if not isinstance(outcome, Busy):
+            audit_command(
+                "session.rebind",
+                tenant=self._tenant,
+                about=session.id,
+                source=source_called(key=session.source_key, name=session.source_name),
+                to=source_called(key=key, name=name),
+            )
+        return outcome
+
     def cancel(self, turn_id: str) -> api.TurnObject:
         """Signal the node that plays a turn to stop, and wait for a while. A command takes no turn from its node."""
         row = self._row(turn_id)
@@ -283,11 +331,14 @@ class StoreBackend:
     def _find(self, name: str) -> SessionId:
         return self._do(find_session(self._store, self._tenant, name))
 
-    def _shown(self, session_id: SessionId) -> api.Session:
+    def _info(self, session_id: SessionId) -> SessionInfo:
         info = self._do(self._store.info(self._tenant, session_id))
         if info is None or info.session.state == "deleted":  # by another client, meanwhile
             raise SessionGone(session_id, why="deleted")
-        return session_shown(info)
+        return info
+
+    def _shown(self, session_id: SessionId) -> api.Session:
+        return session_shown(self._info(session_id))
 
     def _row(self, turn_id: str) -> TurnRow:
         try:

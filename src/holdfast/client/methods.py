@@ -146,6 +146,20 @@ class ClientMethods:
         return request("POST /api/sessions/{name}/rewind", api.Session, key, body=place)
 
     @ClientCall
+    def rebind(self, name: str, *, model: str) -> ClientRequest[api.Session]:
+        """Move a session to the source of another agent. Its history stays as it is."""
+        to = api.NewSource(model=model)
+        return request("POST /api/sessions/{name}/rebind", api.Session, name, body=to)
+
+    @ClientCall
+    def rebind_source(
+        self, source: str, *, model: str, anonymous: bool = False, cursor: str | None = None
+    ) -> ClientRequest[api.Rebound]:
+        """Move the sessions of a source to the source of another agent, a page at a time."""
+        move = api.SourceMove(source=source, model=model, anonymous=anonymous, cursor=cursor)
+        return request("POST /api/sessions/rebind", api.Rebound, body=move)
+
+    @ClientCall
     def compact(self, name: str) -> ClientRequest[api.SessionSummary]:
         """Put a summary in place of older turns in the model's view of a session."""
         return request("POST /api/sessions/{name}/compact", api.SessionSummary, name)

@@ -1,14 +1,18 @@
 """Which live source of agents continues a stored session.
 
-A session stores the exact key of the source that it began with: a file, a directory entry, a `module:agent`, or a
-URL. Addresses change between deploys (a version in the query, a token in the user part) and files move; the session
-must still find its agent. It continues with, in this order:
+A session stores the exact key of the source that it began with (a file, a directory entry, a `module:agent`, or a
+URL) and the name that the operator gave the source (`NAME=REF`), if any. Addresses change between deploys (a version in
+the query, a token in the user part) and files move; the session must still find its agent. It continues with, in this
+order:
 
 1. the source with exactly that key, compared percent-decoded on both sides;
-2. else the only live source with the same scheme, host and path, for URLs, or the same name, for files;
-3. else none: a clear refusal, never a guess among several.
+2. else the only live source with the same given name;
+3. else the only live source with the same host and path, for URLs, or the same file name, for files; two sources with
+   different given names are never the same;
+4. else none: a clear refusal, never a guess among several. The operator can rebind the session.
 
-Exports, feeds and errors show the part of a key that rule 2 needs, and no more: no directory of a machine, no token.
+Exports, feeds and errors show the given name and the part of a key that rule 3 needs, and no more: no directory of a
+machine, no token.
 
 A malformed key (a bad escape, a broken URL) is compared only as it is.
 """
@@ -16,17 +20,21 @@ A malformed key (a bad escape, a broken URL) is compared only as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import compress
 from typing import TypeAlias
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from holdfast.core.codec import Value
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+_WEB = "web"
+"""HTTP and HTTPS: a server that begins to encrypt serves the same agents."""
+NO_NAMES: Mapping[str, str] = {}
 
 
 class FoundSource(Value):
-    """The session continues with this live source. `exact` is False if it was found by rule 2."""
+    """The session continues with this live source. `exact` is False if its address is another one by now."""
 
     key: str
     exact: bool
@@ -47,15 +55,27 @@ class NotFound(Value):
 Match: TypeAlias = FoundSource | Ambiguous | NotFound
 
 
-def find_source(wanted: str, live: Iterable[str]) -> Match:
-    """Find the live source that a session with source key `wanted` continues with."""
+def find_source(
+    wanted: str, live: Iterable[str], *, name: str = "", names: Mapping[str, str] = NO_NAMES
+) -> Match:
+    """Find the live source that a session with source key `wanted`, and given `name`, continues with. `names` are the
+    given names of live sources, by their keys."""
     keys = tuple(dict.fromkeys(live))
     if wanted in keys:
         return FoundSource(key=wanted, exact=True)
-    for identity, is_exact in ((exact_identity, True), (stable_identity, False)):
-        same = tuple(key for key in keys if identity(key) == identity(wanted))
+    given = {key: names.get(key, "") for key in keys}
+    rules = (
+        (exact_identity(key) == exact_identity(wanted) for key in keys),
+        (name != "" and given[key] == name for key in keys),
+        (
+            not (name and given[key]) and stable_identity(key) == stable_identity(wanted)
+            for key in keys
+        ),
+    )
+    for n, rule in enumerate(rules):
+        same = tuple(compress(keys, rule))
         if len(same) == 1:
-            return FoundSource(key=same[0], exact=is_exact)
+            return FoundSource(key=same[0], exact=n == 0)
         if same:
             return Ambiguous(keys=same)
     return NotFound(key=wanted)
@@ -67,10 +87,10 @@ def exact_identity(key: str) -> str:
 
 
 def stable_identity(key: str) -> tuple[str, ...]:
-    """The part of a key that stays the same between deploys: a URL's scheme, host and path; a file's name without its
+    """The part of a key that stays the same between deploys: a URL's host and path; a file's name without its
     directories; any other key as a whole.
 
-    Host and scheme compare without case and with their default port; the user part is volatile, since
+    A host compares without case, HTTP and HTTPS are the same with their default ports; the user part is volatile, since
     that is where tokens are.
     """
     itself = ("key", exact_identity(key))
@@ -90,9 +110,9 @@ def stable_identity(key: str) -> tuple[str, ...]:
     path = _decoded(parts.path)
     if path is None:
         return itself
-    if port is None:
-        port = _DEFAULT_PORTS.get(parts.scheme)
-    return ("url", parts.scheme, host, "" if port is None else str(port), path or "/")
+    is_default = port is None or port == _DEFAULT_PORTS.get(parts.scheme)
+    scheme = _WEB if parts.scheme in _DEFAULT_PORTS else parts.scheme
+    return ("url", scheme, host, "" if is_default else str(port), path or "/")
 
 
 def portable_key(key: str) -> str:
@@ -108,6 +128,23 @@ def portable_key(key: str) -> str:
             return key
 
 
+def source_called(*, key: str, name: str | None) -> str:
+    """A session's source as clients see it: the name that the operator gave it, else the portable part of its key."""
+    return name or portable_key(key)
+
+
+def is_called(text: str, *, key: str, name: str | None) -> bool:
+    """Whether a text means this source: by its given name, its key, or the portable part of its key."""
+    return text != "" and text in (name, key, portable_key(key))
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """The given name and the reference of `[NAME=]REF`; the name is empty without one."""
+    given, equals, reference = text.partition("=")
+    return (given, reference) if equals and _GIVEN_NAME.fullmatch(given) else ("", text)
+
+
+_GIVEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _DIRECTORIES = re.compile(r"(?<![\w.:/-])/(?:[^\s/:;,'\"]+/)+")
 
 

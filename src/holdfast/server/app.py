@@ -25,6 +25,7 @@ from holdfast.server.api.compaction import CompactionApi
 from holdfast.server.api.grants import GrantsApi
 from holdfast.server.api.overview import Overview
 from holdfast.server.api.sessions import SessionsApi
+from holdfast.server.api.source_bindings import SourceBindingsApi
 from holdfast.server.console_files import ConsoleFiles
 from holdfast.server.health import HealthEndpoints
 from holdfast.server.http.body_memory import BodyMemory, memory_bytes
@@ -113,6 +114,7 @@ class App:
                 Conversations(sessions, directory, seals, expire_after_s=expire_after_s),
                 SessionsApi(sessions, directory, approvals, compacting, deadline_s=deadline_s),
                 grants,
+                SourceBindingsApi(sessions, directory),
                 ConsoleFiles(),
                 Overview(sessions),
             )

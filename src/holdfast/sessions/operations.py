@@ -1,4 +1,4 @@
-"""Operations on sessions besides turns: cancel, fork, rewind, reset, annotate, compact, delete.
+"""Operations on sessions besides turns: cancel, fork, rewind, reset, rebind, annotate, compact, delete.
 
 None of them loads an agent, and none of them rewrites a history.
 """
@@ -13,8 +13,10 @@ from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Patch, SettingsChanged, Summarized, Titled
 from holdfast.core.items import SessionSettings, Summary
 from holdfast.core.turns import events as ev
+from holdfast.errors import SessionBusy
 from holdfast.ids import ItemId, NoteId, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.sessions.admission.queued_turns import Queue
+from holdfast.sessions.admission.wait_budget import RETRY_AFTER_S
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.cache import SnapshotCache
 from holdfast.sessions.session_requests import Ending, ending_of
@@ -22,7 +24,7 @@ from holdfast.sessions.turns.owner import Owner
 from holdfast.sessions.turns.recovery import Recovery
 from holdfast.sessions.turns.turn_notes import note_signal
 from holdfast.sessions.turns.watch import find_ending
-from holdfast.store.outcomes import AnnotateOutcome, TooLate
+from holdfast.store.outcomes import AnnotateOutcome, Busy, TooLate
 from holdfast.store.rows import SessionRow
 from holdfast.store.store import Store
 
@@ -147,6 +149,31 @@ class Operations:
         row = await self._store.bind(tenant, key, fresh=fresh, version=version)
         self._cache.learn(tenant, key, row.id)
         return row
+
+    async def rebind(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        source_key: str,
+        source_name: str = "",
+        entry_agent: str | None = None,
+    ) -> SessionRow:
+        """Move a session to the agents of another source. Its history stays as it is.
+
+        Calls that wait for an approval can only be closed from then on. Raises SessionBusy while a turn is open.
+        """
+        outcome = await self._store.rebind(
+            tenant,
+            session_id,
+            source_key=source_key,
+            source_name=source_name or None,
+            entry_agent=entry_agent,
+        )
+        if isinstance(outcome, Busy):
+            raise SessionBusy(session_id, turn_id=outcome.turn_id, retry_after_s=RETRY_AFTER_S)
+        await self._refresh(tenant, session_id)
+        return outcome
 
     async def annotate(
         self,

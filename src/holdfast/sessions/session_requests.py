@@ -47,6 +47,7 @@ class Ask(Value):
     approvals: tuple[tuple[CallId, bool], ...] = ()
     agent: str = ""
     source_key: str = ""
+    source_name: str = ""
     source_digest: str = ""
     instructions: tuple[str, ...] = ()
     parameters: Parameters = Parameters()
@@ -91,6 +92,7 @@ class AgentChoice(Value):
 
     agent: str
     source_key: str
+    source_name: str = ""
     source_digest: str = ""
     policy: Policy = Policy()
     limits: TurnLimits = TurnLimits()
@@ -107,6 +109,7 @@ def as_asked(ask: Ask, snapshot: Snapshot) -> AgentChoice:
     return AgentChoice(
         agent=snapshot.agent or ask.agent,
         source_key=snapshot.source_key or ask.source_key,
+        source_name=snapshot.source_name if snapshot.source_key else ask.source_name,
         source_digest=ask.source_digest,
     )
 

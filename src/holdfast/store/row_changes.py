@@ -188,6 +188,7 @@ def forked_session(
         length=here.upto_pos,
         link=turn.link if turn else chain.GENESIS,
         source_key=parent.source_key if turn else "",
+        source_name=parent.source_name if turn else None,
         entry_agent=parent.entry_agent if turn else "",
         agent=turn.agent if turn else "",
         lineage=lineage,

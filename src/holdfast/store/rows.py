@@ -90,6 +90,8 @@ class SessionRow(Value):
     """How many retries may still continue it; None if only a person may."""
     family: SessionId | None = None
     """The family of lines that it belongs to, by the id of its first line; None: it is alone under its name."""
+    source_name: str | None = None
+    """The name that the operator gave the source; None without one, and where an older server began the session."""
 
 
 class SessionName(Value):

@@ -131,6 +131,7 @@ def extended(found: Later) -> Snapshot:
         link=last.link if last else chain.GENESIS,
         # The first commit writes them, so version 0 does not have them yet.
         source_key=session.source_key if last else "",
+        source_name=(session.source_name or "") if last else "",
         entry_agent=session.entry_agent if last else "",
         agent=last.agent if last else "",
         size_bytes=known.size_bytes + found.size_bytes,

@@ -222,6 +222,7 @@ class Store:
     restore = by_write(arrivals.restore)
     annotate = by_write(session_operations.annotate, once=True)
     bind = by_write(session_operations.bind)
+    rebind = by_write(session_operations.rebind)
     fork = by_write(session_operations.fork)
     remove = by_write(session_operations.remove)
     put_blob = by_write(session_operations.put_blob)

@@ -88,3 +88,19 @@ def test_what_is_not_there_is_said_in_one_sentence(
     assert told.exit_code == 2
     assert told.stdout == ""
     assert sentence in told.stderr and told.stderr.count("\n") == 1
+
+
+def test_conversations_are_moved_to_another_source(run: Run, furnished: Path) -> None:
+    source = json.loads(run("sessions", "list", "--json", "--key-prefix", "trip").stdout)[0][
+        "source"
+    ]
+    told = run("sessions", "rebind", "trip", "--to", "bot=https://agents.example/team.yaml")
+    assert told.exit_code == 0, told.output
+    assert "trip goes on with bot" in told.stderr and "session.rebind" in told.stderr
+    every = run("sessions", "rebind", "--source", source, "--to", "other.yaml")
+    assert every.exit_code == 0, every.output
+    assert "sessions moved" in every.stderr
+    sources = {each["source"] for each in json.loads(run("sessions", "list", "--json").stdout)}
+    assert {"bot", "other.yaml"} <= sources
+    for wrong in (("--to", "x"), ("trip", "--source", "a", "--to", "x")):
+        assert run("sessions", "rebind", *wrong).exit_code == 2

@@ -80,6 +80,7 @@ class Remembering(Refusing):
             keys=(name,),
             title="",
             agent="demo",
+            source="demo",
             version=max(kept, default=0),
             items=2,
             open_turn=None,

@@ -71,6 +71,7 @@ def commit_of(
         version=version,
         ended_by=by,
         source_key="agents.yaml",
+        source_name="",
         entry_agent=agent,
         agent=agent,
         items=tuple(items),

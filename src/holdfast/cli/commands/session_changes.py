@@ -1,4 +1,4 @@
-"""`holdfast sessions export`, `import`, `fork`, `rewind`, `annotate` and `delete`."""
+"""`holdfast sessions export`, `import`, `fork`, `rewind`, `rebind`, `annotate` and `delete`."""
 
 from __future__ import annotations
 
@@ -196,6 +196,60 @@ def rewind(key: str, version: int, as_json: bool, at: ConversationPlace) -> None
         made = here.rewind(key, version=version)
     words = f"{key} is at version {made.version} again; what came after stays as {before.id}"
     _tell(made, words, as_json=as_json)
+
+
+@click.command(short_help="Move conversations to the agents of another source.")
+@click.argument("name", metavar="[KEY|ID]", required=False)
+@click.option("--source", metavar="SOURCE", help="Move all conversations of this source.")
+@click.option(
+    "--to",
+    required=True,
+    metavar="MODEL|SOURCE",
+    help="An agent of that source, as a server lists it; in a store the source itself: [NAME=]REF, as `serve` takes it.",
+)
+@tenant_option
+@where_options
+def rebind(name: str | None, source: str | None, to: str, at: ConversationPlace) -> None:
+    """Move a conversation, or all conversations of a source, to the agents of another source.
+
+    They find a file that moved, a URL with another query and a source under its given name by themselves; this is for
+    the rest. Histories stay as they are. Calls that wait for an approval can only be closed afterwards.
+
+    \b
+    Examples:
+      holdfast sessions rebind trip-to-oslo --to butler --server http://127.0.0.1:8484
+      holdfast sessions rebind --source https://old.example/team.yaml --to https://new.example/team.yaml
+    """
+    if (name is None) == (source is None):
+        raise click.UsageError("name a conversation, or all of a source with --source SOURCE")
+    with open_backend(at) as here:
+        if name is not None:
+            moved = here.rebind(name, model=to)
+            _tell(moved, f"{name} goes on with {moved.source}", as_json=False)
+            return
+        assert source is not None
+        rebound, busy = _rebound_all(here, source, to)
+    for each in rebound:
+        say(each)
+    for each in busy:
+        say(f"{each} is busy: run the command again when its turn has ended", err=True)
+    say(f"{display.counted(len(rebound), 'session')} moved", err=True)
+
+
+def _rebound_all(here: SessionBackend, source: str, to: str) -> tuple[list[str], list[str]]:
+    """Move all sessions of a source, with and without a key. Returns the moved ones and the busy ones."""
+    rebound: list[str] = []
+    busy: list[str] = []
+    for anonymous in (False, True):
+        cursor: str | None = None
+        while True:
+            page = here.rebind_source(source, model=to, anonymous=anonymous, cursor=cursor)
+            rebound += page.rebound
+            busy += page.busy
+            cursor = page.cursor
+            if cursor is None:
+                break
+    return rebound, busy
 
 
 @click.command(short_help="Give a conversation a title, and attributes.")

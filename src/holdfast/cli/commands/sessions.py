@@ -14,6 +14,7 @@ from holdfast.cli.commands.session_changes import (
     export,
     fork,
     import_command,
+    rebind,
     rewind,
 )
 from holdfast.cli.conversation_text import flat_lines, model_lines, turn_lines, when
@@ -44,7 +45,7 @@ def sessions() -> None:
     """
 
 
-for command in (export, import_command, fork, rewind, annotate, delete):
+for command in (export, import_command, fork, rewind, rebind, annotate, delete):
     sessions.add_command(command)
 
 

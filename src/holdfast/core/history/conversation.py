@@ -13,6 +13,7 @@ where, seen at which revision. So reading a fork of a fork of a fork walks no ch
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -88,6 +89,24 @@ class SettingsMerged(Value, tag="settings_merged"):
 Patch: TypeAlias = Visibility | Titled | Flagged | Summarized | SettingsChanged | SettingsMerged
 
 
+REBOUND = "agents.rebound"
+"""The flag of a session that was moved to the agents of another source. A flag, since older servers read those too; no
+client can set one with a dot."""
+
+
+_REBOUND = re.compile(r"([0-9]{1,15}) ([0-9]{1,15})", re.ASCII)
+
+
+class Rebinding(Value):
+    """When a session was moved to the agents of another source: at which version, and at which revision."""
+
+    version: int
+    rev: int
+
+    def flag(self) -> Flagged:
+        return Flagged(name=REBOUND, value=f"{self.version} {self.rev}")
+
+
 class Annotation(Value):
     """A change to what is known about a session or one of its items, besides the history. Appended only."""
 
@@ -114,6 +133,14 @@ class Notes(Value):
     summary: Summary | None = None
     summary_rev: int = 0
     """The revision that `summary` came with; 0 if there is none."""
+
+    @property
+    def rebound(self) -> Rebinding | None:
+        """When the session was last moved to the agents of another source; None if it never was."""
+        for item, name, value in self.flags:
+            if item is None and name == REBOUND and (found := _REBOUND.fullmatch(value)):
+                return Rebinding(version=int(found[1]), rev=int(found[2]))
+        return None
 
 
 def annotated(notes: Notes, annotations: Iterable[Annotation]) -> Notes:
@@ -167,6 +194,7 @@ class Commit(Value):
     """The version that this commit makes."""
     ended_by: EndedBy
     source_key: str
+    source_name: str
     entry_agent: str
     """The agent that the request named; the session keeps that of its first commit."""
     agent: str
@@ -217,6 +245,7 @@ def commit_of(turn: Turn, *, previous: bytes) -> Commit:
         version=header.version,
         ended_by=header.ended_by,
         source_key=request.source_key,
+        source_name=request.source_name,
         entry_agent=request.agent,
         agent=header.agent,
         items=items,
@@ -283,6 +312,7 @@ class Snapshot(Value):
     lineage: Lineage = ()
     link: bytes = chain.GENESIS
     source_key: str = ""
+    source_name: str = ""
     entry_agent: str = ""
     agent: str = ""
     size_bytes: int = 0
@@ -294,10 +324,14 @@ class Snapshot(Value):
 
         An approval is valid only in the session that asked for it. A fork or a rewind shows the calls of its past as
         waiting, and its next message closes them, but they cannot be approved there. Nor can calls of an imported
-        session: the store that the file came from, and any other store that imported it, may approve them too.
+        session: the store that the file came from, and any other store that imported it, may approve them too. Nor can
+        calls from before the session was moved to another source: a tool of the same name may do something else there.
         """
         inherited = self.lineage[-1].upto_version if self.lineage else 0
         if self.version <= inherited or self.marks[-1].is_foreign:
+            return ()
+        rebound = self.notes.rebound
+        if rebound is not None and self.version <= rebound.version:
             return ()
         return tuple(each for each in self.waiting if each.waits_for == "approval")
 
@@ -326,6 +360,7 @@ class Snapshot(Value):
             turn_summary=further(self.turn_summary, *_summaries(commit.items)),
             broken_off=self.continued().broken_off if commit.continues else self.broken_off,
             source_key=self.source_key or commit.source_key,
+            source_name=self.source_name if self.source_key else commit.source_name,
             entry_agent=self.entry_agent or commit.entry_agent,
             agent=commit.agent,
             size_bytes=self.size_bytes + sum(map(len, commit.encoded)),

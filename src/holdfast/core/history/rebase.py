@@ -11,6 +11,8 @@ The client's messages stay as they are. What was decided about them on top of th
    closed again; but a call that this client has answered is stored together with its result.
 4. A request that named the session's agent of that time gets the agent that the session has now.
 5. The session's own limits count as they are now.
+6. A request from before its session was moved to the agents of another source is stale: it was checked against the
+   former agents.
 """
 
 from __future__ import annotations
@@ -41,6 +43,13 @@ def rebased(request: TurnRequest, head: Snapshot, mint: Minter) -> TurnRequest |
         return StaleRequest(
             code="agent_mismatch",
             why=f"the conversation was begun by an agent of {portable_key(head.source_key)} while this waited",
+        )
+    rebound = head.notes.rebound
+    if rebound is not None and request.base_rev < rebound.rev:
+        return StaleRequest(
+            code="agent_mismatch",
+            why=f"the conversation was moved to the agents of {head.source_name or portable_key(head.source_key)} "
+            "while this waited; send it again",
         )
     new = _input_at(request, head, mint)
     if isinstance(new, StaleRequest):

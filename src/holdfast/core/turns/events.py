@@ -82,6 +82,8 @@ class TurnRequest(Value):
     base_length: int = 0
     """How many items the history holds at `base`."""
     source_key: str = ""
+    source_name: str = ""
+    """The name that the operator gave the source, if it has one."""
     source_digest: str = ""
     agent: str = ""
     input: Items = ()

@@ -61,7 +61,7 @@ class Directory(Protocol):
         """How many items of the history a session's agent sees; None: all of them, or the agent is not served."""
         ...
 
-    def resident(self, source_key: str, agent: str) -> Agent | None:
+    def resident(self, source_key: str, agent: str, *, source_name: str = "") -> Agent | None:
         """The agent of that source as it is served now; None if it is not served. Loads nothing."""
         ...
 
@@ -71,12 +71,15 @@ class Directory(Protocol):
         ...
 
 
-def choice_of(agent: Agent, ask: Ask, *, source_key: str, source_digest: str) -> AgentChoice:
+def choice_of(
+    agent: Agent, ask: Ask, *, source_key: str, source_digest: str, source_name: str = ""
+) -> AgentChoice:
     """The choice of this agent for a request. Raises Refused if the agent's model ignores a parameter that the answer
     must obey."""
     return AgentChoice(
         agent=agent.name,
         source_key=source_key,
+        source_name=source_name,
         source_digest=source_digest,
         policy=agent.policy,
         limits=agent.limits,

@@ -26,7 +26,9 @@ class SessionEndHooks:
         """Run the hooks for a session that was deleted; `ended` is its row as it was."""
         if ended.state != "live" or not ended.head:
             return
-        agent = self._directory.resident(ended.source_key, ended.agent)
+        agent = self._directory.resident(
+            ended.source_key, ended.agent, source_name=ended.source_name or ""
+        )
         if agent is None:
             return
         facts = {"session_id": str(ended.id), "agent_name": agent.name, "reason": "deleted"}

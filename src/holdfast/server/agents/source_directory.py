@@ -19,12 +19,18 @@ from holdfast.agents.registry import (
     Removed,
     Report,
 )
-from holdfast.agents.remote_files import Fetcher, shown_key
+from holdfast.agents.remote_files import Fetcher
 from holdfast.agents.sources import Supplies, parse_source
 from holdfast.config import TenantAgents
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.turns.events import TurnRequest
-from holdfast.errors import AgentMismatch, AgentUnavailable, ModelNotFound, SourceUnusable
+from holdfast.errors import (
+    AgentAmbiguous,
+    AgentMismatch,
+    AgentUnavailable,
+    ModelNotFound,
+    SourceUnusable,
+)
 from holdfast.ids import Tenant
 from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
 from holdfast.server.agents.directory import BrokenSourceEntry, ModelEntry, choice_of
@@ -82,6 +88,7 @@ class AgentDirectory:
             ask,
             source_key=chosen.source_key,
             source_digest=chosen.source_digest,
+            source_name=chosen.source_name,
         )
 
     def _chosen(self, model: str, tenant: Tenant, snapshot: Snapshot | None) -> Chosen:
@@ -94,7 +101,14 @@ class AgentDirectory:
         except AgentMismatch as error:
             if not self._tenants.bounds(tenant):
                 raise
-            raise self._mismatch(error, tenant) from error
+            raise self._mismatch(error, tenant, snapshot) from error
+        except AgentAmbiguous as error:
+            if not self._tenants.bounds(tenant):
+                raise
+            own = tuple(each for each in error.candidates if self._tenants.allows(tenant, each))
+            raise AgentAmbiguous(
+                error.agent, source=error.source, candidates=own, session=error.session
+            ) from error
         if self._tenants.bounds(tenant) and not self._is_for(tenant, chosen, snapshot):
             raise self._not_found(model or chosen.agent.name, tenant)
         return chosen
@@ -123,16 +137,19 @@ class AgentDirectory:
         known = tuple(each.id for each in self.entries(tenant))
         return ModelNotFound(model, known=known, why=why)
 
-    def _mismatch(self, error: AgentMismatch, tenant: Tenant) -> AgentUnavailable:
+    def _mismatch(
+        self, error: AgentMismatch, tenant: Tenant, snapshot: Snapshot | None
+    ) -> AgentUnavailable:
         """The same refusal, naming only agents that the tenant may use: others do not exist for it."""
         if not self._is_for(tenant, self._registry.choose(error.model), None):
             return self._not_found(error.model, tenant)
+        home = self._registry.home_key(snapshot) if snapshot else None
         known = tuple(
             each.agent
             for each in self._registry.listing()
-            if shown_key(each.source_key) == error.source and self._tenants.allows(tenant, each.id)
+            if each.source_key == home and self._tenants.allows(tenant, each.id)
         )
-        return AgentMismatch(error.model, source=error.source, known=known)
+        return AgentMismatch(error.model, source=error.source, known=known, session=error.session)
 
     def history_items_max(self, snapshot: Snapshot) -> int | None:
         try:
@@ -140,8 +157,8 @@ class AgentDirectory:
         except AgentUnavailable:
             return None
 
-    def resident(self, source_key: str, agent: str) -> Agent | None:
-        return self._registry.resident(source_key, agent)
+    def resident(self, source_key: str, agent: str, *, source_name: str = "") -> Agent | None:
+        return self._registry.resident(source_key, agent, source_name=source_name)
 
     def team_for(self, request: TurnRequest) -> AbstractContextManager[Team]:
         return self._registry.team_for(request)

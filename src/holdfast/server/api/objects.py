@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.core.identity import source_called
 from holdfast.store.outcomes import SearchMatch, SessionInfo
 from holdfast.store.rows import TurnRow
 from holdfast.wire.api import objects as api
@@ -16,6 +17,7 @@ def session_shown(info: SessionInfo) -> api.Session:
         keys=info.keys,
         title=row.title or row.opening,
         agent=row.agent,
+        source=source_called(key=row.source_key, name=row.source_name),
         version=row.head,
         items=row.length,
         open_turn=row.open_turn,

@@ -215,6 +215,7 @@ def request_after(
         base_rev=snapshot.notes.rev,
         base_length=len(snapshot.items),
         source_key=agent.source_key,
+        source_name=agent.source_name,
         source_digest=agent.source_digest,
         agent=agent.agent,
         input=_noted(new.input, ask.note),

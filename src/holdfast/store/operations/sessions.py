@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from holdfast.core.codec import Value, encode
-from holdfast.core.history.conversation import Lineage, Patch
+from holdfast.core.history.conversation import Lineage, Patch, Rebinding
 from holdfast.core.items import SessionSettings
 from holdfast.errors import SessionGone, SessionMissing
 from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, Version
 from holdfast.store import decisions, row_changes
 from holdfast.store.operations.finders import queued_of, session_of, turn_at, turn_of
 from holdfast.store.operations.turns import discarded
-from holdfast.store.outcomes import Annotated, AnnotateOutcome, SummaryMoved
+from holdfast.store.outcomes import Annotated, AnnotateOutcome, Busy, SummaryMoved
 from holdfast.store.rows import (
     AnnotationRow,
     AttributeRow,
@@ -99,6 +99,56 @@ def annotate(
         on=(session,),
     )
     return Annotated(annotations=made)
+
+
+def rebind(
+    tenant: Tenant,
+    session_id: SessionId,
+    *,
+    source_key: str,
+    source_name: str | None = None,
+    entry_agent: str | None = None,
+) -> Operation[SessionRow | Busy]:
+    """Bind a session to the agents of another source; without `entry_agent` it keeps the name of its own.
+
+    The session gets a new revision, so that a turn that was prepared for its former agents does not begin. A turn is
+    played by the agents that it began with: while one is open, the outcome is `Busy`. Rebinding again changes nothing.
+    Raises SessionMissing or SessionGone.
+    """
+    found = yield from look_up(SESSIONS, tenant, session_id)
+    session = row_changes.demand_live(found.row, session_id)
+    if session.open_turn is not None:
+        return Busy(session_id=session_id, turn_id=session.open_turn, holder_alive=True)
+    columns = {
+        "source_key": source_key,
+        "source_name": source_name or None,
+        "entry_agent": entry_agent or session.entry_agent,
+    }
+    bound = msgspec.structs.replace(session, **columns)
+    if not session.head or bound == session:  # the first turn binds a session that has none
+        return session
+    moment = Rebinding(version=session.head, rev=session.meta_rev + 1)
+    row = msgspec.structs.replace(bound, meta_rev=moment.rev)
+    note = AnnotationRow(
+        tenant=tenant,
+        session_id=session_id,
+        rev=moment.rev,
+        item=None,
+        patch=encode(moment.flag()),
+        at_ms=found.now_ms,
+    )
+    yield from write(
+        insert(ANNOTATIONS, note),
+        change(
+            SESSIONS,
+            session,
+            meta_rev=row.meta_rev,
+            **columns,
+            agent_proof=proofs.AGENT.of(row),
+        ),
+        on=(session,),
+    )
+    return row
 
 
 def _attributes(row: SessionRow, *, before: SessionSettings) -> Iterator[Change]:

@@ -509,8 +509,12 @@ def _committed(session: SessionRow, made: Commit) -> Update:
         entry_agent = session.entry_agent or made.entry_agent
         opening = session.opening or opening_of(made.items)
         columns |= {"source_key": source_key, "entry_agent": entry_agent, "opening": opening}
+        source_name = session.source_name if session.source_key else made.source_name or None
+        if source_name is not None:
+            columns["source_name"] = source_name
         if source_key and entry_agent and opening:
-            columns["agent_proof"] = proofs.agent_proof(source_key, entry_agent, opening)
+            known = (source_key, entry_agent, opening, source_name)
+            columns["agent_proof"] = proofs.agent_proof(*known)
     return Update(SESSIONS, (session.tenant, session.id), columns)
 
 

@@ -40,12 +40,16 @@ def over(*columns: str) -> Callable[[Any], int]:
 
 def _agent(row: Any) -> int | None:
     known = row.source_key, row.entry_agent, row.opening
-    return agent_proof(*known) if all(known) else None
+    return agent_proof(*known, row.source_name) if all(known) else None
 
 
-def agent_proof(source_key: str, entry_agent: str, opening: str) -> int:
-    """Of a session that knows whose it is: none of the three is empty, and none changes any more."""
-    return crc32(encode((source_key, entry_agent, opening)))
+def agent_proof(
+    source_key: str, entry_agent: str, opening: str, source_name: str | None = None
+) -> int:
+    """Of a session that knows whose it is: none of the first three is empty, and only `rebind` changes them. A source
+    without a given name has the proof that servers made before there were names."""
+    known = (source_key, entry_agent, opening)
+    return crc32(encode(known if source_name is None else (*known, source_name)))
 
 
 def _turn(row: Any) -> int:

@@ -39,6 +39,22 @@ class Place(RequestBody):
     version: Annotated[int, Meta(ge=0)] | None = None
 
 
+class NewSource(RequestBody):
+    """The source that a session is moved to, named by one of its agents."""
+
+    model: str
+
+
+class SourceMove(RequestBody):
+    """The source whose sessions are moved, and an agent of the source that they are moved to."""
+
+    source: str
+    model: str
+    anonymous: bool = False
+    """Move sessions without a key, in place of the others."""
+    cursor: str | None = None
+
+
 class Decision(RequestBody):
     """The decision about one call. `remember` approves it from now on: its tool in this session, or,
     for an agent, this tool with these arguments; with any arguments if `arguments` says so.
@@ -118,6 +134,8 @@ class Session(AnswerBody):
     title: str
     """The title that a user has set, otherwise the beginning of the first message."""
     agent: str
+    source: str
+    """The name that the operator gave the source of its agents, else the file's name or the URL."""
     version: int
     items: int
     """The number of its items."""
@@ -136,6 +154,15 @@ class SessionPage(AnswerBody):
     cursor: str | None
     damaged: tuple[str, ...] | UnsetType = UNSET
     """The ids of conversations that may belong here but cannot be read; absent if there are none."""
+
+
+class Rebound(AnswerBody):
+    """The sessions of a page that were moved to another source. `cursor` leads to the next page; null at the end."""
+
+    rebound: tuple[str, ...]
+    busy: tuple[str, ...]
+    """The sessions that were not moved, because a turn runs in them."""
+    cursor: str | None
 
 
 class Deleted(AnswerBody):
