@@ -114,7 +114,7 @@ BRIEF: Mapping[str, str] = {
     "holdfast.sessions.manual_turns._opened": "a wait of its caller, who ends it",
     "holdfast.sessions.turns.owner.Owner.take_on": "one turn, which its owner sees through",
     "holdfast.sessions.turns.recorder.Recorder._start_draining": "one append, which its turn waits for",
-    "holdfast.sessions.sessions.Sessions.note_handed_over": "one note, which closing waits for",
+    "holdfast.sessions.turns.received_answers.ReceivedAnswers.note": "one note, which closing waits for",
     "holdfast.sessions.stateless_turns.StatelessTurns.submit": "one turn, which draining waits for",
     "holdfast.sessions.turns.watch.paused": "a wait of its caller, who ends it",
     "holdfast.store.postgres.groups.StatementGroup._go_on": "one statement, whose callers wait for it",

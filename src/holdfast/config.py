@@ -33,6 +33,7 @@ from holdfast.wire.problems import BusyStatus
 T = TypeVar("T")
 
 Auth: TypeAlias = Literal["auto", "required", "off"]
+ApproveInChat: TypeAlias = Literal["auto", "on", "off"]
 RemoteSources: TypeAlias = Literal["guarded", "trusted"]
 
 
@@ -279,6 +280,12 @@ class Config(Value):
     key_turns: int | None = setting(_bound, "", "how many turns each API key may have at once")
     key_streams: int | None = setting(_bound, "", "how many of these may stream")
     key_watchers: int | None = setting(_bound, "", "how many turns each API key may watch at once")
+    approve_in_chat: ApproveInChat = setting(
+        _one_of(get_args(ApproveInChat)),
+        "auto",
+        "whether a yes or no in the chat [decides](../guides/approvals.md#deciding-in-the-chat) about a call that waits for approval: auto, on or off; `auto` is on "
+        "for this machine while no API key is needed, `on` is for the key that was asked",
+    )
     conversation_headers: tuple[str, ...] = setting(
         _header_names,
         " ".join(CONVERSATION_ID.aliases),

@@ -15,6 +15,7 @@ HoldfastError
 ├── SessionBusy            another turn holds the session; trying later is right
 ├── QueueFull              too many turns wait to be played; trying later is right
 ├── TurnRejected           this request cannot become a turn; trying it again will not help
+├── ApprovalUndecided      a message in a chat did not answer the question about waiting calls; nothing was stored
 ├── CannotContinue         the turn has nothing to continue, or not any more; send a new message instead
 ├── KeyReused              the idempotency key belongs to a different request
 ├── TurnFailed             raised by the player of a turn, to say how the turn failed
@@ -247,6 +248,19 @@ class TurnRejected(HoldfastError):
         super().__init__(message)
         self.reason = reason
         self.call_ids = call_ids
+
+
+class ApprovalUndecided(HoldfastError):
+    """A message in a chat did not decide about calls that wait for an approval. Nothing was stored; the calls of
+    `turn_id` still wait, and their question is asked again."""
+
+    code = "approval_undecided"
+
+    def __init__(self, why: str, *, session_id: str, turn_id: str, version: int) -> None:
+        super().__init__(why)
+        self.session_id = session_id
+        self.turn_id = turn_id
+        self.version = version
 
 
 class CannotContinue(HoldfastError):

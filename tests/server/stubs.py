@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.agents.agent import Agent, Team
-from holdfast.config import Auth
+from holdfast.config import ApproveInChat, Auth
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import Permissions, plain_text
 from holdfast.core.policy import Policy
@@ -290,6 +290,7 @@ async def serving(
     busy_status: BusyStatus = 409,
     background_max: int = limits.background_turns_max,
     register: ConnectionRegister | None = None,
+    approve_in_chat: ApproveInChat = "off",
 ) -> AsyncIterator[Serving]:
     """A server over these agents. A store or directory that is passed in stays open."""
     home: Store = store or MemoryStore()
@@ -308,6 +309,8 @@ async def serving(
                 quotas=quotas,
                 expire_after_s=expire_after_s,
                 busy_status=busy_status,
+                approve_in_chat=approve_in_chat,
+                on_loopback=True,
             )
             ready = asyncio.Event()
             server = HttpServer(app, sessions, on_ready=ready.set, register=register)

@@ -114,7 +114,10 @@ def test_a_name_that_is_very_nearly_one_of_ours_is_refused(name: str, meant: str
     problem = refused(**{name: "reject"})
     assert (problem.code, problem.param) == ("unknown_header", name)
     assert f"did you mean {meant}?" in problem.message
-    assert "x-on-busy, x-show-tools, x-show-reasoning, x-approve, x-deny" in problem.message
+    assert (
+        "x-on-busy, x-show-tools, x-show-reasoning, x-approvals, x-approve, x-deny"
+        in problem.message
+    )
 
 
 THEIRS = """

@@ -17,6 +17,7 @@ from holdfast.core.turns.journal import Record
 from holdfast.wire.api import objects as api
 from holdfast.wire.api import overview
 from holdfast.wire.headers import (
+    APPROVALS,
     CONVERSATION_ID,
     IDEMPOTENCY_KEY,
     IF_MATCH,
@@ -317,5 +318,6 @@ def asking(model: str, prompt: str, **manner: Unpack[TurnOptions]) -> ClientRequ
             ON_BUSY.name: manner.get("on_busy"),
             TURN_POLICY.name: manner.get("policy"),
             SHOW_TOOLS.name: "true",
+            APPROVALS.name: "fields",
         },
     )

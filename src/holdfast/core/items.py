@@ -96,12 +96,22 @@ Parts: TypeAlias = tuple[Part, ...]
 # ── items ────────────────────────────────────────────────────────────────────────────────────
 
 
+class CallDecision(Value):
+    """A person's decision about a call that waited for an approval."""
+
+    call: CallId
+    approve: bool
+    reason: str = ""
+
+
 class UserMessage(Value, tag="user"):
     id: MessageId
     content: Parts
     name: str = ""
     path: Path = ()
     extras: Opaques = ()
+    decisions: tuple[CallDecision, ...] = ()
+    """The message decided about calls of the turn before. People see such a message; models see the calls' results."""
 
 
 class SystemMessage(Value, tag="system"):
@@ -160,6 +170,9 @@ class ToolCall(Value, tag="call"):
     extras: Opaques = ()
     fingerprint: str = ""
     """The fingerprint of its tool when a person was asked about the call."""
+    chat_key: str | None = None
+    """The id of the API key whose messages may decide about the call, empty on a server without keys; None: no message
+    in the chat may."""
 
 
 Outcome = Literal["ok", "error", "not_run", "unknown", "refused", "not_answered"]

@@ -116,7 +116,12 @@ class CallPermissions:
         """The call as it waits for an approval, with the fingerprint of its tool."""
         known_by = await self._toolbox.fingerprint(agent, call.name)
         waits_for: WaitsFor = "approval"
-        return msgspec.structs.replace(call, waits_for=waits_for, fingerprint=known_by)
+        return msgspec.structs.replace(
+            call,
+            waits_for=waits_for,
+            fingerprint=known_by,
+            chat_key=self._turn.turn.request.chat_key,
+        )
 
     def _refusal(self, call: ToolCall, why: str) -> ev.ToolFinished:
         words = (Text(text=f"Refused: {why}"),)

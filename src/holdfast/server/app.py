@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast import limits
+from holdfast.config import ApproveInChat
 from holdfast.core.policy import Policy
 from holdfast.errors import HoldfastError, StoreFault
 from holdfast.observe.events import audit, bind, event
@@ -45,6 +46,7 @@ from holdfast.server.openai.token_counts import TokenCounts
 from holdfast.server.openapi.document import OpenApi
 from holdfast.server.problems import after_begin, problem_of, shutting_down, unexpected
 from holdfast.server.processes.numbers import Numbers, OwnNumbers
+from holdfast.server.turns.chat_approvals import ChatApprovals
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.headers import NAMES, TURN_ID
 from holdfast.wire.problems import BusyStatus, Refused
@@ -76,10 +78,15 @@ class App:
         quotas: Quotas | None = None,
         numbers: Numbers | None = None,
         bodies: BodyMemory | None = None,
+        approve_in_chat: ApproveInChat = "off",
+        on_loopback: bool = False,
     ) -> None:
+        self._guard = guard or OriginGuard()
+        in_chat = ChatApprovals(sessions, self._guard, approve_in_chat, on_loopback=on_loopback)
         chat = ChatCompletions(
             sessions,
             directory,
+            in_chat,
             names=names,
             policy=policy,
             deadline_s=deadline_s,
@@ -90,6 +97,7 @@ class App:
             sessions,
             directory,
             seals,
+            in_chat,
             names=names,
             policy=policy,
             deadline_s=deadline_s,
@@ -121,7 +129,6 @@ class App:
         )
         """Every route that this application answers."""
         self._busy_status = busy_status
-        self._guard = guard or OriginGuard()
         self._authenticator = authenticator or Authenticator(sessions.store, "off")
         self._quotas = quotas or Quotas()
         self.keys = KeyWatch(self._authenticator.judge)

@@ -80,6 +80,9 @@ class Ask(Value):
     """The request continues an unfinished turn, and brings no message of its own."""
     note: Opaque | None = None
     """An extra that is kept on the last item of the input, for the caller to read later."""
+    chat_key: str | None = None
+    """The request comes from a chat in which a person may decide about calls that wait for an approval: the id of its
+    API key, empty where none is needed."""
 
     @property
     def replayable(self) -> bool:

@@ -36,6 +36,7 @@ from holdfast.sessions.session_requests import NO_ATTEMPT, Admission, Ask, Choos
 from holdfast.sessions.stateless_turns import LooseConversation, StatelessTurns
 from holdfast.sessions.turns.lease import Lease
 from holdfast.sessions.turns.owner import Owner
+from holdfast.sessions.turns.received_answers import ReceivedAnswers
 from holdfast.sessions.turns.recovery import Recovery
 from holdfast.sessions.turns.watch import Watch
 from holdfast.sessions.upkeep import Upkeep
@@ -101,8 +102,7 @@ class Sessions:
         """Tasks that take over turns, or can wait: they are stopped when this node begins to shut down."""
         self._lasting: tuple[SupervisedTask, ...] = ()
         """Tasks that running turns depend on: they are stopped after the last turn has ended."""
-        self._acknowledging: set[asyncio.Task[None]] = set()
-        """Tasks that write an acknowledgement to the store."""
+        self._acknowledging = ReceivedAnswers(store)
         loop_time = _loop_time
         self.lease = Lease(
             store,
@@ -123,7 +123,15 @@ class Sessions:
         self._queue = queue = Queue(store, self._owner, play, self._ambient, self.tally)
         self._recovery = Recovery(store, self._owner, queue, play, self._ambient, self.tally)
         self._admissions = Admissions(
-            store, cache, lanes, self._owner, self._recovery, self._ambient, choose, self.tally
+            store,
+            cache,
+            lanes,
+            self._owner,
+            self._recovery,
+            self._ambient,
+            choose,
+            self.tally,
+            self._acknowledging,
         )
         self.operations = Operations(
             store, cache, self._owner, self._recovery, queue, self._ambient
@@ -199,17 +207,11 @@ class Sessions:
         if not admission.is_own:
             self._admissions.steered.note_received(admission.turn_id, admission.request_hash)
             return
-        task = asyncio.create_task(
-            self._acknowledge(tenant, admission.turn_id), name="holdfast-handed-over"
-        )
-        self._acknowledging.add(task)
-        task.add_done_callback(self._acknowledging.discard)
+        self._acknowledging.note(tenant, admission.turn_id)
 
-    async def _acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
-        try:
-            await self.store.acknowledge(tenant, turn_id)
-        except StoreError:
-            pass  # the answer stands; a retry of it would get the same one again
+    def note_asked_again(self, tenant: Tenant, turn_id: TurnId) -> None:
+        """Note that a client has received the question of this turn, which was asked again."""
+        self._acknowledging.note(tenant, turn_id)
 
     def turns_of(self, tenant: Tenant) -> int:
         """How many stored turns of a tenant are played here now, watched or not."""
@@ -279,7 +281,7 @@ class Sessions:
             )
         finally:
             await stop(*self._lasting, losses)
-        await asyncio.gather(*self._acknowledging, return_exceptions=True)
+        await self._acknowledging.settle()
         await stop(*self._heart)
         try:
             await self.lease.resign()

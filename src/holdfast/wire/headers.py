@@ -82,6 +82,7 @@ class RequestHeader(Header, Generic[T], frozen=True, kw_only=True):
 OnBusy = Literal["wait", "reject", "interrupt", "steer"]
 Create: TypeAlias = Literal["auto", "never"]
 Flag: TypeAlias = Literal["true", "false"]
+AskedBy: TypeAlias = Literal["words", "fields"]
 Key: TypeAlias = Annotated[
     str, Meta(pattern=r"^[\x21-\x7e]+$", min_length=1, max_length=limits.session_key_chars_max)
 ]
@@ -138,7 +139,7 @@ def _decision(name: str, words: str) -> RequestHeader[tuple[CallId, ...]]:
     return RequestHeader(
         name,
         request=f"Ids of calls that wait for a decision, with commas: {words}.",
-        absent="A message closes them as refused.",
+        absent="A message closes them as refused, or decides about them where a person may decide in the chat.",
         kind=Calls,
         of_turn=True,
         shapes_answer=True,
@@ -225,6 +226,16 @@ SHOW_REASONING = _flag(
     "x-show-reasoning",
     "On chat: show what the agent's model thinks, as `reasoning_content` of the message and of deltas.",
     "It stays inside.",
+)
+APPROVALS = RequestHeader(
+    "x-approvals",
+    request="`fields`: calls that wait for a decision are told in the field `holdfast` and in items, not in words; then "
+    "no message decides about them, and any message refuses them.",
+    absent="The answer ends with a question in words.",
+    kind=AskedBy,
+    of_turn=True,
+    parse=_switch(*get_args(AskedBy)),
+    default=True,
 )
 APPROVE = _decision("x-approve", "they may run")
 DENY = _decision("x-deny", "they may not")
@@ -339,6 +350,7 @@ class ConversationHeaders(Value):
     client_attempt: int = 0
     show_tools: bool = False
     show_reasoning: bool = False
+    asks_in_words: bool = True
     approvals: tuple[tuple[CallId, bool], ...] = ()
     """A person's answers to calls of the conversation that wait for one."""
 
@@ -360,6 +372,7 @@ def read_naming(
         client_attempt=RETRY_COUNT.read(headers),
         show_tools=SHOW_TOOLS.read(headers),
         show_reasoning=SHOW_REASONING.read(headers),
+        asks_in_words=APPROVALS.read(headers),
         approvals=(*approved, *denied),
     )
 

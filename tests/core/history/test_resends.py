@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.approval_questions import question_in
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.rebase import StaleRequest, rebased
 from holdfast.core.history.reconciliation import Fresh, Incoming, is_steered_again, reconcile
 from holdfast.core.history.resends import Arrival, Overtaken, arrival
 from holdfast.core.items import Item, ToolResult, UserMessage, plain_text, text_of
 from holdfast.core.turns import events as ev
-from holdfast.core.turns.closure import waiting_words
 from holdfast.core.turns.events import TurnRequest
 from holdfast.core.turns.turn import Turn, begin
 from holdfast.ids import MessageId, TurnId, Version
@@ -384,7 +384,9 @@ def test_words_that_the_server_supplied_are_neither_missed_nor_stored() -> None:
     pays = call("pay", waits_for="approval")
     turn = after(turn_on(new_session(), user("a")), asked(), answered(pays, finish="tool_calls"))
     session = ending(new_session(), turn)
-    told = (*says("a"), heard(waiting_words([pays])), *says("c"))
+    question = question_in([pays], turn.request.turn_id)
+    assert question is not None
+    told = (*says("a"), heard(question.text), *says("c"))
     found = reconcile(session, told, mint)
     assert isinstance(found, Fresh) and not found.diverged
     assert [type(each) for each in found.input] == [ToolResult, UserMessage]

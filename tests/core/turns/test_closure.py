@@ -27,7 +27,6 @@ from holdfast.core.turns.closure import (
     closing,
     note_for_model,
     resuming,
-    waiting_words,
 )
 from holdfast.core.turns.effects import AskModel, RunCall, wanted
 from holdfast.core.turns.turn import Turn, committed_items
@@ -247,11 +246,3 @@ def test_the_model_is_told_in_plain_words(by: EndedBy) -> None:
 def test_the_model_is_told_the_detail_if_there_is_one() -> None:
     item = Interruption(id=note().id, ended_by="model_error", detail="overloaded")
     assert "the model failed (overloaded)" in note_for_model(item)
-
-
-def test_what_waits_is_said_in_words_that_only_show_themselves() -> None:
-    """A person decides by them: they must not look like other arguments, or like more than one line of ours."""
-    turned = call("pay", arguments='{"to": "\u202eeve\u202c"\n}', waits_for="approval")
-    assert waiting_words([turned]) == (
-        '[Waiting for your approval: pay({"to": "\\u202eeve\\u202c"\\n})]'
-    )

@@ -103,7 +103,7 @@ async def test_the_turn_commits_with_the_call_waiting() -> None:
         (waiting,) = await here.waiting()
         (turn,) = await here.server.turns("trip")
     assert here.asked.json["choices"][0]["finish_reason"] == "stop"
-    assert here.asked.json["choices"][0]["message"]["content"] == "May I?"
+    assert here.asked.json["choices"][0]["message"]["content"].startswith("May I?")
     (shown,) = here.asked.json["holdfast"]["approvals"]
     assert shown == {"id": here.calls[0], "name": "pay", "arguments": '{"kr":5}', "agent": "root"}
     assert waiting == {**shown, "expires_at": pytest.approx(turn["began_at"] + 86400, abs=60)}

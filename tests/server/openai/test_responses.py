@@ -728,7 +728,7 @@ async def test_a_call_that_waits_for_leave_is_named_beside_the_answer() -> None:
         second = await server.respond(
             [], previous_response_id=last["id"], headers={"X-Approve": waiting["id"]}
         )
-    assert (waiting["name"], text(last)) == ("pay", "May I?")
+    assert waiting["name"] == "pay" and text(last).startswith("May I?")
     assert last["holdfast"]["version"] == 1
     assert (second.status, text(second.json), tool.runs) == (200, "Very well.", 1)
 

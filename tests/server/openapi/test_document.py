@@ -94,6 +94,7 @@ def test_every_example_fits_what_it_is_an_example_of() -> None:
 
 NOT_OVER_HTTP = {
     "agent_unavailable": "the base of others",
+    "approval_undecided": "answered with the question, not with an error",
     "cannot_continue": "told by the reason why not",
     "holdfast_error": "the base of all",
     "invalid_id": "told by what it is the id of",

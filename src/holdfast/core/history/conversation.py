@@ -39,6 +39,7 @@ from holdfast.core.items import (
     Summary,
     ToolCall,
     ToolResult,
+    UserMessage,
     item_id,
 )
 from holdfast.core.turns.events import Change, MemoryAdded, MemoryDeleted, StateSet, Usage
@@ -586,6 +587,8 @@ def _concerns_model(item: Item) -> bool:
             return item.state == "complete"
         case ToolCall() | AssistantMessage():
             return item.state != "set_aside"
+        case UserMessage():
+            return not item.decisions
         case _:
             return True
 

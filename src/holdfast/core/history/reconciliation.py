@@ -16,6 +16,11 @@ White space is nothing: it is not stored, not missed, and answers no call.
 The new messages must contain a message with content, or results for calls that wait for the client. Waiting
 calls are answered all or none: if only some results are sent, the request is refused with the missing ids; a
 message without results closes the calls as not answered, and open approvals as refused.
+
+Where a person may decide in the chat (`Speaker`), a message closes no approval. It decides if it is the only new input,
+answers the question (`core/approval_questions.py`), came after the question was acknowledged, and has the key that was
+asked. A client that resends the conversation must also show that question as the last answer: an old yes, sent again,
+is not about a new question. Any other message decides and stores nothing (`StillAsked`).
 """
 
 from __future__ import annotations
@@ -26,6 +31,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from holdfast.core.approval_questions import (
+    ChatQuestion,
+    is_repeated_question,
+    question_in,
+    without_question,
+)
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.resends import (
@@ -39,6 +50,7 @@ from holdfast.core.history.resends import (
 from holdfast.core.history.seen_messages import Seen, media, telling_of, without_results
 from holdfast.core.items import (
     AssistantMessage,
+    CallDecision,
     Item,
     Items,
     Opaques,
@@ -51,10 +63,10 @@ from holdfast.core.items import (
     ToolResult,
     UserMessage,
     is_substantial,
+    plain_text,
     result_for,
     text_of,
 )
-from holdfast.core.turns.closure import is_ours
 from holdfast.ids import CallId, MessageId, Minter, ReasoningId
 
 # ── messages of a request ────────────────────────────────────────────────────────────────────
@@ -86,6 +98,17 @@ class Incoming(Value):
     extras: Opaques = ()
     thoughts: tuple[Thought, ...] = ()
     """An assistant's reasoning, before its text."""
+    decisions: tuple[CallDecision, ...] = ()
+    """A user's decisions about calls that wait for an approval, by their ids."""
+
+
+class Speaker(Value):
+    """The person who types in the chat that a request came from, where that person may decide about calls."""
+
+    key: str
+    """The id of the API key; empty where none is needed."""
+    has_read: bool = False
+    """The answer with the question was acknowledged."""
 
 
 # ── outcomes ─────────────────────────────────────────────────────────────────────────────────
@@ -129,8 +152,28 @@ class ApprovalsMissing(Value):
     calls: tuple[CallId, ...]
 
 
+WhyUndecided: TypeAlias = Literal["no_answer", "too_early", "old_answer", "other_key"]
+"""`too_early`: the message was sent before the question was acknowledged. `old_answer`: it answers another question."""
+
+
+WHY_UNDECIDED: dict[WhyUndecided, str] = {
+    "no_answer": "The message is no answer to the question, and was not stored.",
+    "too_early": "The message was sent before the question had been received.",
+    "old_answer": "The message answers another question.",
+    "other_key": "The question was asked in a chat with another API key: only that key decides here.",
+}
+
+
+class StillAsked(Value):
+    """A message in a chat has not decided about the calls that wait for an approval: nothing is stored."""
+
+    question: ChatQuestion
+    why: WhyUndecided
+
+
 Reconciled: TypeAlias = (
     Fresh
+    | StillAsked
     | Overtaken
     | NothingNew
     | ResultsMissing
@@ -152,6 +195,7 @@ def reconcile(
     system_is_stored: bool = False,
     since: Arrival | None = None,
     running: Items | None = None,
+    speaker: Speaker | None = None,
 ) -> Reconciled:
     """Decide which of `messages` are new on top of `snapshot`, and which items the turn will store.
 
@@ -159,14 +203,19 @@ def reconcile(
     such calls; a message closes the calls that they leave out as refused. `system_is_stored` keeps system messages
     as items (Responses, Conversations); in Chat Completions they are instructions for one request. `since` is the
     session as it stood when the request arrived, if the request has waited since. `running` are the messages of the
-    open turn, for a request that is to be steered into it: no call waits while that turn is open.
+    open turn, for a request that is to be steered into it: no call waits while that turn is open. `speaker` is the
+    person whose message may decide.
     """
     waiting = snapshot.waiting if running is None else ()
-    undecided = _undecided(snapshot.asked if waiting else (), approvals) if approvals else ()
+    asked = snapshot.asked if waiting else ()
+    undecided = _undecided(asked, approvals) if approvals else ()
     if isinstance(undecided, ApprovalClosed):
         return undecided
     spoken = [each for each in messages if system_is_stored or each.role != "system"]
-    is_late = running or (since is not None and since.version < snapshot.version)
+    answers = [each for each in spoken if each.role == "assistant"]
+    if any(map(_is_repeat, answers)):
+        spoken = _without_repeats(spoken)
+    is_late = bool(running) or (since is not None and since.version < snapshot.version)
     if is_late or len(spoken) != 1 or spoken[0].role == "assistant":
         resend = find_resend(
             snapshot,
@@ -182,7 +231,23 @@ def reconcile(
     again = _given_again(new, waiting, spoken, snapshot, running or ())
     if again:
         new = [each for n, each in enumerate(new) if n not in again]
-    intake = _Intake(waiting, approvals or {}, mint)
+    decisions: tuple[CallDecision, ...] = tuple(each for one in new for each in one.decisions)
+    if decisions:
+        approvals = {**(approvals or {}), **{each.call: each.approve for each in decisions}}
+        undecided = _undecided(asked, approvals)
+        if isinstance(undecided, ApprovalClosed):
+            return undecided
+    elif speaker is not None and asked and not approvals and any(map(_is_said, new)):
+        question = _question(snapshot)
+        if question is not None and question.in_chat:
+            shown = text_of(answers[-1].content) if answers else None
+            if shown is None and len(spoken) > 1:
+                shown = ""
+            said = _said_in_chat(question, speaker, shown, new, too_early=is_late)
+            if isinstance(said, StillAsked):
+                return said
+            approvals, new = dict(said.decided), [said.message]
+    intake = _Intake(waiting, approvals or {}, mint, {each.call: each.reason for each in decisions})
     if undecided and not any(map(_is_said, new)):
         return ApprovalsMissing(calls=undecided)
     for message in _results_first(new, waiting):
@@ -196,6 +261,67 @@ def reconcile(
 
 
 _NO_RESEND = Resend(dropped=0)
+
+
+# ── decisions in a chat ──────────────────────────────────────────────────────────────────────
+
+
+class _SaidInChat(Value):
+    """A message that decides, and its decisions."""
+
+    message: Incoming
+    decided: tuple[tuple[CallId, bool], ...]
+
+
+def _question(snapshot: Snapshot) -> ChatQuestion | None:
+    """The question that the head of a session ends with, if any."""
+    last = snapshot.marks[-1]
+    return question_in(snapshot.said_by(last), last.turn_id)
+
+
+def _said_in_chat(
+    question: ChatQuestion,
+    speaker: Speaker,
+    shown: str | None,
+    new: Sequence[Incoming],
+    *,
+    too_early: bool,
+) -> _SaidInChat | StillAsked:
+    """The decisions of a message in a chat, if everything holds that a decision needs. `shown` is the last answer that
+    its client has; None if the client sends only what is new."""
+    message = new[0]
+    is_alone = len(new) == 1 and len(message.content) == 1 and isinstance(message.content[0], Text)
+    decided = question.decisions(text_of(message.content)) if is_alone else None
+    if decided is None:
+        return StillAsked(question=question, why="no_answer")
+    if any(each.chat_key != speaker.key for each in question.calls):
+        return StillAsked(question=question, why="other_key")
+    if too_early or not speaker.has_read:
+        return StillAsked(question=question, why="too_early")
+    if shown is not None and not question.is_end_of(shown):
+        return StillAsked(question=question, why="old_answer")
+    decisions = tuple(CallDecision(call=call, approve=yes) for call, yes in decided.items())
+    return _SaidInChat(
+        message=msgspec.structs.replace(message, decisions=decisions),
+        decided=tuple(decided.items()),
+    )
+
+
+def _is_repeat(message: Incoming) -> bool:
+    return message.role == "assistant" and is_repeated_question(text_of(message.content))
+
+
+def _without_repeats(spoken: Sequence[Incoming]) -> list[Incoming]:
+    """The messages without repeated questions, and without the messages before them, which decided nothing: neither is
+    stored."""
+    found: list[Incoming] = []
+    for each in spoken:
+        if not _is_repeat(each):
+            found.append(each)
+            continue
+        while found and found[-1].role == "user":
+            found.pop()
+    return found
 
 
 def is_steered_again(
@@ -214,6 +340,7 @@ def take_in(snapshot: Snapshot, messages: Sequence[Incoming], mint: Minter) -> R
     have their results among these messages, or are closed as not answered.
     """
     intake = _Intake(snapshot.waiting, {}, mint)
+    messages = [each for each in messages if not each.decisions]  # only a person in a chat decides
     for message in _results_first(messages, snapshot.waiting):
         refusal = intake.take(message)
         if refusal is not None:
@@ -237,8 +364,11 @@ def _is_said(message: Incoming) -> bool:
 
 
 def _is_supplied(message: Incoming) -> bool:
-    """Whether a message is only the text that the server shows in place of an answer while calls wait."""
-    return message.role == "assistant" and not message.calls and is_ours(text_of(message.content))
+    """Whether a message is only the question that the server writes while calls wait."""
+    if message.role != "assistant" or message.calls:
+        return False
+    text = text_of(message.content)
+    return bool(text) and not without_question(text).strip()
 
 
 def _given_again(
@@ -295,9 +425,10 @@ def _seen_of(message: Incoming) -> Seen:
     if message.role == "tool":
         return "tool", "", (message.call_id,)
     if message.role == "assistant":
-        text = text_of(message.content)
-        return "assistant", "" if is_ours(text) else text, tuple(c.call_id for c in message.calls)
-    return message.role, text_of(message.content), media(message.content)
+        text = without_question(text_of(message.content))
+        return "assistant", text, tuple(c.call_id for c in message.calls)
+    decided = tuple(each.call for each in message.decisions)
+    return message.role, text_of(message.content), (*media(message.content), *decided)
 
 
 # ── items for new messages ───────────────────────────────────────────────────────────────────
@@ -307,9 +438,14 @@ class _Intake:
     """Turns new messages into items, and keeps track of calls without a result."""
 
     def __init__(
-        self, waiting: Sequence[ToolCall], approvals: Mapping[CallId, bool], mint: Minter
+        self,
+        waiting: Sequence[ToolCall],
+        approvals: Mapping[CallId, bool],
+        mint: Minter,
+        reasons: Mapping[CallId, str] | None = None,
     ) -> None:
         self._mint = mint
+        self._reasons = reasons or {}
         self._items: list[Item] = []
         self._answered = False
         self._substantial = False
@@ -337,7 +473,7 @@ class _Intake:
         """Add the items of one more message, or return why the request is refused."""
         if message.role == "tool":
             return self._take_result(message)
-        if not message.calls and not is_substantial(message.content):
+        if not (message.calls or message.decisions or is_substantial(message.content)):
             return None
         refusal = self._settle_open()
         if refusal is not None:
@@ -358,6 +494,7 @@ class _Intake:
                     content=message.content,
                     name=message.name,
                     extras=message.extras,
+                    decisions=message.decisions,
                 )
             )
         return None
@@ -396,11 +533,10 @@ class _Intake:
             Reasoning(id=self._mint(ReasoningId), text=each.text, extras=each.extras)
             for each in message.thoughts
         )
-        if is_substantial(message.content):
+        content = _without_question(message.content)
+        if is_substantial(content):
             self._items.append(
-                AssistantMessage(
-                    id=self._mint(MessageId), content=message.content, extras=message.extras
-                )
+                AssistantMessage(id=self._mint(MessageId), content=content, extras=message.extras)
             )
         for each in message.calls:
             call = ToolCall(
@@ -427,13 +563,21 @@ class _Intake:
         return None
 
     def _close(self, call: ToolCall) -> None:
-        self._items.append(unanswered(call, self._mint))
+        self._items.append(unanswered(call, self._mint, self._reasons.get(call.id, "")))
         del self._open[call.id]
 
 
-def unanswered(call: ToolCall, mint: Minter) -> ToolResult:
-    """The result of a waiting call if the client sends a message instead of an answer."""
+def _without_question(parts: Parts) -> Parts:
+    """An answer's parts as its model made them. No model sees a question of the server's, whoever brings it back."""
+    text = text_of(parts)
+    said = without_question(text)
+    return parts if len(said) == len(text) else plain_text(said.rstrip())
+
+
+def unanswered(call: ToolCall, mint: Minter, reason: str = "") -> ToolResult:
+    """The result of a waiting call if the client sends a message instead of an answer, or a person refuses it."""
     asked = call.waits_for == "approval"
     outcome: Outcome = "refused" if asked else "not_answered"
-    words = (Text(text=REFUSED if asked else NOT_ANSWERED),)
-    return result_for(call, outcome, words, mint, from_client=not asked)
+    words = REFUSED if asked else NOT_ANSWERED
+    parts = (Text(text=f"{words} {reason}" if reason else words),)
+    return result_for(call, outcome, parts, mint, from_client=not asked)

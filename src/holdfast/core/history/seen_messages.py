@@ -13,6 +13,7 @@ from hashlib import sha256
 from itertools import takewhile
 from typing import NamedTuple, TypeAlias, TypeVar, assert_never
 
+from holdfast.core.approval_questions import without_question
 from holdfast.core.codec import Unreadable
 from holdfast.core.items import (
     AssistantMessage,
@@ -73,11 +74,12 @@ def seen_of(item: Item | Unreadable) -> Seen | None:
         return None
     match item:
         case UserMessage():
-            return "user", text_of(item.content), media(item.content)
+            decided = () if item.content else tuple(each.call for each in item.decisions)
+            return "user", text_of(item.content), (*media(item.content), *decided)
         case SystemMessage():
             return "system", text_of(item.content), media(item.content)
         case AssistantMessage() if item.state != "set_aside":
-            return "assistant", text_of(item.content), ()
+            return "assistant", without_question(text_of(item.content)), ()
         case ToolCall() if item.waits_for == "client":
             return "assistant", "", (item.call_id,)
         case ToolResult() if is_given(item):

@@ -14,7 +14,6 @@ runs again, under the same key.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 import msgspec
 
@@ -32,7 +31,6 @@ from holdfast.core.items import (
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.turn import Branch, Pending, Turn, advance
 from holdfast.ids import Minter, NoteId
-from holdfast.printable import printable
 
 NOT_RUN = "Not run: the turn ended before this call started."
 UNKNOWN = (
@@ -122,19 +120,6 @@ _BECAME: dict[Outcome, str] = {
     "refused": "refused, it did not run",
     "not_answered": "not answered",
 }
-
-_WAITING = "[Waiting for your approval: "
-
-
-def waiting_words(calls: Iterable[ToolCall]) -> str:
-    """The text of an answer that would otherwise be empty, because its calls wait for an approval; empty if none do."""
-    asked = ", ".join(printable(f"{each.name}({each.arguments})") for each in calls)
-    return f"{_WAITING}{asked}]" if asked else ""
-
-
-def is_ours(text: str) -> bool:
-    """Whether this answer is the text of `waiting_words`: no agent has said it."""
-    return text.startswith(_WAITING)
 
 
 def note_for_model(item: Interruption) -> str:

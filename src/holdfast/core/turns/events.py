@@ -112,6 +112,8 @@ class TurnRequest(Value):
     """How much of its limits the turns before this continuation have used."""
     came_ms: int = 0
     """When the request arrived, by the store's clock, if it is queued in the store; 0 where that does not matter."""
+    chat_key: str | None = None
+    """The key whose messages may decide about calls that this turn leaves waiting: see `ToolCall.chat_key`."""
 
 
 # ── small values ─────────────────────────────────────────────────────────────────────────────

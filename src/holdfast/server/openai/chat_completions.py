@@ -10,6 +10,9 @@ from __future__ import annotations
 from holdfast import limits
 from holdfast.core.items import Items
 from holdfast.core.policy import Policy
+from holdfast.core.turns.events import Usage
+from holdfast.errors import ApprovalUndecided
+from holdfast.ids import TurnId
 from holdfast.server.agents.directory import Directory
 from holdfast.server.http.parameters import ABOUT_TURN, TURN
 from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
@@ -17,6 +20,7 @@ from holdfast.server.openapi import error_codes as errors
 from holdfast.server.turns.answer_delivery import AnswerDelivery
 from holdfast.server.turns.answers import conversation_headers, end_of, said_before, set_aside_in
 from holdfast.server.turns.attempts import attempt_of
+from holdfast.server.turns.chat_approvals import ChatApprovals, RepeatedQuestion, tell_where
 from holdfast.server.turns.ignored_parameters import ignored_parameters
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
@@ -29,7 +33,13 @@ from holdfast.wire.headers import (
     read_naming,
 )
 from holdfast.wire.openai import answer_types as openai
-from holdfast.wire.openai.chat.answer import AnswerEnd, AnswerHead, ChatStream, completion
+from holdfast.wire.openai.chat.answer import (
+    AnswerEnd,
+    AnswerHead,
+    AskedAgain,
+    ChatStream,
+    completion,
+)
 from holdfast.wire.openai.chat.request import ChatAsk, read_chat_request
 from holdfast.wire.openai.request_types import ChatBody
 from holdfast.wire.problems import ErrorAnswer, Problem
@@ -42,6 +52,7 @@ class ChatCompletions:
         self,
         sessions: Sessions,
         directory: Directory,
+        approvals: ChatApprovals,
         *,
         names: tuple[str, ...] = NAMES,
         policy: Policy = Policy(),  # noqa: B008
@@ -51,6 +62,7 @@ class ChatCompletions:
         """`names` are the headers that name a conversation, `policy` is the server's own."""
         self._sessions = sessions
         self._directory = directory
+        self._approvals = approvals
         self._names = names
         self._policy = policy
         self._deadline_s = deadline_s
@@ -86,8 +98,13 @@ class ChatCompletions:
         if asked.stream:
             call.occupy("streams")
         ask = self._ask(call, asked, naming)
-        with exchange.while_present():
-            watch = await self._submit(ask)
+        try:
+            with exchange.while_present():
+                watch = await self._submit(ask)
+        except ApprovalUndecided as undecided:
+            await self._ask_again(call, asked, await self._approvals.again(call.tenant, undecided))
+            return
+        self._approvals.audit(call, watch.admission)
         exchange.about |= conversation_headers(naming, watch)
         exchange.about |= ignored_parameters(self._directory, ask, watch, asked.left_alone)
         before: Items = ()
@@ -99,6 +116,34 @@ class ChatCompletions:
                 await answering.stream()
             else:
                 await answering.answer()
+
+    async def _ask_again(self, call: HttpCall, asked: ChatAsk, again: RepeatedQuestion) -> None:
+        """Answer a message that decided nothing with the question. It has an id of its own: clients would take an
+        answer with the id of an earlier one for the same."""
+        exchange = call.exchange
+        fresh = self._sessions.mint(TurnId)
+        head = AnswerHead(
+            turn_id=fresh,
+            created_s=fresh.minted_at_ms // 1000,
+            model=asked.model,
+            include_usage=asked.include_usage,
+        )
+        end = AnswerEnd(
+            items=again.calls,
+            usage=Usage(),
+            version=again.version,
+            limited=False,
+            again=AskedAgain(turn_id=again.turn_id, text=again.text),
+        )
+        tell_where(exchange, again)
+        if asked.stream:
+            await exchange.start_stream()
+            stream = ChatStream(head)
+            last = stream.first() + stream.end(end)
+        else:
+            last = completion(head, end)
+            await exchange.start_answer(200, len(last))
+        await self._approvals.hand_over(call, again, last)
 
     async def _submit(self, ask: Ask) -> Watch:
         if ask.name is not None or ask.attempt.key is not None:
@@ -124,6 +169,7 @@ class ChatCompletions:
             attempt=attempt_of(call, naming),
             deadline_s=self._deadline_s,
             expire_after_s=self._expire_after_s,
+            chat_key=self._approvals.key_of(call, naming) if naming.name is not None else None,
         )
 
 
@@ -204,4 +250,5 @@ def _head(asked: ChatAsk, naming: ConversationHeaders, watch: Watch) -> AnswerHe
         include_usage=asked.include_usage,
         show_tools=naming.show_tools,
         show_reasoning=naming.show_reasoning,
+        asks_in_words=naming.asks_in_words,
     )

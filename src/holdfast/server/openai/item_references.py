@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast.core.approval_questions import question_in
 from holdfast.core.codec import Unreadable
 from holdfast.core.history.conversation import Snapshot, seen_by_people
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Item
-from holdfast.ids import ItemId, ResponseId, SessionId, Tenant
+from holdfast.ids import CallId, ItemId, ResponseId, SessionId, Tenant
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.openai.responses.items import (
     InputPiece,
     ItemReference,
     brought_along,
     joined,
+    question_message,
     read_address,
     unknown_reference,
 )
@@ -65,7 +67,22 @@ class ItemReferences:
         session_id = address.session_id or await self._here()
         if session_id is None:
             return None
-        return (await self._items(session_id)).get(address.item)
+        items = await self._items(session_id)
+        return items.get(address.item) or await self._question(session_id, items, address.item)
+
+    async def _question(
+        self, session_id: SessionId, items: dict[ItemId, Item], name: ItemId
+    ) -> Item | None:
+        """The server's question about waiting calls, which is a message of an output and no item."""
+        call = items.get(CallId.from_body(name.body))
+        snapshot = await self._sessions.snapshot(self._tenant, session_id) if call else None
+        if snapshot is None:
+            return None
+        for mark in reversed(snapshot.marks.since(0)):
+            question = question_in(snapshot.said_by(mark), mark.turn_id)
+            if question is not None and call in question.calls:
+                return question_message(question.text, question.calls)
+        return None
 
     async def _here(self) -> SessionId | None:
         if self._line is None and self._previous is not None:

@@ -18,7 +18,14 @@ from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Items, TurnLimits
 from holdfast.core.policy import Policy
-from holdfast.errors import HoldfastError, SessionBusy, SessionConflict, SessionGone, TurnRejected
+from holdfast.errors import (
+    ApprovalUndecided,
+    HoldfastError,
+    SessionBusy,
+    SessionConflict,
+    SessionGone,
+    TurnRejected,
+)
 from holdfast.ids import ResponseId, SessionId, Tenant
 from holdfast.server.access.seals import Seals
 from holdfast.server.agents.directory import Directory
@@ -31,6 +38,7 @@ from holdfast.server.problems import problem_of
 from holdfast.server.turns.answer_delivery import AnswerDelivery
 from holdfast.server.turns.answers import conversation_headers, is_answered, said_before
 from holdfast.server.turns.attempts import attempt_of
+from holdfast.server.turns.chat_approvals import ChatApprovals, RepeatedQuestion, tell_where
 from holdfast.server.turns.ignored_parameters import ignored_parameters
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
@@ -72,6 +80,7 @@ class Responses:
         sessions: Sessions,
         directory: Directory,
         seals: Seals,
+        approvals: ChatApprovals,
         *,
         names: tuple[str, ...] = NAMES,
         policy: Policy = Policy(),  # noqa: B008
@@ -82,6 +91,7 @@ class Responses:
         self._sessions = sessions
         self._directory = directory
         self.seals = seals
+        self._approvals = approvals
         self._names = names
         self._policy = policy
         self._deadline_s = deadline_s
@@ -122,7 +132,7 @@ class Responses:
         naming = await self._naming(call, asked)
         if naming.name is not None:
             exchange.about[CONVERSATION_ID.name] = str(naming.name)
-        asked = _with_echo(asked, naming)
+        asked = _with_echo(asked, naming, exchange.headers.get("user-agent", ""))
         if not asked.store and loose is None and asked.previous is not None:
             loose = await self._loosened(call.tenant, asked.previous)
         seal = await self.seals.asked_in(call.tenant, call.body)
@@ -130,8 +140,14 @@ class Responses:
         ask = self._ask(call, asked, naming, messages)
         if not asked.store and loose is None:
             loose = LooseConversation(Snapshot(session_id=self._sessions.mint(SessionId)))
-        with exchange.while_present():
-            watch = await self._submit(ask, asked, loose)
+        try:
+            with exchange.while_present():
+                watch = await self._submit(ask, asked, loose)
+        except ApprovalUndecided as undecided:
+            return await self._ask_again(
+                call, asked, await self._approvals.again(call.tenant, undecided)
+            )
+        self._approvals.audit(call, watch.admission)
         if asked.store:
             naming = msgspec.structs.replace(naming, name=watch.admission.session_id)
         exchange.about |= conversation_headers(naming, watch)
@@ -158,6 +174,38 @@ class Responses:
         if not is_answered(ended.ending):
             return None
         return ResponseAnswer(watch.admission.turn_id.response_id, _grown(watch, loose))
+
+    async def _ask_again(
+        self, call: HttpCall, asked: ResponsesAsk, again: RepeatedQuestion
+    ) -> ResponseAnswer:
+        """Answer a message that decided nothing with the question, as the Response that asked it first: the client
+        continues that one."""
+        exchange = call.exchange
+        response_id = again.turn_id.response_id
+        created_s = response_id.minted_at_ms // 1000
+        head = ResponseHead(
+            response_id=response_id,
+            session_id=again.session_id,
+            created_s=created_s,
+            echo=asked.echo,
+        )
+        end = ResponseEnd(
+            status="completed",
+            items=again.calls,
+            completed_s=created_s,
+            version=again.version,
+            again=again.text,
+        )
+        tell_where(exchange, again)
+        if asked.stream:
+            await exchange.start_stream()
+            stream = ResponseStream(head)
+            last = stream.first() + stream.end(end)
+        else:
+            last = msgspec.json.encode(whole_response(head, end))
+            await exchange.start_answer(200, len(last))
+        await self._approvals.hand_over(call, again, last)
+        return ResponseAnswer(response_id, None)
 
     async def prepare(self, call: HttpCall, asked: ResponsesAsk) -> ResponseId:
         """Check a request and answer with a Response without output; no model is asked."""
@@ -253,7 +301,15 @@ class Responses:
             expire_after_s=self._expire_after_s,
             system_is_stored=True,
             note=note_of(asked.echo) if asked.store else None,
+            chat_key=self._chat_key(call, asked, naming),
         )
+
+    def _chat_key(
+        self, call: HttpCall, asked: ResponsesAsk, naming: ConversationHeaders
+    ) -> str | None:
+        """The key that may decide in this chat. A request in the background is no message that a person types."""
+        is_typed = asked.store and not asked.background
+        return self._approvals.key_of(call, naming) if is_typed else None
 
     async def _submit(
         self, ask: Ask, asked: ResponsesAsk, loose: LooseConversation | None
@@ -430,14 +486,20 @@ def _named(naming: ConversationHeaders, asked: ResponsesAsk) -> ConversationHead
     return msgspec.structs.replace(naming, name=asked.conversation or naming.name)
 
 
-def _with_echo(asked: ResponsesAsk, naming: ConversationHeaders) -> ResponsesAsk:
+def _with_echo(asked: ResponsesAsk, naming: ConversationHeaders, user_agent: str) -> ResponsesAsk:
     """The request with what its headers add to the echo."""
     echo = msgspec.structs.replace(
         asked.echo,
         named=naming.name is not None,
         show_tools=asked.echo.show_tools or naming.show_tools,
+        asks_in_words=naming.asks_in_words,
+        asks_in_items=asked.declares_mcp or not user_agent.startswith(_STRICT_CLIENTS),
     )
     return msgspec.structs.replace(asked, echo=echo)
+
+
+_STRICT_CLIENTS = "Agents/"
+"""User agents that fail on a request for approval from an MCP server that they have not declared: OpenAI's Agents SDK."""
 
 
 def _grown(watch: Watch, before: LooseConversation | None) -> LooseConversation | None:

@@ -111,6 +111,8 @@ async def serve(
                     quotas=quotas,
                     numbers=role.numbers,
                     bodies=BodyMemory(memory_bytes(processes=config.workers)),
+                    approve_in_chat=config.approve_in_chat,
+                    on_loopback=config.listen.is_loopback,
                 )
                 ready = ReadyServer(
                     url=shown(listener, tls=config.tls is not None),

@@ -11,7 +11,7 @@ from hashlib import sha256
 
 from holdfast.server.http.routing import HttpCall
 from holdfast.store.outcomes import Attempt
-from holdfast.wire.headers import HEADERS, ConversationHeaders
+from holdfast.wire.headers import APPROVALS, HEADERS, ConversationHeaders
 
 SHAPING = tuple(each.name for each in HEADERS if each.shapes_answer)
 """Headers that change the answer. Retry counters, tracing and busy policy do not."""
@@ -28,6 +28,8 @@ def attempt_of(call: HttpCall, naming: ConversationHeaders) -> Attempt:
         exchange.path,
         str(naming.name),
         *(exchange.headers.get(name, "") for name in SHAPING),
+        # Newer than the others: requests without it have the hash that older servers give them.
+        *(() if naming.asks_in_words else (APPROVALS.name,)),
     ):
         piece = part.encode()
         shape.update(len(piece).to_bytes(4) + piece)

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.attachments import are_words
+from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.resends import Overtaken
 from holdfast.core.ports import Play
 from holdfast.core.turns import events as ev
@@ -42,6 +43,7 @@ from holdfast.sessions.admission.session_lookup import (
     NewTurn,
     ResolvedSession,
     SessionLookup,
+    is_asked_in_chat,
     named,
     request_after,
 )
@@ -53,6 +55,7 @@ from holdfast.sessions.cache import SnapshotCache
 from holdfast.sessions.session_requests import Admission, Ask, Choose, base_of
 from holdfast.sessions.turns.live_turn import LiveTurn
 from holdfast.sessions.turns.owner import Owner
+from holdfast.sessions.turns.received_answers import ReceivedAnswers
 from holdfast.sessions.turns.recovery import Recovery
 from holdfast.sessions.turns.store_retries import persistently
 from holdfast.sessions.turns.turn_notes import note_admission, note_refusal, note_signal
@@ -95,8 +98,10 @@ class Admissions:
         ambient: Ambient,
         choose: Choose,
         tally: Tally,
+        received: ReceivedAnswers,
     ) -> None:
         self._store = store
+        self._received = received
         self._cache = cache
         self._lanes = lanes
         self._owner = owner
@@ -318,9 +323,17 @@ class Admissions:
             return QueueFull(all_of_them, yours=False, retry_after_s=QUEUE_RETRY_AFTER_S)
         return None
 
-    def _taken(self, ask: Ask, seen: ResolvedSession, patience: WaitBudget) -> NewTurn | Overtaken:
+    def _taken(
+        self, ask: Ask, seen: ResolvedSession, patience: WaitBudget, *, has_read: bool = False
+    ) -> NewTurn | Overtaken:
         since = patience.since(seen.snapshot)
-        return request_after(ask, seen.snapshot, self._ambient, self._choose, since=since)
+        return request_after(
+            ask, seen.snapshot, self._ambient, self._choose, since=since, has_read=has_read
+        )
+
+    async def _has_read(self, ask: Ask, asked: Snapshot) -> bool:
+        """Whether the question that a session ends with has reached a client."""
+        return await self._received.is_noted(ask.tenant, asked.marks[-1].turn_id)
 
     async def _answered_by(self, ask: Ask, overtaken: Overtaken) -> Watch:
         assert overtaken.turn_id is not None, "the request was not compared with an open turn"
@@ -480,7 +493,10 @@ class Admissions:
                         continue
                     if known is not None:
                         return known
-                taken = self._taken(ask, seen, patience)
+                has_read = False
+                if is_asked_in_chat(ask, seen.snapshot):
+                    has_read = await self._has_read(ask, seen.snapshot)
+                taken = self._taken(ask, seen, patience, has_read=has_read)
             except StoreError:
                 raise
             except (HoldfastError, Refused) as error:

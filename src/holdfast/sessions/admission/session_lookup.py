@@ -14,12 +14,15 @@ from holdfast.core.attachments import set_aside
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.reconciliation import (
+    WHY_UNDECIDED,
     ApprovalClosed,
     ApprovalsMissing,
     Fresh,
     NothingNew,
     Reconciled,
     ResultsMissing,
+    Speaker,
+    StillAsked,
     UnknownCall,
     reconcile,
     take_in,
@@ -30,6 +33,7 @@ from holdfast.core.policy import resolve_policy
 from holdfast.core.turns.events import TurnRequest
 from holdfast.core.turns.unfinished_turns import NOTHING_SPENT
 from holdfast.errors import (
+    ApprovalUndecided,
     CannotContinue,
     SessionConflict,
     SessionGone,
@@ -190,18 +194,23 @@ def request_after(
     *,
     since: Arrival | None = None,
     running: Items | None = None,
+    has_read: bool = False,
 ) -> NewTurn | Overtaken:
     """The turn request for `ask` on top of this snapshot. The session may have moved while the request waited: `since`
-    and `running` are passed to `reconcile`.
+    and `running` are passed to `reconcile`. `has_read` says whether the last answer was acknowledged.
 
     Raises SessionConflict if `if_match` names another version, TurnRejected if no message is new or
-    results are missing, CannotContinue if the turn to continue is not the head, and the errors of `choose`.
+    results are missing, ApprovalUndecided if a message in a chat leaves a question open, CannotContinue if the turn to
+    continue is not the head, and the errors of `choose`.
     """
     if ask.if_match is not None and ask.if_match != snapshot.version:
         raise SessionConflict(snapshot.session_id, expected=ask.if_match, found=snapshot.version)
-    if ask.approvals:
+    if ask.approvals or any(each.decisions for each in ask.messages[-1:]):
         _demand_in_time(snapshot, ambient.now_ms())
-    new = Fresh(input=()) if ask.continues else _reconciled(ask, snapshot, ambient, since, running)
+    new: Reconciled = Fresh(input=())
+    if ask.continues is None:
+        speaker = _speaker(ask, snapshot, ambient.now_ms(), has_read)
+        new = _reconciled(ask, snapshot, ambient, since, running, speaker)
     if not isinstance(new, Fresh):
         if isinstance(new, Overtaken):
             return new
@@ -233,8 +242,21 @@ def request_after(
         continues=continued,
         links=ask.continues.links if ask.continues else 0,
         spent=ask.continues.spent if ask.continues else NOTHING_SPENT,
+        chat_key=ask.chat_key,
     )
     return NewTurn(request=request, fresh=new, ignored=agent.ignored)
+
+
+def is_asked_in_chat(ask: Ask, snapshot: Snapshot) -> bool:
+    """Whether the request comes from a chat in which calls of this session may be decided about."""
+    return ask.chat_key is not None and bool(snapshot.waiting) and bool(snapshot.asked)
+
+
+def _speaker(ask: Ask, snapshot: Snapshot, now_ms: int, has_read: bool) -> Speaker | None:
+    """The person whose message may decide. After the time for a decision is over, a message closes the calls."""
+    if ask.chat_key is None or not is_asked_in_chat(ask, snapshot) or _is_late(snapshot, now_ms):
+        return None
+    return Speaker(key=ask.chat_key, has_read=has_read)
 
 
 def _continued(asked: Continuation, snapshot: Snapshot) -> TurnId:
@@ -255,6 +277,7 @@ def _reconciled(
     ambient: Ambient,
     since: Arrival | None,
     running: Items | None,
+    speaker: Speaker | None,
 ) -> Reconciled:
     if ask.verbatim:
         return take_in(snapshot, ask.messages, ambient.mint)
@@ -266,6 +289,7 @@ def _reconciled(
         system_is_stored=ask.system_is_stored,
         since=since,
         running=running,
+        speaker=speaker,
     )
 
 
@@ -279,9 +303,13 @@ def _noted(items: Items, note: Opaque | None) -> Items:
     return (*items[:-1], msgspec.structs.replace(last, extras=extras))
 
 
-def _demand_in_time(snapshot: Snapshot, now_ms: int) -> None:
+def _is_late(snapshot: Snapshot, now_ms: int) -> bool:
     asked_ms = snapshot.marks[-1].turn_id.minted_at_ms if snapshot.marks else now_ms
-    if now_ms - asked_ms > limits.approval_s * 1000:
+    return now_ms - asked_ms > limits.approval_s * 1000
+
+
+def _demand_in_time(snapshot: Snapshot, now_ms: int) -> None:
+    if _is_late(snapshot, now_ms):
         raise TurnRejected(
             "approval_expired",
             f"the call has waited for more than {limits.approval_s / 3600:g} hours; "
@@ -290,10 +318,17 @@ def _demand_in_time(snapshot: Snapshot, now_ms: int) -> None:
 
 
 def _rejected(
-    why: NothingNew | ResultsMissing | UnknownCall | ApprovalClosed | ApprovalsMissing,
+    why: NothingNew | ResultsMissing | UnknownCall | ApprovalClosed | ApprovalsMissing | StillAsked,
     snapshot: Snapshot,
-) -> TurnRejected:
+) -> TurnRejected | ApprovalUndecided:
     match why:
+        case StillAsked(question=question, why=reason):
+            return ApprovalUndecided(
+                WHY_UNDECIDED[reason],
+                session_id=snapshot.session_id,
+                turn_id=question.turn_id,
+                version=snapshot.version,
+            )
         case ApprovalClosed(calls=calls):
             return TurnRejected(
                 "approval_closed",

@@ -239,6 +239,25 @@ class ServedCallItem(AnswerBody, tag="mcp_call"):
     approval_request_id: None
 
 
+class ApprovalRequestItem(AnswerBody, tag="mcp_approval_request"):
+    """A call of the agent's own tools that waits, or has waited, for an approval."""
+
+    id: str
+    server_label: str
+    """The agent's name."""
+    name: str
+    arguments: str
+
+
+class ApprovalResponseItem(AnswerBody, tag="mcp_approval_response"):
+    """A decision about such a call."""
+
+    id: str
+    approval_request_id: str
+    approve: bool
+    reason: str | None
+
+
 class SummaryText(AnswerBody, tag="summary_text"):
     text: str
 
@@ -264,6 +283,8 @@ OutputItem: TypeAlias = (
     | FunctionCallItem
     | FunctionOutputItem
     | ServedCallItem
+    | ApprovalRequestItem
+    | ApprovalResponseItem
     | ReasoningItem
     | CompactionItem
 )

@@ -5,6 +5,9 @@ to answer. The agent's own tools, its sub-agents and its reasoning are hidden. W
 is in the `holdfast` field of chunks, which every SDK ignores. With `X-Show-Reasoning` reasoning is shown
 in the field that most servers use: `reasoning_content`.
 
+If calls wait for an approval, the server's question about them follows the text, unless the client reads them from
+the `holdfast` field (`X-Approvals: fields`). So no answer is empty because something waits.
+
 Streamed or not, now or replayed later: the same turn gives the same text, calls, finish and usage.
 """
 
@@ -15,6 +18,7 @@ from typing import TypeGuard
 
 import msgspec
 
+from holdfast.core.approval_questions import question_in
 from holdfast.core.codec import Value
 from holdfast.core.items import (
     AssistantMessage,
@@ -28,7 +32,6 @@ from holdfast.core.items import (
     WaitsFor,
 )
 from holdfast.core.turns import events as ev
-from holdfast.core.turns.closure import waiting_words
 from holdfast.core.turns.journal import Record
 from holdfast.core.turns.unfinished_turns import is_cut
 from holdfast.ids import ItemId, TurnId, Version
@@ -49,6 +52,15 @@ class AnswerHead(Value):
     include_usage: bool = False
     show_tools: bool = False
     show_reasoning: bool = False
+    asks_in_words: bool = True
+    """A question about calls that wait for an approval is part of the text."""
+
+
+class AskedAgain(Value):
+    """The question of an earlier turn, asked again after a message that did not decide."""
+
+    turn_id: TurnId
+    text: str
 
 
 class AnswerEnd(Value):
@@ -61,6 +73,8 @@ class AnswerEnd(Value):
     limited: bool
     """The turn reached a limit, so the answer is cut short."""
     filtered: bool = False
+    again: AskedAgain | None = None
+    """The answer is only a question that is asked again; the items are the calls that it is about."""
 
 
 def finish_reason(end: AnswerEnd) -> str:
@@ -82,8 +96,19 @@ def _unanswered(items: tuple[Item, ...], by: WaitsFor) -> list[ToolCall]:
     return [each for each in calls if each.waits_for == by]
 
 
+def _question(head: AnswerHead, end: AnswerEnd) -> str:
+    """The question that ends the text; empty if nothing is asked."""
+    if not head.asks_in_words:
+        return ""
+    if end.again is not None:
+        return end.again.text
+    found = question_in(end.items, head.turn_id)
+    return found.text if found else ""
+
+
 def _about(head: AnswerHead, end: AnswerEnd) -> dict[str, object]:
-    return about_turn(head.turn_id, end.version, end.items)
+    asking = end.again.turn_id if end.again else head.turn_id
+    return about_turn(asking, end.version, end.items)
 
 
 def about_turn(
@@ -119,10 +144,8 @@ def usage_object(usage: ev.Usage) -> dict[str, object]:
 
 def completion(head: AnswerHead, end: AnswerEnd) -> bytes:
     """The answer as one JSON object."""
-    text = _whole_text(end.items)
+    text = STEP_BREAK.join(filter(None, (_whole_text(end.items), _question(head, end))))
     refusal = "".join(_refusal(each) for each in end.items if _is_said(each))
-    if not text and not refusal and finish_reason(end) == "stop":
-        text = waiting_words(_unanswered(end.items, "approval"))
     about = _about(head, end)
     if head.show_tools:
         about["tools"] = _trail_of(end.items)
@@ -300,9 +323,8 @@ class ChatStream:
         waiting = waiting_for_client(end.items)
         rest = self._retold(end.items, waiting)
         about = msgspec.json.encode(_about(self._head, end))
-        if not self._shown and finish_reason(end) == "stop":
-            words = waiting_words(_unanswered(end.items, "approval"))
-            rest += self._words(words) if words else b""
+        if words := _question(self._head, end):
+            rest += self._words(STEP_BREAK + words if self._last_said else words)
         finish = self._frame(b"{}", finish=finish_reason(end), extra=about)
         usage = self._usage_frame(end.usage) if self._head.include_usage else b""
         return rest + finish + usage + DONE

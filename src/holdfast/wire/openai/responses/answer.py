@@ -14,12 +14,20 @@ import msgspec
 from msgspec import Raw, Struct
 
 from holdfast import limits
+from holdfast.core.approval_questions import question_in
 from holdfast.core.codec import Decoder, Unreadable, Value, encode
-from holdfast.core.items import EndedBy, Item, Opaque, StoredItem, ToolCall
+from holdfast.core.items import AssistantMessage, EndedBy, Item, Opaque, StoredItem, ToolCall
 from holdfast.core.turns import events as ev
 from holdfast.ids import ResponseId, SessionId, Version
 from holdfast.wire.openai.chat.answer import about_turn
-from holdfast.wire.openai.responses.items import IncludedFields, ItemObject, output_objects
+from holdfast.wire.openai.responses.items import (
+    IncludedFields,
+    ItemAddress,
+    ItemObject,
+    message_object,
+    output_objects,
+    question_message,
+)
 from holdfast.wire.problems import Problem
 from holdfast.wire.seal import Seal
 
@@ -63,6 +71,10 @@ class Echo(Value):
     """The request named its conversation, so the answer does, too."""
     show_tools: bool = False
     seal_reasoning: bool = False
+    asks_in_words: bool = True
+    """A question about calls that wait for an approval is a message of the output."""
+    asks_in_items: bool = True
+    """Such calls are items of the output."""
     functions: tuple[str, ...] = ()
     """The names of the client's own tools, if the tools are too large to be stored."""
 
@@ -124,7 +136,19 @@ class ResponseHead(Value):
             tools=self.echo.show_tools,
             thoughts=self.echo.reasoning_summary is not None,
             seal=self.seal if self.echo.seal_reasoning else None,
+            approvals=self.echo.asks_in_items,
         )
+
+    def question(self, end: ResponseEnd) -> AssistantMessage | None:
+        """The question that ends the output; None if nothing is asked."""
+        if not self.echo.asks_in_words:
+            return None
+        found = question_in(end.items, self.response_id.turn_id)
+        if found is None:
+            return None
+        text = end.again if end.again is not None else found.text
+        has_said = any(isinstance(each, AssistantMessage) and each.agent for each in end.items)
+        return question_message(f"\n\n{text}" if has_said else text, found.calls)
 
 
 class ResponseEnd(Value):
@@ -138,6 +162,8 @@ class ResponseEnd(Value):
     """The version that the turn made; None if nothing is stored."""
     incomplete_reason: str | None = None
     error: Problem | None = None
+    again: str | None = None
+    """The answer is only a question that is asked again: this text; the items are the calls that it is about."""
 
 
 _CUT_SHORT = "max_output_tokens"
@@ -253,4 +279,8 @@ def whole_response(head: ResponseHead, end: ResponseEnd) -> dict[str, Any]:
     if any(isinstance(each, ToolCall) and each.state == "set_aside" for each in end.items):
         shows = msgspec.structs.replace(shows, functions=functions_in(head.echo))
     output = output_objects(end.items, head.session_id, shows)
+    asked = head.question(end)
+    if asked is not None:
+        where = str(ItemAddress(item=asked.id, session_id=head.session_id))
+        output.append(message_object(asked, where))
     return response_object(head, end.status, end, output)

@@ -22,6 +22,7 @@ from holdfast.core.history.reconciliation import Incoming, IncomingCall, Thought
 from holdfast.core.items import (
     AssistantMessage,
     Audio,
+    CallDecision,
     Completeness,
     File,
     Image,
@@ -41,7 +42,7 @@ from holdfast.core.items import (
 )
 from holdfast.core.turns.unfinished_turns import is_cut
 from holdfast.errors import InvalidId, InvalidValue
-from holdfast.ids import ItemId, SessionId
+from holdfast.ids import CallId, ItemId, MessageId, SessionId
 from holdfast.wire.body_parser import LARGE_BYTES, demand_few, parts_in
 from holdfast.wire.openai.chat.messages import (
     AudioData,
@@ -58,6 +59,8 @@ from holdfast.wire.seal import Seal, opened
 # ── addresses ────────────────────────────────────────────────────────────────────────────────
 
 _BODY_CHARS = 26
+_REQUEST_PREFIX = "mcpr_"
+"""A call that waits for an approval is shown as a request for it: the same address, with another prefix."""
 
 
 class ItemAddress(Value):
@@ -72,6 +75,8 @@ class ItemAddress(Value):
 
 def read_address(text: str) -> ItemAddress | None:
     """The address in a client's text; None if it is no address of ours."""
+    if text.startswith(_REQUEST_PREFIX):
+        text = CallId.prefix + text.removeprefix(_REQUEST_PREFIX)
     for cut, named in ((len(text), False), (len(text) - _BODY_CHARS, True)):
         try:
             item = ItemId(text[:cut])
@@ -112,6 +117,9 @@ class InputItem(Struct, frozen=True):
     arguments: str | None = None
     output: str | list[InputPart] | None = None
     encrypted_content: str | None = None
+    approval_request_id: str | None = None
+    approve: bool | None = None
+    reason: str | None = None
 
 
 class ItemReference(Value):
@@ -211,6 +219,8 @@ def _piece(item: InputItem, where: str, seal: Seal | None) -> InputPiece | None:
                 call_id=_needed(item.call_id, where, "call_id"),
                 content=_parts(item.output, f"{where}.output"),
             )
+        case "mcp_approval_response":
+            return _decision(item, where)
         case "compaction":
             summary = opened(seal, "summary", item.encrypted_content or "", where=where)
             if summary is None:
@@ -219,6 +229,19 @@ def _piece(item: InputItem, where: str, seal: Seal | None) -> InputPiece | None:
             return Incoming(role="system", content=(Text(text=text),))
         case _:
             return None  # an item of other servers
+
+
+def _decision(item: InputItem, where: str) -> Incoming | None:
+    """A decision about a call that waits for an approval; None for a call of another server."""
+    address = read_address(_needed(item.approval_request_id, where, "approval_request_id"))
+    if item.approve is None:
+        _needed(None, where, "approve")
+    if address is None or not address.item.startswith(CallId.prefix):
+        return None
+    decision = CallDecision(
+        call=CallId(address.item), approve=bool(item.approve), reason=item.reason or ""
+    )
+    return Incoming(role="user", decisions=(decision,))
 
 
 def _message(item: InputItem, where: str) -> Incoming:
@@ -277,7 +300,7 @@ _DETAILS: dict[str, Literal["auto", "low", "high", "original"]] = {
 def brought_along(item: Item) -> Incoming | None:
     """A referenced item, as if the client had sent it; None for an item that clients do not see."""
     match item:
-        case UserMessage() if not item.path:
+        case UserMessage() if not item.path and item.content:
             return Incoming(role="user", content=item.content, name=item.name)
         case SystemMessage() if not item.path:
             return Incoming(role="system", content=item.content)
@@ -334,6 +357,8 @@ class IncludedFields(Value):
     """The reasoning that the provider needs back, sealed by this."""
     functions: frozenset[str] = frozenset()
     """The client's own tools: their calls are shown even if they broke off."""
+    approvals: bool = True
+    """The calls that wait for an approval, as requests for it."""
 
     @property
     def reasoning(self) -> bool:
@@ -358,6 +383,8 @@ def item_object(
         return None
     where = str(ItemAddress(item=item.id, session_id=session_id))
     match item:
+        case UserMessage() if item.decisions and not item.content:
+            return _decision_object(item.decisions[0], where, session_id)
         case UserMessage() | SystemMessage():
             role = "user" if isinstance(item, UserMessage) else "system"
             content = [_input_part(each) for each in item.content]
@@ -370,6 +397,8 @@ def item_object(
             return call_object(item, where)
         case ToolCall() if item.state == "set_aside" and item.name in shows.functions:
             return call_object(item, where)
+        case ToolCall() if item.waits_for == "approval" and result is None:
+            return approval_request_object(item, session_id) if shows.approvals else None
         case ToolCall() if result is not None:
             return served_call_object(item, where, result)
         case ToolResult() if item.from_client:
@@ -427,6 +456,39 @@ def call_object(item: ToolCall, where: str) -> ItemObject:
         "name": item.name,
         "arguments": item.arguments,
     }
+
+
+def approval_request_id(call: ItemId, session_id: SessionId | None) -> str:
+    where = str(ItemAddress(item=call, session_id=session_id))
+    return _REQUEST_PREFIX + where.removeprefix(CallId.prefix)
+
+
+def approval_request_object(item: ToolCall, session_id: SessionId | None) -> ItemObject:
+    """A call that waits, or has waited, for an approval."""
+    return {
+        "id": approval_request_id(item.id, session_id),
+        "type": "mcp_approval_request",
+        "server_label": item.agent or "agent",
+        "name": item.name,
+        "arguments": item.arguments,
+    }
+
+
+def _decision_object(
+    decision: CallDecision, where: str, session_id: SessionId | None
+) -> ItemObject:
+    return {
+        "id": where,
+        "type": "mcp_approval_response",
+        "approval_request_id": approval_request_id(decision.call, session_id),
+        "approve": decision.approve,
+        "reason": decision.reason or None,
+    }
+
+
+def question_message(text: str, calls: Sequence[ToolCall]) -> AssistantMessage:
+    """The server's question about calls as a message of the output. It is stored nowhere: its id is the first call's."""
+    return AssistantMessage(id=MessageId.from_body(calls[0].id.body), content=(Text(text=text),))
 
 
 def served_call_object(item: ToolCall, where: str, result: ToolResult | None) -> ItemObject:

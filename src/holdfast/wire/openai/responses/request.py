@@ -139,6 +139,8 @@ class ResponsesAsk(Value):
     conversation: SessionId | None = None
     calls_max: int | None = None
     given: tuple[GivenParameter, ...] = ()
+    declares_mcp: bool = False
+    """The request declares an MCP server, so its client knows requests for approval."""
     left_alone: tuple[str, ...] = ()
     """The parts of the request for other servers: tools of types that only they run, and the like."""
 
@@ -172,6 +174,7 @@ def read_responses_request(
         conversation=_conversation(request.conversation),
         calls_max=request.max_tool_calls,
         given=_given(parameters),
+        declares_mcp=any(_tool_decoder.decode(each).type == "mcp" for each in request.tools or ()),
         left_alone=(*unknown_fields(body, _KNOWN), *_ignored(request), *left_alone),
     )
 

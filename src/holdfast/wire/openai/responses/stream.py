@@ -46,6 +46,7 @@ from holdfast.wire.openai.responses.answer import (
 from holdfast.wire.openai.responses.items import (
     ItemAddress,
     ItemObject,
+    approval_request_object,
     call_object,
     cut,
     is_output,
@@ -186,7 +187,9 @@ class ResponseStream:
         growing = self._current.item if self._current else None
         items = sorted(with_cuts(end.items), key=lambda each: each.id != growing)
         rest = b"".join(self._rest(each, results) for each in items)
-        return waited + rest + self._terminal(end)
+        asked = self._head.question(end)
+        question = self._whole_message(asked) if asked is not None else b""
+        return waited + rest + question + self._terminal(end)
 
     def failed(self, problem: Problem) -> bytes:
         """The last event of a stream that cannot be finished, though its response may be: another node runs the
@@ -252,7 +255,7 @@ class ResponseStream:
         self._current = (
             None  # a step that broke off leaves items out that have no text, and were not added
         )
-        return frames
+        return frames + (self._served_calls() if self._served else b"")
 
     def _whole(self, item: Item) -> bytes:
         """A finished item: its end, or all of it if its growth was not seen."""
@@ -267,8 +270,9 @@ class ResponseStream:
             item.waits_for == "client" or growing or self._is_clients(item)
         ):
             return self._whole_call(item)
-        if isinstance(item, ToolCall) and self._shows.tools and item.state == "complete":
-            if item.waits_for is None:
+        if isinstance(item, ToolCall) and item.state == "complete":
+            shown = self._shows.approvals if item.waits_for == "approval" else self._shows.tools
+            if shown:
                 self._served.setdefault(item.id, _ServedCall(item))
         return b""
 
@@ -287,7 +291,7 @@ class ResponseStream:
         if served is None:
             return shown
         served.result = results.get(item.id)
-        if served.result is None:
+        if served.result is None and served.call.waits_for is None:
             del self._served[item.id]  # it would keep the others waiting
         return shown + self._served_calls()
 
@@ -447,12 +451,21 @@ class ResponseStream:
         """The frames of the calls whose turn has come. Calls run side by side, and are shown one after the other."""
         frames = b""
         for served in tuple(self._served.values()):
+            if served.call.waits_for == "approval":
+                frames += self._approval_request(served.call)
+                continue
             if served.started or served.result is not None:
                 frames += self._served_starts(served.call)
             if served.result is None:
                 break
             frames += self._served_ends(served.call, served.result)
         return frames
+
+    def _approval_request(self, call: ToolCall) -> bytes:
+        del self._served[call.id]
+        place = self._place_of(call.id, "call")
+        shown = approval_request_object(call, self._head.session_id)
+        return self._added(place, shown) + self._item_done(place, shown)
 
     def _served_starts(self, call: ToolCall) -> bytes:
         if self._current is not None:

@@ -1,0 +1,44 @@
+"""The notes that clients have received their whole answers, on their way to the store."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.errors import StoreError
+from holdfast.ids import Tenant, TurnId
+from holdfast.store.store import Store
+
+
+class ReceivedAnswers:
+    """Writes acknowledgements to the store without making a client wait for it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._writing: dict[asyncio.Task[None], TurnId] = {}
+
+    def __len__(self) -> int:
+        """How many are not in the store yet."""
+        return len(self._writing)
+
+    def note(self, tenant: Tenant, turn_id: TurnId) -> None:
+        """Note that a client has received the answer of this turn. The store gets the note before any later request."""
+        task = asyncio.create_task(self._write(tenant, turn_id), name="holdfast-handed-over")
+        self._writing[task] = turn_id
+        task.add_done_callback(self._writing.pop)
+
+    async def is_noted(self, tenant: Tenant, turn_id: TurnId) -> bool:
+        """Whether the answer of this turn was received, as far as this node or the store knows."""
+        own = [task for task, noted in self._writing.items() if noted == turn_id]
+        await asyncio.gather(*own)
+        row = await self._store.turn(tenant, turn_id)
+        return row is not None and row.acked
+
+    async def settle(self) -> None:
+        """Wait until all notes are in the store, or have failed."""
+        await asyncio.gather(*self._writing, return_exceptions=True)
+
+    async def _write(self, tenant: Tenant, turn_id: TurnId) -> None:
+        try:
+            await self._store.acknowledge(tenant, turn_id)
+        except StoreError:
+            pass  # the answer stands; a retry of it would get the same one again
