@@ -174,6 +174,7 @@ openapi: reference ## renew the OpenAPI document of the HTTP API, with the pages
 
 reference: $(READY) ## renew what docs/reference has of the code
 	$(BIN)/python scripts/reference.py
+	$(BIN)/python -m tests.agents.field_table
 
 pictures: $(READY) ## draw the terminal pictures of the pages anew
 	$(BIN)/python scripts/pictures.py

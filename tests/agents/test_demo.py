@@ -22,7 +22,10 @@ NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
 async def tools() -> dict[str, Tool]:
     agent = demo_team(Factory(), now=lambda: NOON).agents["demo"]
     found = {tool.spec.name: tool for each in agent.toolsets for tool in await each.tools()}
-    assert all(permission_for(tool.spec, agent.permissions) == "allow" for tool in found.values())
+    assert all(
+        permission_for(tool.spec, agent.permissions, arguments={}) == "allow"
+        for tool in found.values()
+    )
     return found
 
 

@@ -1,149 +1,165 @@
-"""Every field that docker-agent's format has is run, or named as not run. Nothing is left out in silence."""
+"""Every field of docker-agent's format is run, refused with a way out, or cannot matter; nothing is left out in silence.
+
+The corpus has a file for each of the three, and a file for each version; together they use every field.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from holdfast.agents.file import shapes
-from holdfast.agents.file.shapes import GONE, NOT_RUN, TOOLSETS_NOT_RUN, AnyToolset, Shape
+from holdfast.agents.file import versions
+from holdfast.agents.file.agent_file import Checked, check_agent_file
+from holdfast.agents.file.dispositions import CANNOT_MATTER, REFUSED, TOOLSETS_REFUSED
+from holdfast.agents.file.document import Document, Plain, Where, read_document
+from holdfast.agents.file.shape_base import Shape
+from holdfast.agents.file.shape_checks import Findings, S
+from holdfast.agents.file.shapes import FileShape
+from holdfast.agents.file.toolset_shapes import AnyToolset
+from holdfast.agents.file.versions import CURRENT
 from tests import repository
-from tests.agents.file.test_agent_file import in_agent, in_model, read
+from tests.agents.field_table import FIELDS, PAGE, SHAPES, TOOLSETS, fate, rows, table
+from tests.agents.file.test_agent_file import in_agent
 
-PAGE = repository.ROOT / "docs/reference/agent-file.md"
-
-TOOLSETS = "a2a api background_agents fetch filesystem lsp mcp memory model_picker openapi rag script shell tasks think todo user_prompt".split()
-TOOLSET_FIELDS = (
-    "api_config args command config defer env file_types headers ignore_vcs instruction model models name path "
-    "post_edit rag_config ref remote shared shell timeout tools toon type url version"
-)
-
-FIELDS: Mapping[type[Shape], str] = {
-    shapes.FileShape: "agents mcps metadata models permissions providers rag version",
-    shapes.AgentShape: (
-        "add_date add_description_parameter add_environment_info add_prompt_files code_mode_tools commands "
-        "description fallback handoffs hooks instruction max_consecutive_tool_calls max_iterations "
-        "max_old_tool_call_tokens model num_history_items rag skills structured_output sub_agents toolsets "
-        "welcome_message"
-    ),
-    shapes.CommandShape: "description instruction",
-    shapes.StructuredOutputShape: "description name schema strict",
-    shapes.FallbackShape: "cooldown models retries",
-    shapes.HooksShape: "notification on_user_input post_tool_use pre_tool_use session_end session_start stop",
-    shapes.HookMatcherShape: "hooks matcher",
-    shapes.HookShape: "command timeout type",
-    shapes.ModelShape: (
-        "base_url frequency_penalty headers max_tokens model parallel_tool_calls presence_penalty provider "
-        "provider_opts routing temperature thinking_budget token_key top_p track_usage"
-    ),
-    shapes.ProviderShape: "api_type base_url headers token_key",
-    shapes.MetadataShape: "author description license readme version",
-    shapes.PermissionsShape: "allow ask deny",
-    shapes.McpShape: "args command config defer env instruction name ref remote tools version",
-    shapes.RemoteShape: "headers transport_type url",
-    shapes.ScriptShape: "args cmd description env required working_dir",
-    **dict.fromkeys(get_args(AnyToolset), TOOLSET_FIELDS),
-}
-"""Our own list of what the format has, in versions 5 to 7; what lies below a field that is not run is not in it."""
+CORPUS = repository.ROOT / "tests/agents/corpus"
+ENVIRONMENT = {"BED": "north", "HOME": "/"}
 
 
-def kind(of: type[Shape]) -> str:
-    return of.__name__.removesuffix("Shape")
+@pytest.fixture
+def garden(tmp_path: Path) -> Path:
+    for name in ("rules.md", "cutter.md"):
+        (tmp_path / name).write_text("Be kind.")
+    return tmp_path
 
 
-@pytest.mark.parametrize("of", FIELDS, ids=kind)
-def test_every_field_is_run_or_named(of: type[Shape]) -> None:
-    fields = set(FIELDS[of].split()) - {of.__struct_config__.tag_field}
-    assert fields <= {*of.__struct_fields__, *NOT_RUN.get(of, ())}
+def checked(name: str, directory: Path, *, version: int = CURRENT, trusted: bool = True) -> Checked:
+    text = (CORPUS / name).read_text(encoding="utf-8").replace('"15"', f'"{version}"')
+    return check_agent_file(
+        text.encode(), place=name, directory=directory, environment=ENVIRONMENT, trusted=trusted
+    )
 
 
-def test_what_is_named_is_in_the_format() -> None:
-    for of, fields in NOT_RUN.items():
-        assert fields <= set(FIELDS[of].split()), kind(of)
+# ── the list ──
 
 
-def test_every_toolset_is_run_or_named() -> None:
+@pytest.mark.parametrize("kind", FIELDS)
+def test_every_field_has_a_fate(kind: str) -> None:
+    for field in FIELDS[kind].split():
+        assert fate(kind, field), field
+
+
+def test_a_field_that_nobody_decided_about_has_none() -> None:
+    with pytest.raises(KeyError):
+        fate("an agent", "colour")
+
+
+def test_every_toolset_has_a_fate() -> None:
     run = {str(each.__struct_config__.tag) for each in get_args(AnyToolset)}
-    assert run | TOOLSETS_NOT_RUN == set(TOOLSETS)
-    assert not run & TOOLSETS_NOT_RUN
+    assert run | TOOLSETS_REFUSED.keys() == set(TOOLSETS)
+    assert not run & TOOLSETS_REFUSED.keys()
 
 
-NAMED = [(of, field) for of in NOT_RUN for field in sorted(NOT_RUN[of])]
+def test_what_is_refused_or_left_out_is_in_the_list() -> None:
+    listed = {(SHAPES[kind], field) for kind, names in FIELDS.items() for field in names.split()}
+    for refused in REFUSED.items():
+        assert {(refused[0], each) for each in refused[1]} <= listed
+    for shape in (shape for shape in CANNOT_MATTER if shape not in get_args(AnyToolset)):
+        assert {(shape, each) for each in CANNOT_MATTER[shape]} <= listed
 
 
-@pytest.mark.parametrize(("of", "field"), NAMED, ids=lambda each: getattr(each, "__name__", each))
-def test_what_is_not_run_is_told_with_its_name(of: type[Shape], field: str) -> None:
-    told = [each.what for each in read(_file_with(of, field)).warnings]
-    assert [each for each in told if f"{field}: is docker-agent's, and not run here yet" in each]
+def test_the_reference_has_a_row_for_each() -> None:
+    assert table() in PAGE.read_text(encoding="utf-8"), "run `make reference`"
 
 
-def _file_with(of: type[Shape], field: str) -> str:
-    """A file that is fine but for this field."""
-    if of is shapes.FileShape:
-        return f"{field}: {{}}\n" + in_agent("")
-    if of is shapes.AgentShape:
-        return in_agent(f"{field}: 1")
-    if of is shapes.HooksShape:
-        return in_agent(f"hooks: {{{field}: []}}")
-    if of is shapes.ModelShape:
-        return in_model(f"{field}: []")
-    if of is shapes.McpShape:
-        return f"mcps: {{m: {{command: a, {field}: 1}}}}\n" + in_agent("")
-    needed = {"script": "shell: {a: {cmd: b}}, ", "mcp": "command: a, ", "openapi": "url: a.yaml, "}
-    tag = str(of.__struct_config__.tag)
-    return in_agent(f"toolsets: [{{type: {tag}, {needed.get(tag, '')}{field}: 1}}]")
+# ── the corpus ──
 
 
-def test_what_is_refused_is_neither_run_nor_left_out() -> None:
-    for of, fields in GONE.items():
-        assert not fields.keys() & {*of.__struct_fields__, *NOT_RUN.get(of, ())}
+def test_what_is_run_loads_whole(garden: Path) -> None:
+    found = checked("runs.yaml", garden)
+    told = [str(each) for each in (*found.problems, *found.warnings)]
+    assert [each for each in told if "Docker's MCP gateway is not installed" not in each] == []
 
 
-# ── the page ──
+@pytest.mark.parametrize("version", range(CURRENT + 1))
+def test_whatever_the_version(garden: Path, version: int) -> None:
+    assert not checked("runs.yaml", garden, version=version).problems
 
 
-def test_the_reference_says_which_are_which() -> None:
-    assert _table() in PAGE.read_text(encoding="utf-8"), f"the page should have:\n\n{_table()}"
+def test_what_cannot_matter_loads_with_a_warning_for_each(garden: Path) -> None:
+    found = checked("left-out.yaml", garden)
+    assert not found.problems
+    told = {each.field.rpartition(".")[2] for each in found.warnings}
+    wanted = {
+        field for kind, field, what, _ in rows() if what == "cannot matter" and kind in FIELDS
+    }
+    assert told == wanted
 
 
-def _table() -> str:
-    """Kind by kind: what is run, what is named as not run, what is ours."""
-    lines = ["| in | run | not run | ours |", "|---|---|---|---|"]
-    for of, text in FIELDS.items():
-        known, run = set(text.split()), set(of.__struct_fields__)
-        of_toolset = of in get_args(AnyToolset)
-        missing = set() if of_toolset else NOT_RUN.get(of, frozenset())
-        lines.append(
-            f"| {_name(of)} | {_listed(run & known)} | {_listed(missing)} | {_listed(run - known)} |"
-        )
-    return "\n".join(lines)
+def test_what_is_refused_is_told_with_its_place_and_a_way_out(garden: Path) -> None:
+    found = checked("refused.yaml", garden)
+    lines = (CORPUS / "refused.yaml").read_text(encoding="utf-8").splitlines()
+    told = {each.field.rpartition(".")[2] for each in found.problems}
+    assert told == {
+        field for kind, field, what, _ in rows() if what == "refused" and kind in FIELDS
+    }
+    for problem in found.problems:
+        name = problem.field.rpartition(".")[2]
+        assert lines[problem.mark.line - 1][problem.mark.column - 1 :].startswith(f"{name}:")
 
 
-def _name(of: type[Shape]) -> str:
-    tag = of.__struct_config__.tag
-    return f"toolset `{tag}`" if isinstance(tag, str) else NAMES[of]
+def test_a_url_may_declare_none_of_the_ways_to_act(garden: Path) -> None:
+    told = {each.field for each in checked("runs.yaml", garden, trusted=False).problems}
+    refused = {
+        "agents.root.hooks", "agents.root.add_environment_info", "agents.root.add_prompt_files",
+        "agents.cutter.instruction_file", "toolsets.weather", "providers.shed.base_url", "providers.shed.token_key",
+        "providers.shed.headers", "models.careful.base_url", "models.careful.token_key",
+        *(f"agents.root.toolsets[{n}]" for n in (0, 1, 2, 6, 7, 8, 9)), "agents.root.toolsets[3].headers",
+        "agents.cutter.toolsets[0]",
+    }  # fmt: skip
+    assert refused <= told
 
 
-NAMES: Mapping[type[Shape], str] = {
-    shapes.FileShape: "a file",
-    shapes.AgentShape: "an agent",
-    shapes.CommandShape: "`commands`",
-    shapes.StructuredOutputShape: "`structured_output`",
-    shapes.FallbackShape: "`fallback`",
-    shapes.HooksShape: "`hooks`",
-    shapes.HookMatcherShape: "a matcher of hooks",
-    shapes.HookShape: "a hook",
-    shapes.ModelShape: "a model",
-    shapes.ProviderShape: "a provider",
-    shapes.MetadataShape: "`metadata`",
-    shapes.PermissionsShape: "`permissions`",
-    shapes.McpShape: "`mcps`",
-    shapes.RemoteShape: "`remote`",
-    shapes.ScriptShape: "a command of `script`",
-}
+class _Recording(Findings):
+    """Notes each field of each kind that a document has."""
+
+    def __init__(self, document: Document) -> None:
+        super().__init__("corpus", document)
+        self.seen: set[tuple[type[Shape], str]] = set()
+
+    def shaped(self, value: Plain, kind: type[S], where: Where) -> S | None:
+        self.seen |= {(kind, str(name)) for name in value} if isinstance(value, dict) else set()
+        return super().shaped(value, kind, where)
 
 
-def _listed(fields: Set[str]) -> str:
-    return ", ".join(f"`{each}`" for each in sorted(fields))
+def _used() -> Mapping[str, set[tuple[type[Shape], str]]]:
+    found: dict[str, set[tuple[type[Shape], str]]] = {}
+    for path in sorted(CORPUS.glob("*.yaml")):
+        document = versions.current(read_document(path.read_bytes()))
+        assert isinstance(document, Document)
+        recording = _Recording(document)
+        recording.shaped(document.value, FileShape, ())
+        found[path.name] = recording.seen
+    return found
+
+
+def test_the_corpus_uses_every_field() -> None:
+    used = set[tuple[type[Shape], str]]().union(*_used().values())
+    missing = [
+        f"{kind}: {field}"
+        for kind, names in FIELDS.items()
+        for field in names.split()
+        if (SHAPES[kind], field) not in used
+    ]
+    assert missing == []
+
+
+def test_toolsets_that_are_refused_are_refused_with_all_their_fields() -> None:
+    for tag in TOOLSETS_REFUSED:
+        text = in_agent(f"toolsets: [{{type: {tag}, anything: 1}}]")
+        found = check_agent_file(
+            text.encode(), place="a.yaml", directory=Path("/"), environment={}
+        ).problems
+        assert [each.field for each in found] == ["agents.root.toolsets[0].type"]

@@ -672,7 +672,9 @@ async def test_a_broken_file_keeps_the_old_agents(tmp_path: Path) -> None:
     path.write_text("agents:\n  root:\n    modle: x/two\n")
     (told,) = await registry.refresh()
     assert isinstance(told, Broken) and told.serving
-    assert told.problems[0] == f"{path}:2:3: agents.root: 'model' is missing"
+    assert (
+        told.problems[0] == f"{path}:3:5: agents.root.modle: unknown field; did you mean 'model'?"
+    )
     assert registry.choose("root").agent.model.name == "x/one"
     path.write_text(SMALL.format(model="two"))
     await registry.refresh()

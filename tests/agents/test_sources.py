@@ -180,7 +180,7 @@ async def test_a_broken_file_is_told_once_and_then_remembered(here: Path) -> Non
 
 
 NEEDS = {
-    "a prompt file": b"agents: {root: {model: a/b, add_prompt_files: [needed]}}\n",
+    "an instruction": b"agents: {root: {model: a/b, instruction_file: needed}}\n",
     "a root": b"agents: {root: {model: a/b, toolsets: [{type: filesystem, roots: [needed]}]}}\n",
 }
 
@@ -363,7 +363,7 @@ async def test_a_broken_version_is_not_kept_as_a_copy(site: Web, tmp_path: Path)
 
 
 async def test_what_a_trusted_remote_file_needs_is_looked_for_again(site: Web, here: Path) -> None:
-    site.files["/team.yaml"] = NEEDS["a prompt file"]
+    site.files["/team.yaml"] = NEEDS["an instruction"]
     source = UrlSource(site.url("/team.yaml"), supplies(trust_remote=True))
     with pytest.raises(SourceUnusable, match="cannot be read"):
         await source.load()

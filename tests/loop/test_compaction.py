@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from holdfast import limits
-from holdfast.agents.agent import Agent
+from holdfast.agents.agent import Agent, SummaryRules
 from holdfast.core.history.conversation import (
     Snapshot,
     Summarized,
@@ -122,6 +122,27 @@ async def test_a_past_that_would_not_fit_is_summed_up_first() -> None:
     assert list(seen_by_people(stage.snapshot))[: len(before)] == before
     # What writing it took is part of what the turn took.
     assert turn.turn.usage.output_tokens == 9 * len(model.summaries_asked)
+
+
+async def test_another_model_may_write_the_summary() -> None:
+    model, scribe = Small(), Small()
+    made = butler(model)
+    made.compaction = SummaryRules(model=scribe, at_share=0.5)
+    stage = Stage(made, snapshot=long_session(20))
+    await stage.next("And now?")
+    assert len(summaries_in(stage.snapshot)) == 1
+    assert scribe.summaries_asked and not scribe.turns_asked and not model.summaries_asked
+    (asked,) = model.turns_asked
+    assert tokens_of(asked) <= WINDOW * 0.5
+
+
+async def test_an_agent_may_do_without_summaries() -> None:
+    model = Small(window=100_000)
+    made = butler(model)
+    made.compaction = SummaryRules(by_itself=False)
+    stage = Stage(made, snapshot=long_session(40))
+    await stage.next("And now?")
+    assert summaries_in(stage.snapshot) == [] and len(model.prompts) == 1
 
 
 async def test_the_newest_turns_stay_as_they_were_said() -> None:

@@ -7,12 +7,14 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from holdfast.agents.agent import Agent
+from holdfast.errors import TurnFailed
 from holdfast.loop.turn_tools import TurnTools
 from holdfast.tools.mcp.config import McpServer, Stdio
 from holdfast.tools.mcp.peer import OnChanged, Peer, Unavailable
 from holdfast.tools.mcp.toolset import McpToolset
 from holdfast.tools.tool import Tool, Toolset
 from holdfast.tools.toolset_choice import ChosenToolset
+from holdfast.tools.toolsets.absent import AbsentToolset
 from tests.loop.stage import Deed, Model, Stage, Tools, agent
 
 
@@ -79,3 +81,23 @@ async def test_the_operators_own_tool_needs_no_name_to_be_free() -> None:
     await offered(theirs, own, by=butler)
     own._tools = (pay,)
     assert (await offered(theirs, own, by=butler))["pay"] is pay
+
+
+async def test_a_turn_without_the_tools_that_it_needs_fails_and_says_why() -> None:
+    """An answer without tools looks like an answer: the operator said that it is none."""
+    absent = AbsentToolset("the shop", "it is closed", required=True)
+    with pytest.raises(TurnFailed, match=r"The tools of the shop cannot be used now: it is closed"):
+        await offered(ChosenToolset(absent), by=Agent("butler", Model()))
+    assert await offered(AbsentToolset("a", "b"), by=Agent("butler", Model())) == {}
+
+
+@pytest.mark.parametrize("required", [True, False])
+async def test_a_server_that_is_required_has_to_be_there(required: bool) -> None:
+    def gone(on_changed: OnChanged) -> AbstractAsyncContextManager[Peer]:
+        raise Unavailable("nobody is there")
+
+    server = McpServer(transport=Stdio(command="a"), required=required)
+    toolset = McpToolset(server, connect=gone)
+    await toolset.tools()
+    assert bool(toolset.absence) == required
+    await toolset.close()

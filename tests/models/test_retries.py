@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
+import msgspec
 import pytest
 
 from holdfast.core.turns.deltas import FinishDelta, TextDelta, UsageDelta
@@ -235,3 +236,14 @@ async def test_a_refusal_sends_nobody_to_rest() -> None:
     model = FallbackModel(first, second, cooldown_s=60.0, clock=Wristwatch())
     await heard(model)
     assert await heard(model) == [TextDelta(text="short enough"), FinishDelta(finish="stop")]
+
+
+async def test_models_that_take_turns_are_asked_by_the_name_of_the_step() -> None:
+    """A step that is tried again asks the same model; over many steps each of them is asked."""
+    one, two = ScriptedModel(otherwise=lambda _: "a"), ScriptedModel(otherwise=lambda _: "b")
+    both = FallbackModel(one, two, takes_turns=True)
+    for n in range(20):
+        asked = msgspec.structs.replace(prompt(), call_key=f"turn_1/{n}")
+        assert len({str(await heard(both, asked)) for _ in range(2)}) == 1
+    assert len(one.prompts) + len(two.prompts) == 40
+    assert len(one.prompts) > 4 and len(two.prompts) > 4

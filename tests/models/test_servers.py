@@ -10,7 +10,7 @@ from holdfast.models.servers import SERVERS, ProviderServer
 from tests import repository
 
 PAGE = (repository.ROOT / "docs/guides/models.md").read_text(encoding="utf-8")
-ROWS = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, re.MULTILINE))
+ROWS = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", PAGE, re.MULTILINE))
 
 
 @pytest.mark.parametrize(("name", "server"), SERVERS.items(), ids=SERVERS)

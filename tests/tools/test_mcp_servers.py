@@ -196,11 +196,11 @@ async def test_hints_are_believed_only_if_the_server_is_trusted() -> None:
     async with opened(means.desk()) as toolset:
         for tool in (await tools_of(toolset)).values():
             assert (tool.spec.read_only, tool.spec.idempotent) == (False, False)
-            assert permission_for(tool.spec) == "deny"
+            assert permission_for(tool.spec, arguments={}) == "deny"
     async with opened(McpServer(transport=means.desk(), trust_hints=True)) as toolset:
         specs = {name: each.spec for name, each in (await tools_of(toolset)).items()}
-        assert permission_for(specs["greet"]) == "allow"
-        assert permission_for(specs["fail"]) == "deny"
+        assert permission_for(specs["greet"], arguments={}) == "allow"
+        assert permission_for(specs["fail"], arguments={}) == "deny"
         # One that says both that it only reads and that it destroys is taken at its worst word.
         assert not specs["wait"].read_only
         repeatable = [name for name, spec in specs.items() if spec.idempotent]

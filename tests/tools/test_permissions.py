@@ -1,4 +1,7 @@
-"""deny wins over ask, ask over allow; what changes things needs a rule; only the operator allows."""
+"""deny wins over ask, ask over allow; what changes things needs a rule; only the operator allows.
+
+Rules about arguments are checked against parsed arguments: what allows is read to the letter, what forbids widely.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.items import Permissions
-from holdfast.tools.permissions import NarrowedPermissions, Permission, permission_for
-from holdfast.tools.tool import ToolSpec
+from holdfast.tools.permissions import (
+    NarrowedPermissions,
+    Permission,
+    Safety,
+    may_be_allowed,
+    parsed_arguments,
+    permission_for,
+    read_rule,
+)
+from holdfast.tools.tool import Json, ToolSpec
 
 READS = ToolSpec(name="read_file", description="", parameters="{}", read_only=True)
 WRITES = ToolSpec(name="write_file", description="", parameters="{}")
@@ -57,7 +68,7 @@ def deny(*patterns: str) -> Permissions:
     ],
 )
 def test_what_the_operators_rules_say(tool: ToolSpec, rules: Permissions, said: Permission) -> None:
-    assert permission_for(tool, rules) == said
+    assert permission_for(tool, rules, arguments={}) == said
 
 
 @pytest.mark.parametrize(
@@ -75,7 +86,7 @@ def test_everything_else_narrows(
     operator: Permissions, narrowing: NarrowedPermissions, said: Permission
 ) -> None:
     """A question opens nothing: what the operator did not allow cannot be approved."""
-    assert permission_for(WRITES, operator, narrowing) == said
+    assert permission_for(WRITES, operator, narrowing, arguments={}) == said
 
 
 PATTERNS = st.lists(
@@ -89,5 +100,146 @@ ORDER: tuple[Permission, ...] = ("deny", "ask", "allow")
 def test_no_settings_say_more_than_the_operator(
     tool: ToolSpec, operator: Permissions, settings: list[Permissions]
 ) -> None:
-    narrowed = permission_for(tool, operator, *map(NarrowedPermissions.of, settings))
-    assert ORDER.index(narrowed) <= ORDER.index(permission_for(tool, operator))
+    narrowed = permission_for(tool, operator, *map(NarrowedPermissions.of, settings), arguments={})
+    assert ORDER.index(narrowed) <= ORDER.index(permission_for(tool, operator, arguments={}))
+
+
+# ── rules about arguments ──
+
+SHELL = ToolSpec(name="shell", description="", parameters="{}")
+GIT = allow("shell:cmd=git *")
+
+
+def said_of(rules: Permissions, tool: ToolSpec = SHELL, **arguments: Json) -> Permission:
+    return permission_for(tool, rules, arguments=arguments)
+
+
+def test_a_rule_is_a_name_and_conditions() -> None:
+    rule = read_rule("shell:cmd=git push origin a:b:cwd=/srv/*")
+    assert (rule.name, rule.conditions) == (
+        "shell",
+        (("cmd", "git push origin a:b"), ("cwd", "/srv/*")),
+    )
+    assert read_rule("fetch:urls=https://example.org/*").conditions == (
+        ("urls", "https://example.org/*"),
+    )
+    assert read_rule("mcp:github:*").name == "mcp:github:*"
+
+
+def test_a_command_that_fits_may_run_and_no_other() -> None:
+    assert said_of(GIT, cmd="git status") == "allow"
+    for cmd in ("rm -rf /", "gitk", "Git status", " git status", "", "sudo git status"):
+        assert said_of(GIT, cmd=cmd) == "deny", cmd
+    assert said_of(GIT) == "deny"
+    assert said_of(GIT, cmd=None) == "deny"
+    assert said_of(GIT, cmd={"git ": 1}) == "deny"
+
+
+JOINTS = [
+    ";", "&&", "&", "||", "|", "|&", "$(", "`", "\n", "\r", "\r\n", ">", ">>", "<", "<(", ">(", "<<<", "${", "$((", "$'", '$"', "$[",
+    "\0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("joint", JOINTS)
+@pytest.mark.parametrize("form", ["git a{}rm -rf /", "git a {} rm", "git {}", "git 'a{}b'"])
+def test_what_may_be_more_than_one_command_is_allowed_by_no_rule_about_it(
+    joint: str, form: str
+) -> None:
+    command = form.format(joint)
+    assert said_of(GIT, cmd=command) == "deny"
+    assert said_of(allow("shell:cmd=*"), cmd=command) == "deny"
+    assert said_of(allow("shell"), cmd=command) == "allow", "the operator allows all commands"
+
+
+@given(st.text(max_size=20), st.sampled_from(JOINTS), st.text(max_size=20))
+def test_no_text_around_a_joint_hides_it(before: str, joint: str, after: str) -> None:
+    assert said_of(GIT, cmd=f"git {before}{joint}{after}") == "deny"
+
+
+def test_all_conditions_have_to_hold() -> None:
+    rules = allow("shell:cmd=ls*:cwd=.")
+    assert said_of(rules, cmd="ls -l", cwd=".") == "allow"
+    assert said_of(rules, cmd="ls -l", cwd="/") == "deny"
+    assert said_of(rules, cmd="ls -l") == "deny"
+
+
+def test_a_path_that_climbs_is_allowed_by_no_rule_about_it() -> None:
+    rules = allow("write_file:path=/notes/*")
+    assert said_of(rules, WRITES, path="/notes/a..b.md") == "allow"
+    for path in ("/notes/../etc/passwd", "/notes/..", "/notes/a/../../etc/x", "/notes/..\\x"):
+        assert said_of(rules, WRITES, path=path) == "deny", path
+
+
+def test_of_a_list_every_entry_has_to_fit_what_allows_and_one_what_forbids() -> None:
+    rules = Permissions(allow=("write_file:to=a*",), deny=("write_file:to=*secret*",))
+    assert said_of(rules, WRITES, to=["a1", "a2"]) == "allow"
+    assert said_of(rules, WRITES, to=["a1", "b"]) == "deny"
+    assert said_of(rules, WRITES, to=[]) == "deny"
+    assert said_of(rules, WRITES, to=["a1", "a Secret"]) == "deny"
+
+
+def test_numbers_are_read_as_they_are_written() -> None:
+    assert said_of(allow("write_file:line=1?"), WRITES, line=12) == "allow"
+    assert said_of(allow("write_file:again=true"), WRITES, again=True) == "allow"
+
+
+@pytest.mark.parametrize(
+    "cmd",
+    ["rm -rf /", "RM -rf /", "  rm -rf /", "ls; rm -rf /", "ls && rm x", "(rm x)", "echo `rm x`", "a=$(rm x)", "ls\nrm x"],
+)  # fmt: skip
+def test_what_forbids_a_command_finds_it_among_others(cmd: str) -> None:
+    assert said_of(Permissions(allow=("*",), deny=("shell:cmd=rm*",)), cmd=cmd) == "deny"
+    assert said_of(Permissions(allow=("*",), ask=("shell:cmd=rm*",)), cmd=cmd) == "ask"
+
+
+def test_what_forbids_a_path_reads_it_in_its_plain_form() -> None:
+    rules = Permissions(allow=("*",), deny=("write_file:path=/etc/*",))
+    assert said_of(rules, WRITES, path="/notes/../etc/passwd") == "deny"
+    assert said_of(rules, WRITES, path="/notes/me") == "allow"
+
+
+def test_a_rule_about_arguments_that_allows_is_more_than_a_question_about_the_tool() -> None:
+    rules = Permissions(allow=("shell:cmd=git *",), ask=("shell",))
+    assert said_of(rules, cmd="git status") == "allow"
+    assert said_of(rules, cmd="rm x") == "ask"
+    both = Permissions(allow=("shell:cmd=git *",), ask=("shell:cmd=git push*",))
+    assert said_of(both, cmd="git push") == "ask"
+    session = NarrowedPermissions(ask=("shell",))
+    assert permission_for(SHELL, rules, session, arguments={"cmd": "git status"}) == "ask"
+
+
+def test_arguments_that_are_no_object_fit_no_condition() -> None:
+    for text in ("", "[]", "{", '"git a"', "1"):
+        assert parsed_arguments(text) == {}
+    assert parsed_arguments('{"cmd":"git a"}') == {"cmd": "git a"}
+
+
+# ── what no rule names ──
+
+
+@pytest.mark.parametrize(
+    ("safety", "reads", "writes"),
+    [
+        ("strict", "ask", "ask"),
+        ("balanced", "allow", "ask"),
+        ("restricted", "allow", "deny"),
+        ("autonomous", "allow", "allow"),
+    ],
+)
+def test_the_operator_chooses_what_becomes_of_the_rest(
+    safety: Safety, reads: Permission, writes: Permission
+) -> None:
+    assert permission_for(READS, arguments={}, safety=safety) == reads
+    assert permission_for(WRITES, arguments={}, safety=safety) == writes
+    assert permission_for(WRITES, allow("*"), arguments={}, safety=safety) == "allow"
+    assert permission_for(WRITES, deny("*"), arguments={}, safety=safety) == "deny"
+    assert permission_for(WRITES, ask("*"), arguments={}, safety=safety) == "ask"
+
+
+def test_whether_a_tool_could_ever_run() -> None:
+    assert not may_be_allowed("shell", NONE)
+    assert may_be_allowed("shell", GIT) and may_be_allowed("shell", ask("shell"))
+    assert may_be_allowed("shell", NONE, safety="balanced")
+    assert not may_be_allowed("shell", Permissions(allow=("*",), deny=("shell",)))
+    assert may_be_allowed("shell", Permissions(allow=("*",), deny=("shell:cmd=rm*",)))

@@ -17,6 +17,7 @@ from holdfast.models.servers import Api
 from holdfast.tools.files.reserved_files import ReservedFiles
 from holdfast.tools.hooks import Hooks
 from holdfast.tools.names import NameOwners
+from holdfast.tools.permissions import Safety
 from holdfast.tools.tool import Toolset
 
 
@@ -50,6 +51,12 @@ class ModelConfig(Value):
     """How often each model is asked again. None: the server's own number."""
     cooldown_s: float = 60.0
     """How long a model that failed is asked last."""
+    takes_turns: bool = False
+    """The model and its fallbacks take turns: each step is answered by another of them."""
+    kind: str = ""
+    """The known provider whose server and API this is, if `provider` is a name that the file gave it."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Members of every request, as JSON, that only this model's server knows."""
 
     @property
     def name(self) -> str:
@@ -63,6 +70,24 @@ class PromptCommand(Value):
     name: str
     description: str = ""
     instruction: str = ""
+    agent: str = ""
+    """The agent that it is for; empty: the one that offers it."""
+    url: str = ""
+    """An address to open instead of sending a message."""
+
+
+class SummaryRules:
+    """When and by which model an agent's older turns are summed up."""
+
+    def __init__(
+        self, *, by_itself: bool = True, at_share: float | None = None, model: Model | None = None
+    ) -> None:
+        self.by_itself = by_itself
+        """Whether a prompt that does not fit is made to fit."""
+        self.at_share = at_share
+        """The share of the model's window at which this happens; None: the server's own."""
+        self.model = model
+        """The model that writes summaries; None: the agent's own."""
 
 
 ModelFactory: TypeAlias = Callable[[ModelConfig], Model]
@@ -89,10 +114,13 @@ class Agent:
         parameters: Parameters = Parameters(),  # noqa: B008
         limits: TurnLimits = TurnLimits(),  # noqa: B008
         permissions: Permissions = Permissions(),  # noqa: B008
+        safety: Safety = "restricted",
         policy: Policy = Policy(),  # noqa: B008
         context_window: int | None = None,
         history_items_max: int | None = None,
         hooks: Hooks = Hooks(),  # noqa: B008
+        result_chars_max: int | None = None,
+        compaction: SummaryRules = SummaryRules(),  # noqa: B008
     ) -> None:
         self.name = name
         self.model = model
@@ -115,12 +143,17 @@ class Agent:
         self.parameters = parameters
         self.limits = limits
         self.permissions = permissions
+        self.safety: Safety = safety
+        """What becomes of calls that no rule names."""
         self.policy = policy
         self.context_window = context_window
         """The size of its model's window in tokens; None: it is looked up by the model's name."""
         self.history_items_max = history_items_max
         """How many items of the history its model sees; None: all of them."""
         self.hooks = hooks
+        self.result_chars_max = result_chars_max
+        """How many characters of a tool's result are kept; None: the server's own bound."""
+        self.compaction = compaction
 
     def __repr__(self) -> str:
         return f"<Agent {self.name} on {self.model.name}>"
@@ -156,6 +189,8 @@ class Team:
         parts: dict[int, Closable] = {}
         for agent in self.agents.values():
             parts[id(agent.model)] = agent.model
+            if agent.compaction.model is not None:
+                parts[id(agent.compaction.model)] = agent.compaction.model
             for toolset in agent.toolsets:
                 parts[id(toolset)] = toolset
         await close_all(parts.values())

@@ -15,7 +15,11 @@ from holdfast.tools.files.rooted_paths import PathRefused, RootedDirectories
 
 
 class NoPrompt(Exception):
-    """A prompt file cannot be used; the message says why."""
+    """A prompt file cannot be used; the message says why. `absent`: there is none."""
+
+    def __init__(self, words: str, *, absent: bool = False) -> None:
+        super().__init__(words)
+        self.absent = absent
 
 
 def environment_info(directory: Path) -> str:
@@ -45,4 +49,5 @@ def prompt_file(directory: Path, name: str) -> str:
         raise NoPrompt("it is not UTF-8 text") from error
     except OSError as error:
         words = os.strerror(error.errno) if error.errno else str(error)
-        raise NoPrompt(f"it cannot be read: {words}") from error
+        absent = isinstance(error, FileNotFoundError)
+        raise NoPrompt(f"it cannot be read: {words}", absent=absent) from error

@@ -22,7 +22,12 @@ from holdfast.loop import team_tools
 from holdfast.loop.hooks import Reviewed, TurnHooks
 from holdfast.loop.turn_tools import TurnTools
 from holdfast.tools.execution import InvalidArguments, parse_arguments
-from holdfast.tools.permissions import NarrowedPermissions, Permission, permission_for
+from holdfast.tools.permissions import (
+    NarrowedPermissions,
+    Permission,
+    parsed_arguments,
+    permission_for,
+)
 from holdfast.tools.tool import Tool
 
 T = TypeVar("T")
@@ -77,7 +82,7 @@ class CallPermissions:
         tool = await self._toolbox.find(agent, call.name)
         if tool is None or not self._toolbox.is_offered(agent, tool):
             return call, None  # `refused` answers it before it would run
-        match self._permission(agent, tool):
+        match self._permission(agent, tool, call):
             case "deny":
                 return call, None
             case "ask" | "allow" as permission:
@@ -133,7 +138,7 @@ class CallPermissions:
         """Why a call may not run by the present rules, approvals and grants; None if it may."""
         if call.fingerprint not in ("", await self._toolbox.fingerprint(agent, call.name)):
             return CHANGED.format(name=call.name)
-        permission = self._permission(agent, tool)
+        permission = self._permission(agent, tool, call)
         if permission == "allow" or (permission == "ask" and self._is_approved(call)):
             return None
         if permission == "ask" and await self._is_granted(call, agent):
@@ -150,9 +155,15 @@ class CallPermissions:
             return NO_APPROVAL_HERE
         return verdict.refused
 
-    def _permission(self, agent: Agent, tool: Tool) -> Permission:
+    def _permission(self, agent: Agent, tool: Tool, call: ToolCall) -> Permission:
         session = NarrowedPermissions.of(self._turn.snapshot.notes.settings.permissions)
-        return permission_for(tool.spec, agent.permissions, session)
+        return permission_for(
+            tool.spec,
+            agent.permissions,
+            session,
+            arguments=parsed_arguments(call.arguments),
+            safety=agent.safety,
+        )
 
     def _is_approved(self, call: ToolCall) -> bool:
         """Whether a person has approved the call and its tool: a call without a fingerprint was never shown to a

@@ -131,13 +131,13 @@ class Calls:
             arguments=arguments,
             tenant=str(turn.tenant),
             session_id=str(turn.snapshot.session_id),
-            agent=agent.name,
+            agent=spec.memories_of or agent.name,
             state=self._toolbox.state(),
-            memories=await self._memories(agent) if spec.memories else {},
+            memories=await self._memories(spec.memories_of or agent.name) if spec.memories else {},
             reserved=self._team.reserved(),
         )
         with spans.using(turn, agent, call) as here:
-            output = await execute(tool, run, turn.keep_blob)
+            output = await execute(tool, run, turn.keep_blob, chars_max=agent.result_chars_max)
             if output.outcome != "ok":
                 here.fail("tool_error")
         result = result_for(call, output.outcome, output.content, turn.mint)
@@ -155,9 +155,9 @@ class Calls:
         keys = keys_of_calls((*snapshot.items[first.start : last.end], *turn.items))
         return keys.get(call.id, call.id)
 
-    async def _memories(self, agent: Agent) -> dict[str, str]:
-        committed = await self._turn.memories(agent.name)
-        return changed_memories(committed, self._turn.turn.changes, agent=agent.name)
+    async def _memories(self, agent: str) -> dict[str, str]:
+        committed = await self._turn.memories(agent)
+        return changed_memories(committed, self._turn.turn.changes, agent=agent)
 
     # ── colleagues ──
 

@@ -37,7 +37,7 @@ from holdfast.ids import ItemId, MessageId, Minter, NoteId, SessionId
 from holdfast.loop.context import View, summed_up, view_for
 from holdfast.loop.encoded_histories import EncodedHistories
 from holdfast.loop.prompt_sizes import PromptSizes
-from holdfast.models.model import ModelFailed, Prompt
+from holdfast.models.model import Model, ModelFailed, Prompt
 from holdfast.tools.execution import clean
 
 TOO_LONG = "context_length_exceeded"
@@ -61,7 +61,7 @@ class PromptCompaction:
         """What the model sees in the next step. Raises its refusal if that cannot be made to fit."""
         view = view_for(agent, path, self._turn, self._histories, tools=tools)
         room = self._room_bytes(agent)
-        if room is None or view.size_bytes <= room:
+        if room is None or view.size_bytes <= room or not agent.compaction.by_itself:
             return view
         if not path and await self._sum_up(agent):
             view = view_for(agent, path, self._turn, self._histories, tools=tools)
@@ -81,7 +81,7 @@ class PromptCompaction:
 
     def may_help(self, agent: Agent, path: Path, view: View, failure: ModelFailed) -> bool:
         """Whether a failed step is tried again with a shorter prompt: the first time that it was too long."""
-        if failure.reason != TOO_LONG or path in self._refused:
+        if failure.reason != TOO_LONG or path in self._refused or not agent.compaction.by_itself:
             return False
         self._refused[path] = (view.size_bytes, without_frames(failure))
         self._gauge.learn_refused(agent, self._session, view.size_bytes)
@@ -121,7 +121,9 @@ class PromptCompaction:
         window = self._gauge.window(agent, self._session)
         if window is None:
             return None
-        return self._gauge.bytes(agent, self._session, window * limits.compact_at_share)
+        return self._gauge.bytes(
+            agent, self._session, window * (agent.compaction.at_share or limits.compact_at_share)
+        )
 
     @property
     def _session(self) -> SessionId:
@@ -187,13 +189,14 @@ async def summarize(
     mint: Minter,
     key: str,
 ) -> MadeSummary:
-    """A summary, by the agent's model, of what it sees of the history before `covers_to`.
+    """A summary, by the agent's model or its model for summaries, of what it sees of the history before `covers_to`.
 
     A history that is too long for one prompt is read in portions, each with the summary of the portions before.
     Raises ModelFailed.
     """
     past = msgspec.structs.replace(snapshot, items=snapshot.items.prefix(covers_to), waiting=())
     text, usage = "", ev.Usage()
+    model = agent.compaction.model or agent.model
     entries = transcript(seen_by_model(past))
     for n, portion in enumerate(portions(entries, bytes_max=portion_bytes)):
         before = f"Summary of everything before: {text}\n\n" if text else ""
@@ -203,18 +206,18 @@ async def summarize(
         )
         prompt = Prompt(
             system=INSTRUCTION,
-            messages=(agent.model.dialect.encode([asked]),),
+            messages=(model.dialect.encode([asked]),),
             call_key=f"{key}/{n}",
         )
-        made = await _written(agent, prompt)
+        made = await _written(model, prompt)
         text, usage = made.text, usage + made.usage
     return MadeSummary(text=text, usage=usage)
 
 
-async def _written(agent: Agent, prompt: Prompt) -> MadeSummary:
+async def _written(model: Model, prompt: Prompt) -> MadeSummary:
     words: list[str] = []
     usage, finished = ev.Usage(), False
-    async with aclosing(agent.model.stream(prompt)) as deltas:
+    async with aclosing(model.stream(prompt)) as deltas:
         async for heard in deltas:
             for delta in heard:
                 match delta:

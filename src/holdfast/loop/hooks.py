@@ -78,6 +78,8 @@ class TurnHooks:
         for hook in agent.hooks.of("post_tool_use", tool=call.name):
             verdict = await self._ask(hook, "post_tool_use", agent, call=call, result=result)
             why = verdict.blocks
+            if why is None and verdict.trouble and hook.blocks_if_broken:
+                why = f"it {verdict.trouble}"
             if why is None and (verdict.asks or verdict.arguments is not None):
                 why = "it wants the call to be asked about, or to be another one, and the call has run"
             if why is not None:

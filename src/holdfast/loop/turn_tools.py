@@ -8,8 +8,9 @@ from holdfast.agents.agent import Agent
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import changed_state
 from holdfast.core.ports import OpenTurn
+from holdfast.errors import TurnFailed
 from holdfast.tools.deferred_tools import is_offered, loaded_by, loaders
-from holdfast.tools.tool import Tool, Toolset, fingerprint, is_foreign, named_in
+from holdfast.tools.tool import Tool, Toolset, absence_of, fingerprint, is_foreign, named_in
 
 
 class _Kept(Value):
@@ -56,7 +57,10 @@ class TurnTools:
             for toolset, origin in toolsets:
                 agent.names.reserve(named_in(toolset), origin)
             for toolset, origin in toolsets:
-                for tool in await toolset.tools():
+                tools = await toolset.tools()
+                if why := absence_of(toolset):
+                    raise TurnFailed("tool_error", f"{agent.name} needs them. {why}")
+                for tool in tools:
                     # The first tool of a name wins: no server can replace a tool that a rule names.
                     name = tool.spec.name
                     ours = not is_foreign(toolset)

@@ -3,6 +3,9 @@
 When a model fails before the client has seen anything, the next one is asked, after any failure: another model may
 have a larger context, another provider may be up. All of them get the same prompt, each in its own dialect.
 
+Models that take turns are asked in another order for every step: the step's own name decides who is first, so that a
+step that is tried again asks the same model.
+
 After a transient failure a model rests for a while, so that not every turn has to wait for it to fail again. A resting
 model is asked last, not never: if no other model can answer, it may.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from zlib import crc32
 
 import msgspec
 
@@ -28,6 +32,7 @@ class FallbackModel(WrappingModel):
         self,
         *models: Model,
         cooldown_s: float = 0.0,
+        takes_turns: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         assert models, "a fallback needs at least one model"
@@ -39,13 +44,14 @@ class FallbackModel(WrappingModel):
         self.knows = frozenset.intersection(*(model.knows for model in models))
         self._models = models
         self._cooldown_s = cooldown_s
+        self._takes_turns = takes_turns
         self._clock = clock
         self._resting_until: dict[int, float] = {}
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
         """The answer of the first model that shows something; see `Model.stream`."""
         failed: list[tuple[str, ModelFailed]] = []
-        for place in self._order():
+        for place in self._order(prompt):
             model = self._models[place]
             async with aclosing(model.stream(self._in_dialect_of(prompt, model))) as answer:
                 try:
@@ -69,11 +75,13 @@ class FallbackModel(WrappingModel):
         pieces = (self._several.only(model.dialect.name, piece) for piece in prompt.messages)
         return msgspec.structs.replace(prompt, messages=tuple(filter(None, pieces)))
 
-    def _order(self) -> list[int]:
+    def _order(self, prompt: Prompt) -> list[int]:
         """The indexes of the models, in the order to ask them now: resting models come last."""
-        now = self._clock()
+        now, count = self._clock(), len(self._models)
+        first = crc32(prompt.call_key.encode()) % count if self._takes_turns else 0
         return sorted(
-            range(len(self._models)), key=lambda place: self._resting_until.get(place, now) > now
+            ((first + n) % count for n in range(count)),
+            key=lambda place: self._resting_until.get(place, now) > now,
         )
 
     async def close(self) -> None:

@@ -75,8 +75,8 @@ class KeyMissing(InvalidValue):
 
     code = "key_missing"
 
-    def __init__(self, variable: str) -> None:
-        super().__init__(f"the API key is missing: set the environment variable {variable}")
+    def __init__(self, variable: str, *, what: str = "the API key is missing") -> None:
+        super().__init__(f"{what}: set the environment variable {variable}")
         self.variable = variable
 
 

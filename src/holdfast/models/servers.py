@@ -6,12 +6,17 @@ document; a provider with OpenAI's API needs only one line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Literal, TypeAlias
 from urllib.parse import quote, urlsplit
 
+import msgspec
+
 from holdfast.core.codec import Value
 from holdfast.errors import InvalidValue
+from holdfast.models.model import KeyMissing
 from holdfast.models.providers.anthropic import ANTHROPIC_URL
 from holdfast.models.providers.chat_body import MaxTokensName
 from holdfast.models.providers.google import GOOGLE_URL
@@ -21,11 +26,27 @@ Api: TypeAlias = Literal["chat", "responses", "anthropic", "google"]
 """The wires that Holdfast speaks."""
 
 
+class UnknownProvider(InvalidValue):
+    """A provider that has neither an address here nor a `base_url`."""
+
+    def __init__(self, name: str, *, own: Iterable[str] = ()) -> None:
+        """`own`: the providers that the agent file defines."""
+        named = list(own)
+        close = get_close_matches(name, [*named, *SERVERS, "demo"], n=1)
+        meant = f"did you mean {close[0]!r}? There" if close else "there"
+        file = f" the file's own {', '.join(named)};" if named else ""
+        super().__init__(
+            f"there is no provider {name!r}; {meant} are{file} {', '.join(sorted(SERVERS))} and demo, "
+            "and with a base_url any server that speaks OpenAI's chat completions"
+        )
+        self.name = name
+
+
 class ProviderServer(Value):
     """A provider's server."""
 
     base_url: str = ""
-    """Empty if every customer has a URL of their own."""
+    """Empty if every customer has a URL of their own; `${NAME}` is a variable of the environment."""
     token_keys: tuple[str, ...] = ()
     """Environment variables that may hold the API key; the first that is set is used. Empty: no key is needed."""
     api: Api = "chat"
@@ -47,12 +68,28 @@ class ProviderServer(Value):
         here, there = urlsplit(self.base_url), urlsplit(base_url)
         return not self.base_url or (here.scheme, here.netloc) == (there.scheme, there.netloc)
 
+    def located(self, environ: Mapping[str, str]) -> ProviderServer:
+        """The server with the variables of its URL filled in. Raises KeyMissing."""
+        names = _VARIABLE.findall(self.base_url)
+        for name in names:
+            if re.fullmatch(r"[\w.-]+", environ.get(name, ""), re.ASCII) is None:
+                raise KeyMissing(name, what="the address of the server is not known")
+        if not names:
+            return self
+        filled = _VARIABLE.sub(lambda found: environ[found[1]], self.base_url)
+        return msgspec.structs.replace(self, base_url=filled)
+
+    def has_key(self, environ: Mapping[str, str]) -> bool:
+        """Whether the environment has what this server needs: a key, or nothing."""
+        return not self.token_keys or bool(environ.get(self.token_key(environ), "").strip())
+
     def token_key(self, environ: Mapping[str, str]) -> str:
         """The first variable that is set; the first of all if none is, for the error message."""
         there = (name for name in self.token_keys if environ.get(name, "").strip())
         return next(there, self.token_keys[0] if self.token_keys else "")
 
 
+_VARIABLE = re.compile(r"\$\{(\w+)\}", re.ASCII)
 _MISTRAL_REFUSES = frozenset(
     """
     seed logit_bias user safety_identifier prompt_cache_key service_tier verbosity web_search_options
@@ -85,6 +122,8 @@ SERVERS: Mapping[str, ProviderServer] = {
         base_url=GOOGLE_URL, token_keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"), api="google"
     ),
     # Hosted, for all customers.
+    "atlascloud": _chat("https://api.atlascloud.ai/v1", "ATLASCLOUD_API_KEY"),
+    "baseten": _chat("https://inference.baseten.co/v1", "BASETEN_API_KEY"),
     "cerebras": _chat("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
     "deepseek": ProviderServer(
         base_url="https://api.deepseek.com/v1",
@@ -93,8 +132,10 @@ SERVERS: Mapping[str, ProviderServer] = {
     ),
     "fireworks": _chat("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
     "github": _chat("https://models.github.ai/inference", "GITHUB_TOKEN"),
+    "github-copilot": _chat("https://api.githubcopilot.com", "GITHUB_TOKEN", "GH_TOKEN"),
     "groq": _chat("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
     "huggingface": _chat("https://router.huggingface.co/v1", "HF_TOKEN"),
+    "minimax": _chat("https://api.minimax.io/v1", "MINIMAX_API_KEY"),
     "mistral": ProviderServer(
         base_url="https://api.mistral.ai/v1",
         token_keys=("MISTRAL_API_KEY",),
@@ -108,9 +149,28 @@ SERVERS: Mapping[str, ProviderServer] = {
     ),
     "nebius": _chat("https://api.studio.nebius.com/v1", "NEBIUS_API_KEY"),
     "nvidia": _chat("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
+    "opencode-go": _chat("https://opencode.ai/zen/go/v1", "OPENCODE_API_KEY"),
+    "opencode-zen": _chat("https://opencode.ai/zen/v1", "OPENCODE_API_KEY"),
     "openrouter": _chat("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "ovhcloud": _chat(
+        "https://oai.endpoints.kepler.ai.cloud.ovh.net/v1", "OVH_AI_ENDPOINTS_ACCESS_TOKEN"
+    ),
+    "requesty": _chat("https://router.requesty.ai/v1", "REQUESTY_API_KEY"),
     "together": _chat("https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+    "vercel": _chat("https://ai-gateway.vercel.sh/v1", "AI_GATEWAY_API_KEY"),
     "xai": _chat("https://api.x.ai/v1", "XAI_API_KEY"),
+    # Hosted, with an account or a region in the address.
+    "amazon-bedrock": _chat(
+        "https://bedrock-runtime.${AWS_REGION}.amazonaws.com/openai/v1", "AWS_BEARER_TOKEN_BEDROCK"
+    ),
+    "cloudflare-ai-gateway": _chat(
+        "https://gateway.ai.cloudflare.com/v1/${CLOUDFLARE_ACCOUNT_ID}/${CLOUDFLARE_GATEWAY_ID}/compat",
+        "CLOUDFLARE_API_TOKEN",
+    ),
+    "cloudflare-workers-ai": _chat(
+        "https://api.cloudflare.com/client/v4/accounts/${CLOUDFLARE_ACCOUNT_ID}/ai/v1",
+        "CLOUDFLARE_API_TOKEN",
+    ),
     # On this machine.
     "dmr": _chat("http://127.0.0.1:12434/engines/v1"),
     "llamacpp": _chat("http://127.0.0.1:8080/v1"),
@@ -118,6 +178,23 @@ SERVERS: Mapping[str, ProviderServer] = {
     "ollama": _chat("http://127.0.0.1:11434/v1"),
     "vllm": _chat("http://127.0.0.1:8000/v1"),
 }
+
+PREFERRED: Mapping[str, str] = {
+    "anthropic": "claude-sonnet-4-6",
+    "openai": "gpt-5",
+    "google": "gemini-2.5-flash",
+    "mistral": "mistral-small-latest",
+    "openrouter": "openai/gpt-5",
+    "groq": "llama-3.3-70b-versatile",
+    "fireworks": "accounts/fireworks/models/kimi-k2-instruct",
+    "deepseek": "deepseek-chat",
+    "cerebras": "gpt-oss-120b",
+    "together": "meta-llama/Llama-3.3-70B-Instruct-Turbo",
+    "huggingface": "meta-llama/Llama-3.3-70B-Instruct",
+    "moonshot": "kimi-k2-0905-preview",
+    "dmr": "ai/qwen3:latest",
+}
+"""The providers that `auto` stands for, in this order, with a model of each; the last one needs no key."""
 
 AZURE_VERSION = "2024-10-21"
 """The last dated version of Azure's older API that is not a preview."""

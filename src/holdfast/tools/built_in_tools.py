@@ -37,6 +37,11 @@ class BuiltInToolset:
         self.instruction = instruction
 
     @property
+    def listed(self) -> tuple[Tool, ...]:
+        """Its tools, which are known from the start."""
+        return self._tools
+
+    @property
     def names(self) -> tuple[str, ...]:
         return tuple(each.spec.name for each in self._tools)
 

@@ -51,8 +51,10 @@ class BadOutput(Exception):
     """A tool's return value cannot be stored; the message says why."""
 
 
-async def execute(tool: Tool, run: ToolRun, keep: Keep) -> ToolOutput:
-    """Run a tool within its bounds. Any error of the tool becomes its output.
+async def execute(
+    tool: Tool, run: ToolRun, keep: Keep, *, chars_max: int | None = None
+) -> ToolOutput:
+    """Run a tool within its bounds. Any error of the tool becomes its output; text longer than `chars_max` is shortened.
 
     Cancelling this cancels the tool. Errors of `keep` are raised.
     """
@@ -60,7 +62,9 @@ async def execute(tool: Tool, run: ToolRun, keep: Keep) -> ToolOutput:
     try:
         output = await _attempt(tool, run)
         _check(output, run)
-        return _readable(msgspec.structs.replace(output, content=await _fitted(output, keep)))
+        return _readable(
+            msgspec.structs.replace(output, content=await _fitted(output, keep, chars_max))
+        )
     except _Failed as error:
         return failure(str(error))
     except BadOutput as error:
@@ -185,9 +189,9 @@ def _readable(output: ToolOutput) -> ToolOutput:
 # ── output that fits a prompt ────────────────────────────────────────────────────────────────
 
 
-async def _fitted(output: ToolOutput, keep: Keep) -> Parts:
+async def _fitted(output: ToolOutput, keep: Keep, chars_max: int | None) -> Parts:
     """The content, small enough for a prompt and an item: long text is shortened, large bytes become blobs."""
-    room = limits.tool_output_chars_max
+    room = min(limits.tool_output_chars_max, chars_max or limits.tool_output_chars_max)
     fitted: list[Part] = []
     for part in output.content:
         if isinstance(part, Text | Refusal):

@@ -45,6 +45,12 @@ class Hook(Value):
     matcher: str = "*"
     """The tools that it applies to: a regular expression for the whole name. Events without a tool ignore it."""
     timeout_s: float = 60.0
+    env: Mapping[str, str] = {}
+    """Variables for this hook alone; they may hold secrets."""
+    directory: str = ""
+    """Where it runs; empty: in the directory of the agent file."""
+    blocks_if_broken: bool = False
+    """A hook that breaks counts as a no, where a no counts."""
     network: bool = False
     roots: tuple[str, ...] = ()
     """Directories that the hook may write to in a sandbox, besides its own."""
@@ -87,11 +93,12 @@ class Verdict(Value):
 
 def _cell(hooks: Hooks, hook: Hook) -> ConfinedCommand:
     """The files and network that a hook may use in a sandbox."""
+    directory = Path(hook.directory or hooks.directory)
     return hooks.sandbox.cell(
-        os.path.realpath(hooks.directory),  # its links are resolved: they are reserved
+        os.path.realpath(directory),  # its links are resolved: they are reserved
         *hook.roots,
-        read_roots=named_paths(hooks.directory, hook.command).projects,
-        own=data_named_by([hook.command], hooks.directory),
+        read_roots=named_paths(directory, hook.command).projects,
+        own=data_named_by([hook.command], directory),
         network=hook.network,
     )
 
@@ -100,12 +107,13 @@ async def run_hook(
     hooks: Hooks, hook: Hook, event: HookEvent, facts: Mapping[str, Json], *, mark: str
 ) -> Verdict:
     """Run one hook. Never raises because of the command; cancelling this ends the command."""
-    given = {**facts, "hook_event_name": event, "cwd": str(hooks.directory)}
+    directory = Path(hook.directory or hooks.directory)
+    given = {**facts, "hook_event_name": event, "cwd": str(directory)}
     try:
         ended = await run_command(
             hook.command,
-            environment=hooks.environment,
-            directory=hooks.directory,
+            environment={**hooks.environment, **hook.env},
+            directory=directory,
             mark=mark,
             timeout_s=hook.timeout_s,
             given=msgspec.json.encode(given),

@@ -1,12 +1,15 @@
-"""Which tools may run, by name and pattern. `deny` wins over `ask`, `ask` over `allow`.
+"""Which calls may run, by rules about tools and their arguments. `deny` wins over `ask`, `ask` over `allow`.
 
 1. The operator gives: `allow` counts in an agent file, or in an agent made in code, and nowhere else.
 2. Everything else narrows. Settings of a session, an import or a request go through `NarrowedPermissions`, which has
-   no `allow`; its `ask` makes an allowed tool need an approval, and allows nothing.
+   no `allow`; its `ask` makes an allowed call need an approval, and allows nothing.
 3. A person who approves a call may grant the tool for good (`core/grants.py`). That settles `ask`, and no other rule.
+4. A rule is a tool's name, or a name with conditions on arguments: `shell:cmd=git *`, `write_file:path=/notes/*`. All
+   conditions have to hold. An `allow` with conditions is more specific than an `ask` without any, and wins over it.
+5. A command that may be more than one command, and a path that climbs, fulfil no condition that allows.
 
-A tool that changes things needs a rule: what no rule names is refused. A tool that only reads is allowed
-unless a rule says otherwise.
+A tool that changes things needs a rule: what no rule names is refused. A tool that only reads is allowed unless a rule
+says otherwise. The operator may choose another `Safety` for what no rule names.
 
 Patterns are a shell's: `*`, `?`, `[a-z]`. A rule that allows is case-sensitive; a rule that forbids or asks ignores
 case, because a rule that was meant to protect must not miss by a capital.
@@ -14,19 +17,36 @@ case, because a rule that was meant to protect must not miss by a capital.
 
 from __future__ import annotations
 
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from holdfast.core.codec import Value
 from holdfast.core.items import Permissions
-from holdfast.tools.tool import ToolSpec
+from holdfast.tools.tool import Json, ToolSpec
 
 Permission: TypeAlias = Literal["allow", "ask", "deny"]
+Safety: TypeAlias = Literal["strict", "balanced", "restricted", "autonomous"]
+"""Calls that no rule names: all are asked about; those that change things are asked about; those are refused; all run."""
+Arguments: TypeAlias = Mapping[str, Json]
 NO_RULES = Permissions()
+
+COMMANDS = ("cmd", "command")
+"""Arguments that a shell reads."""
+
+_CONDITION = re.compile(r":(?=[A-Za-z_][\w.-]*=)")
+_MORE_THAN_ONE_COMMAND = re.compile(r"[;&|<>`\n\r\0]|\$[({\['\"]")
+"""What joins commands, runs one inside another, or sends its output elsewhere. Quoting is not read: a command with
+one of these in quotes has to be allowed by another rule, or by a person."""
 
 
 class NarrowedPermissions(Value):
-    """Tool rules from any source but the operator: tools that need an approval, and tools that never run."""
+    """Tool rules from any source but the operator: calls that need an approval, and calls that never run."""
 
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
@@ -37,31 +57,133 @@ class NarrowedPermissions(Value):
         return cls(ask=settings.ask, deny=settings.deny)
 
 
+class ToolRule(Value):
+    """A rule: a pattern for names of tools, and patterns for arguments of the call."""
+
+    name: str
+    conditions: tuple[tuple[str, str], ...] = ()
+
+
+@lru_cache(maxsize=1024)
+def read_rule(text: str) -> ToolRule:
+    """The rule that a text says. Colons that begin no `:argument=` belong to the pattern before them."""
+    name, *conditions = _CONDITION.split(text)
+    pairs = (each.partition("=") for each in conditions)
+    return ToolRule(name=name, conditions=tuple((argument, glob) for argument, _, glob in pairs))
+
+
 def permission_for(
-    spec: ToolSpec, operator: Permissions = NO_RULES, *narrowings: NarrowedPermissions
+    spec: ToolSpec,
+    operator: Permissions = NO_RULES,
+    *narrowings: NarrowedPermissions,
+    arguments: Arguments,
+    safety: Safety = "restricted",
 ) -> Permission:
-    """The operator's rules for a tool, narrowed by all the others."""
-    given = _given(spec, operator)
-    if any(_forbids(spec.name, each.deny) for each in narrowings):
+    """The operator's rules for a call of this tool, narrowed by all the others."""
+    given = _given(spec, arguments, operator, safety)
+    if any(_forbids(spec.name, arguments, each.deny) for each in narrowings):
         return "deny"
-    if given == "allow" and any(_forbids(spec.name, each.ask) for each in narrowings):
+    if given == "allow" and any(_forbids(spec.name, arguments, each.ask) for each in narrowings):
         return "ask"
     return given
 
 
-def _given(spec: ToolSpec, rules: Permissions) -> Permission:
-    if _forbids(spec.name, rules.deny):
+def may_be_allowed(name: str, rules: Permissions, *, safety: Safety = "restricted") -> bool:
+    """Whether these rules let some call of a tool that changes things run, or ask about it."""
+    if any(not each.conditions and _names(name, each) for each in map(read_rule, rules.deny)):
+        return False
+    named = map(read_rule, (*rules.allow, *rules.ask))
+    return safety != "restricted" or any(_names(name, each) for each in named)
+
+
+def parsed_arguments(text: str) -> Arguments:
+    """The arguments of a call; none if they are not a JSON object: such a call never runs."""
+    try:
+        found: Json = msgspec.json.decode(text or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _given(spec: ToolSpec, arguments: Arguments, rules: Permissions, safety: Safety) -> Permission:
+    name = spec.name
+    if _forbids(name, arguments, rules.deny):
         return "deny"
-    if _forbids(spec.name, rules.ask):
+    asking = [each for each in map(read_rule, rules.ask) if _is_hit(name, arguments, each)]
+    if any(each.conditions for each in asking):
         return "ask"
-    return "allow" if spec.read_only or _allows(spec.name, rules.allow) else "deny"
+    allowing = [each for each in map(read_rule, rules.allow) if _allows(name, arguments, each)]
+    if asking:
+        return "allow" if any(each.conditions for each in allowing) else "ask"
+    if allowing or safety == "autonomous" or (spec.read_only and safety != "strict"):
+        return "allow"
+    return "deny" if safety == "restricted" else "ask"
 
 
-def _allows(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+# ── what a rule that allows matches ──────────────────────────────────────────────────────────
 
 
-def _forbids(name: str, patterns: tuple[str, ...]) -> bool:
-    return _allows(name, patterns) or any(
-        fnmatchcase(name.casefold(), pattern.casefold()) for pattern in patterns
+def _allows(name: str, arguments: Arguments, rule: ToolRule) -> bool:
+    return fnmatchcase(name, rule.name) and all(
+        _is_safely(argument, arguments.get(argument), glob) for argument, glob in rule.conditions
     )
+
+
+def _is_safely(argument: str, value: Json, glob: str) -> bool:
+    """Whether a value fits a pattern, and can mean nothing more than it shows."""
+    if isinstance(value, bool | int | float):
+        return fnmatchcase(_text(value), glob)
+    if isinstance(value, list):
+        return bool(value) and all(_is_safely(argument, each, glob) for each in value)
+    if not isinstance(value, str):
+        return False
+    if argument in COMMANDS and _MORE_THAN_ONE_COMMAND.search(value):
+        return False
+    return ".." not in re.split(r"[/\\]", value) and fnmatchcase(value, glob)
+
+
+# ── what a rule that forbids or asks matches ─────────────────────────────────────────────────
+
+
+def _forbids(name: str, arguments: Arguments, rules: Iterable[str]) -> bool:
+    return any(_is_hit(name, arguments, rule) for rule in map(read_rule, rules))
+
+
+def _is_hit(name: str, arguments: Arguments, rule: ToolRule) -> bool:
+    return _names(name, rule) and all(
+        any(_is_like(each, glob) for each in _readings(argument, arguments.get(argument)))
+        for argument, glob in rule.conditions
+    )
+
+
+def _names(name: str, rule: ToolRule) -> bool:
+    return _is_like(name, rule.name)
+
+
+def _is_like(text: str, glob: str) -> bool:
+    return fnmatchcase(text, glob) or fnmatchcase(text.casefold(), glob.casefold())
+
+
+def _readings(argument: str, value: Json) -> Iterator[str]:
+    """Everything that an argument may mean to its tool: each command in a command line, a path in its plain form."""
+    match value:
+        case None:
+            return
+        case str():
+            yield value
+            yield value.strip()
+            if argument in COMMANDS:
+                yield from (
+                    each.strip(" \t(){}\"'") for each in _MORE_THAN_ONE_COMMAND.split(value)
+                )
+            elif "/" in value:
+                yield posixpath.normpath(value)
+        case list():
+            for each in value:
+                yield from _readings(argument, each)
+        case _:
+            yield _text(value)
+
+
+def _text(value: Json) -> str:
+    return msgspec.json.encode(value).decode()

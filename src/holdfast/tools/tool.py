@@ -30,6 +30,8 @@ class ToolSpec(Value):
     """The name of the session state that the tool sets: its calls in one turn run one after the other."""
     memories: bool = False
     """The tool wants its agent's memories in each run."""
+    memories_of: str = ""
+    """The agent whose memories these are; empty: the agent that calls."""
     deferred: bool = False
     """A model sees the tool only after loading it; see `deferred_tools.py`."""
 
@@ -105,3 +107,10 @@ def instruction_of(toolset: Toolset) -> str:
     empty."""
     instruction: str = getattr(toolset, "instruction", "")
     return instruction
+
+
+def absence_of(toolset: Toolset) -> str:
+    """Why a toolset that its agent cannot do without has no tools now; empty if it is there, or not required. Known
+    after a call of `tools`."""
+    absence: str = getattr(toolset, "absence", "")
+    return absence

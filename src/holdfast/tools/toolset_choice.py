@@ -11,6 +11,7 @@ from holdfast.tools.tool import (
     ToolOutput,
     ToolRun,
     Toolset,
+    absence_of,
     instruction_of,
     is_foreign,
     named_in,
@@ -30,10 +31,12 @@ class ChosenToolset:
         only: Collection[str] | None = None,
         instruction: str | None = None,
         deferred: Collection[str] | None = (),
+        read_only: bool = False,
     ) -> None:
         """`only`: offer only these tools; None: all. `instruction`: replaces the toolset's own; None: keep it.
-        `deferred`: tools that a model has to search for; None: all.
+        `deferred`: tools that a model has to search for; None: all. `read_only`: leave out tools that change things.
         """
+        self._read_only = read_only
         self._inner = inner
         self._only = only
         self._instruction = instruction
@@ -52,9 +55,17 @@ class ChosenToolset:
         own = instruction_of(self._inner)
         return own if self._instruction is None else self._instruction.replace(ORIGINAL, own)
 
+    @property
+    def absence(self) -> str:
+        return absence_of(self._inner)
+
     async def tools(self) -> tuple[Tool, ...]:
-        tools = await self._inner.tools()
-        offered = (tool for tool in tools if self._only is None or tool.spec.name in self._only)
+        offered = (
+            tool
+            for tool in await self._inner.tools()
+            if (self._only is None or tool.spec.name in self._only)
+            and (tool.spec.read_only or not self._read_only)
+        )
         return tuple(
             _Deferred(tool) if self._deferred is None or tool.spec.name in self._deferred else tool
             for tool in offered

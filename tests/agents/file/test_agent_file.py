@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from holdfast import limits
 from holdfast.agents.agent import ModelConfig, PromptCommand, Team
 from holdfast.agents.file.agent_file import AgentFile, assemble, check_agent_file
-from holdfast.agents.file.shapes import NOT_RUN, TOOLSETS_NOT_RUN, AgentShape, FileShape, ModelShape
+from holdfast.agents.file.dispositions import CANNOT_MATTER, REFUSED, TOOLSETS_REFUSED
+from holdfast.agents.file.shapes import AgentShape, FileShape, ModelShape
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.core.turns.events import Parameters
@@ -317,7 +318,6 @@ WRONG = [
     ("agents:", "shop.yaml:1:1: 'agents' is missing"),
     ("agents: []", "shop.yaml:1:1: agents: expected a mapping, got a list"),
     ("agents: {root: }", "shop.yaml:1:10: agents.root: expected a mapping, got nothing"),
-    ("agents: {root: {}}", "shop.yaml:1:10: agents.root: 'model' is missing"),
     ("agent: {}\n" + SMALL, "shop.yaml:1:1: agent: unknown field; did you mean 'agents'?"),
     ("zzz: 1\n" + SMALL, "unknown field; there are: agents, version, models"),
     ("version: new\n" + SMALL, "shop.yaml:1:1: version: expected a version of the format"),
@@ -361,15 +361,34 @@ WRONG = [
     (in_agent("structured_output: {name: a b, schema: {type: object}}"), "structured_output.name: expected text matching"),
     (in_agent("structured_output: {name: a, schema: {type: array}}"), "structured_output.schema: has to be the schema of an object"),
     (in_agent("structured_output: {name: a, schema: {type: object, required: 3}}"), "structured_output.schema: this is not a JSON Schema"),
-    (in_agent("add_prompt_files: [nothing-is-here.md]"), "add_prompt_files[0]: it cannot be read: No such file"),
+    (in_agent("instruction_file: nothing-is-here.md"), "instruction_file: it cannot be read: No such file"),
+    (in_agent("instruction: a\ninstruction_file: [b.md]"), "instruction_file: the instruction is there already"),
+    (in_agent("use_toolsets: [x]"), "use_toolsets[0]: no such toolset; there are: none"),
+    (in_agent("use_commands: [x]"), "use_commands[0]: no such group of commands; there are: none"),
+    (in_agent("commands: {fix: {agent: nobody}}"), "agents.root.commands: 'fix' is for an agent that is not there"),
+    (in_agent("skills: true"), "shop.yaml:4:5: agents.root.skills: skills are not read here; put their words"),
+    (in_agent("sub_agents: [docker.io/agents/x]"), "sub_agents[0]: agents of other files are not run here; copy"),
+    (in_agent("toolsets:\n  - type: lsp\n    command: x"), "shop.yaml:5:9: agents.root.toolsets[0].type: lsp: language servers"),
+    ("rag: {docs: {}}\n" + SMALL, "shop.yaml:1:1: rag: documents are not indexed here"),
+    (in_model("routing: [{model: a/b, examples: [c]}]"), "models.m.routing: models are not chosen by examples"),
+    ("agents: {root: {model: m}}\nmodels: {m: {model: a}}", "models.m: 'provider' is missing"),
+    ("agents: {root: {model: m}}\nmodels: {m: {provider: a}}", "models.m: 'model' is missing"),
+    ("agents: {root: {model: m}}\nmodels: {m: {first_available: [a/b], model: c}}", "first_available: chooses among other models"),
+    ("agents: {root: {model: m}}\nmodels: {m: {first_available: [x]}}", "first_available[0]: no such model"),
+    ("agents: {root: {model: 'a/b, c'}}", "agents.root.model: no such model"),
+    ("agents: {root: {model: 'a/b, c/d', fallback: {models: [e/f]}}}", "fallback: models that take turns stand in"),
+    ("providers: {a: {provider: opnai}}\n" + SMALL, "providers.a.provider: no such provider; did you mean 'openai'?"),
+    ("providers: {a: {}}\n" + SMALL, "providers.a: 'base_url' is missing"),
     (in_agent("hooks: {pre_tool_use: [{matcher: '(', hooks: [{type: command, command: a}]}]}"), "hooks.pre_tool_use[0].matcher: this is not a regular expression"),
     (in_agent("hooks: {pre_tool_use: [{matcher: a}]}"), "hooks.pre_tool_use[0]: 'hooks' is missing"),
     (in_agent("hooks: {session_start: [{type: builtin, command: a}]}"), "hooks.session_start[0].type: has to be one of: command"),
     (in_agent("hooks: {session_start: [{type: command, command: ' '}]}"), "hooks.session_start[0].command: there is no command"),
-    (in_agent("hooks: {before_llm_call: []}"), "hooks.before_llm_call: unknown field"),
+    (in_agent("hooks: {before_lm_call: []}"), "hooks.before_lm_call: unknown field"),
+    (in_agent("hooks: {before_llm_call: [{type: command, command: a}]}"), "hooks.before_llm_call: this event has no hooks here"),
+    (in_agent("hooks: {stop: [{type: command, command: a, working_dir: /nowhere}]}"), "stop[0].working_dir: there is no such directory"),
     (in_agent("add_date: 3"), "add_date: expected true or false, got a number"),
     # models
-    (in_model("provider_opts: {context_size: many}"), "provider_opts.context_size: expected a number of tokens"),
+    (in_model("provider_opts: {context_size: many}"), "provider_opts.context_size: expected a whole number"),
     (in_model("provider_opts: {counts_tokens: 3}"), "provider_opts.counts_tokens: expected true or false"),
     ("models: {m: {provider: x}}\n" + SMALL, "shop.yaml:1:10: models.m: 'model' is missing"),
     (in_model("temperature: hot"), "shop.yaml:6:5: models.m.temperature: expected a number, got text"),
@@ -386,9 +405,8 @@ WRONG = [
     ("providers: {p: {token_key: A}}\n" + SMALL, "providers.p: 'base_url' is missing"),
     ("providers: {p: {base_url: 'http://a', api_type: soap}}\n" + SMALL, "has to be one of: "),
     # permissions
-    ("permissions: {deny: ['shell:cmd=rm*']}\n" + SMALL, "shop.yaml:1:22: permissions.deny[0]: rules about arguments"),
-    ("permissions: {ask: ['mcp:github:*']}\n" + SMALL, "permissions.ask[0]: rules about arguments or servers"),
-    (in_agent("permissions: {deny: ['a:b=c']}"), "agents.root.permissions.deny[0]: rules about arguments"),
+    ("permissions: {ask: ['mcp:github:*']}\n" + SMALL, "shop.yaml:1:21: permissions.ask[0]: a rule is a tool's name"),
+    (in_agent("toolsets: [{type: shell}]\npermissions: {deny: ['shell:command=rm*']}"), "permissions.deny[0]: no such argument of shell; did you mean 'cmd'?"),
     ("permissions: {allow: all}\n" + SMALL, "permissions.allow: expected a list, got text"),
     # tools
     (in_agent("toolsets: {}"), "toolsets: expected a list, got a mapping"),
@@ -405,8 +423,8 @@ WRONG = [
     (in_script("cmd: a\nargs: {PATH: {}}"), "take another name"),
     (in_script("cmd: a\nrequired: [x]"), "'look' requires the argument 'x'"),
     (in_script("cmd: a\nenv: {A: 1}"), "env.A: expected text, got a number; write it in quotes"),
-    (in_script("cmd: a\nenv: {A: $SECRET}"), "env.A: variables are not filled in here; list the name in 'pass_env'"),
-    (in_script("cmd: a\nenv: {A: '${env.SECRET}'}"), "list the name in 'pass_env'"),
+    (in_script("cmd: a\nenv: {A: $SECRET}"), "env.A: say which variable of the server is meant: ${env.NAME}, or list the name in 'pass_env'"),
+    (in_script("cmd: a\nenv: {A: '${SECRET}'}"), "list the name in 'pass_env'"),
     (in_script("cmd: a\nread_only: 1"), "expected true or false, got a number"),
     (in_script("cmd: a\ntimeout: 0"), "timeout: expected a number > 0"),
     (in_agent("toolsets: [{type: script, shell: {two words: {cmd: a}}}]"), "cannot be a tool's name"),
@@ -482,51 +500,79 @@ def test_no_complaint_repeats_a_value(text: str) -> None:
     assert "s3cret" not in " ".join(problems(text))
 
 
-# ── what is not run yet ──
+# ── what is left out with a warning ──
 
-NOT_YET = [
-    (in_agent("skills: true"), "shop.yaml:4:5: agents.root.skills: is docker-agent's, and not run here yet; left out"),
-    ("rag: {}\n" + SMALL, "shop.yaml:1:1: rag: is docker-agent's"),
-    (in_model("routing: []"), "models.m.routing: is docker-agent's"),
+WARNED = [
     (in_model("thinking_budget: 1024"), "models.m.thinking_budget: this model takes no budget in tokens"),
-    (in_agent("toolsets:\n  - type: mcp\n    ref: docker:x"), "shop.yaml:6:9: agents.root.toolsets[0].ref: Docker's MCP gateway is not run here yet; left out"),
-    (in_agent("sub_agents: [docker.io/agents/x]"), "sub_agents[0]: agents of other files are not run here yet"),
-    (in_model("provider_opts: {runtime_flags: [a]}"), "models.m.provider_opts.runtime_flags: is not known here; left out"),
-    (in_agent("hooks: {notification: [{type: command, command: a}]}"), "hooks.notification: is docker-agent's, and not run here yet"),
+    (in_model("provider_opts: {runtime_flags: [a]}"), "models.m.provider_opts.runtime_flags: left out: they are for the program"),
+    (in_model("provider_opts: {colour: blue}"), "models.m.provider_opts.colour: is not known here; left out"),
+    (in_agent("add_prompt_files: [nothing-is-here.md]"), "add_prompt_files[0]: it cannot be read: No such file"),
+    (in_agent("hooks: {notification: [{type: command, command: a}]}"), "hooks.notification: left out: there are no notifications here"),
     (in_agent("commands: {fix: 'Fix !`git status`'}"), "agents.root.commands: what !`…` encloses in 'fix' is not run here"),
     (in_model("track_usage: false"), "models.m.track_usage: usage is counted always"),
-    ("permissions: {allow: ['shell:cmd=ls*']}\n" + SMALL, "permissions.allow[0]: rules about arguments"),
-
-    (in_agent("toolsets:\n  - type: lsp\n    command: x"), "shop.yaml:5:9: agents.root.toolsets[0]: toolsets of type 'lsp' are not run here yet; left out"),
-    (in_agent("toolsets: [{type: think, shared: true}]"), "toolsets[0].shared: is docker-agent's"),
-    (in_agent("toolsets: [{type: memory, path: m.db}]"), "toolsets[0].path: is docker-agent's"),
+    (in_model("capabilities: {image: false}"), "models.m.capabilities.image: left out: the model is shown"),
+    (in_agent("toolsets: [{type: think, toon: a}]"), "toolsets[0].toon: left out: models are shown results as"),
+    (in_agent("toolsets: [{type: think, url: a}]"), "toolsets[0].url: left out: has no meaning for a toolset of type 'think'"),
+    (in_agent("safety: balanced\ntoolsets: [{type: filesystem}]"), "toolsets[0]: files are only read"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "told"), NOT_YET, ids=[each[1][:60] for each in NOT_YET])
-def test_what_docker_agent_has_and_we_do_not_run_is_warned_about(text: str, told: str) -> None:
+@pytest.mark.parametrize(("text", "told"), WARNED, ids=[each[1][:60] for each in WARNED])
+def test_what_cannot_matter_is_left_out_with_a_warning(text: str, told: str) -> None:
     (found,) = warnings(text)
     assert told in found
 
 
-async def test_what_is_left_out_leaves_the_rest() -> None:
-    team = await team_of(
-        in_agent("toolsets: [{type: lsp}, {type: script, shell: {a: {cmd: b}}}]\nskills: true")
-    )
-    assert len(team.agents["root"].toolsets) == 1
-    assert len(team.warnings) == 2
+def test_what_asks_for_nothing_is_not_told() -> None:
+    assert warnings(in_agent("skills: false\nredact_secrets: false\nrag: []\ncache: {}")) == []
 
 
-def test_every_toolset_of_docker_agent_is_known_by_name() -> None:
-    for name in TOOLSETS_NOT_RUN:
-        assert (
-            f"toolsets of type {name!r}" in warnings(in_agent(f"toolsets: [{{type: {name}}}]"))[0]
-        )
+def test_every_toolset_that_is_not_run_is_refused_with_a_way_out() -> None:
+    for name, words in TOOLSETS_REFUSED.items():
+        (found,) = problems(in_agent(f"toolsets: [{{type: {name}}}]"))
+        assert f"agents.root.toolsets[0].type: {name}: {words}" in found
 
 
-def test_a_field_is_run_or_not_run_and_never_both() -> None:
-    for shape, fields in NOT_RUN.items():
-        assert not fields & set(shape.__struct_fields__)
+def test_a_field_has_one_disposition() -> None:
+    for table in (REFUSED, CANNOT_MATTER):
+        for shape, fields in table.items():
+            assert not fields.keys() & set(shape.__struct_fields__), shape
+    for shape, fields in REFUSED.items():
+        assert not fields.keys() & CANNOT_MATTER.get(shape, {}).keys(), shape
+
+
+# ── rules for tools ──
+
+SHELL = "toolsets: [{type: shell}]\n"
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ("allow: [shel]", "permissions.allow[0]: no tool has that name; did you mean 'shell'?"),
+        ("deny: [shel]", "permissions.deny[0]: no tool has that name; did you mean 'shell'?"),
+        ("allow: ['x*']", "permissions.allow[0]: no tool has that name; there are: shell"),
+        ("allow: ['shell:command=ls*']", "it allows nothing: no such argument of shell; did you mean 'cmd'?"),
+        ("allow: ['mcp:github:*']", "it allows nothing: a rule is a tool's name"),
+    ],
+)  # fmt: skip
+def test_a_rule_for_a_tool_that_is_not_there_is_warned_about(rules: str, told: str) -> None:
+    for text in (in_agent(f"{SHELL}permissions: {{{rules}}}"), f"permissions: {{{rules}}}\n" + in_agent(SHELL)):  # fmt: skip
+        (found,) = warnings(text)
+        assert told in found
+
+
+@pytest.mark.parametrize(
+    "rules",
+    ["allow: ['*']", "allow: [shell]", "deny: ['delete_*']", "deny: ['*']", "ask: [transfer_task]", "allow: ['shell:cmd=git *']"],
+)  # fmt: skip
+def test_a_rule_that_means_a_tool_or_tools_to_come_is_not(rules: str) -> None:
+    assert warnings(in_agent(f"{SHELL}permissions: {{{rules}}}")) == []
+
+
+def test_a_server_may_have_any_tools() -> None:
+    text = in_agent("toolsets: [{type: mcp, command: a}]\npermissions: {allow: [look, 'x:y=z']}")
+    assert warnings(text) == []
 
 
 async def test_only_the_tools_that_are_listed() -> None:

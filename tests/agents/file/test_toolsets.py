@@ -14,6 +14,7 @@ from holdfast.tools.execution import execute
 from holdfast.tools.mcp import lazy_sdk
 from holdfast.tools.mcp.config import McpServer, Remote, Stdio
 from holdfast.tools.mcp.toolset import McpToolset
+from holdfast.tools.sandbox.sandbox import Mode, Sandbox
 from holdfast.tools.tool import Toolset, instruction_of
 from holdfast.tools.toolset_choice import ChosenToolset
 from holdfast.tools.toolsets.todo import INSTRUCTION
@@ -40,7 +41,7 @@ def read(
 
 
 def made(toolsets: str, *, top: str = "", directory: Path = HERE) -> tuple[Toolset, ...]:
-    return read(toolsets, top=top, directory=directory).agents[0].toolsets
+    return read(toolsets, top=top, directory=directory).agents[0].tools.toolsets
 
 
 def wrong(toolsets: str, *, top: str = "", trusted: bool = True) -> str:
@@ -236,10 +237,80 @@ def test_a_server_that_is_defined_once_is_referred_to_and_shared() -> None:
     assert (mine.transport.env["A"], mine.transport.env["B"]) == ("a", "c")
 
 
-def test_dockers_gateway_is_left_out_with_a_warning() -> None:
+async def test_without_docker_its_gateway_has_no_tools_and_the_agent_is_told() -> None:
     file = read("- {type: mcp, ref: gateway}\n- {type: mcp, ref: 'docker:x'}\n", top=TOP)
-    assert file.agents[0].toolsets == ()
     assert [each.mark.line for each in file.warnings] == [5, 6]
+    for toolset in file.agents[0].tools.toolsets:
+        assert await toolset.tools() == ()
+        assert "Docker's MCP gateway is not installed" in instruction_of(toolset)
+
+
+@pytest.mark.parametrize(
+    ("mode", "said", "runs"),
+    [
+        ("off", "", True),
+        ("auto", "", False),
+        ("auto", ", sandbox: off", True),
+        ("required", ", sandbox: off", False),
+    ],
+)
+def test_dockers_gateway_runs_only_where_the_operator_gives_it_the_socket(
+    tmp_path: Path, mode: Mode, said: str, runs: bool
+) -> None:
+    """Docker's socket is root on this machine: no sandbox would hold a program that has it."""
+    program = tmp_path / "docker"
+    program.touch(mode=0o755)
+    text = f"agents: {{root: {{model: a/b, toolsets: [{{type: mcp, ref: 'docker:duckduckgo'{said}}}]}}}}"
+    checked = check_agent_file(
+        text.encode(),
+        place="shop.yaml",
+        directory=tmp_path,
+        environment={"PATH": str(tmp_path)},
+        sandbox=Sandbox(mode),
+    )
+    (toolset,) = checked.usable().agents[0].tools.toolsets
+    if runs:
+        assert isinstance(toolset, McpToolset) and isinstance(toolset.server.transport, Stdio)
+        found = toolset.server.transport
+        assert (found.command, found.args[-1]) == ("docker", "--servers=duckduckgo")
+    else:
+        (told,) = checked.warnings
+        assert "needs Docker's socket, which is root on this machine" in told.words
+
+
+@pytest.mark.parametrize(
+    "toolset",
+    [
+        "{type: mcp, ref: 'docker:x', required: true}",
+        "{type: mcp, ref: 'docker:x', lifecycle: {profile: strict}}",
+        "{type: mcp, command: a, env: {K: '${NOPE}'}, lifecycle: {required: true}}",
+        "{type: openapi, url: 'https://a/b', headers: {K: '${NOPE}'}, required: true}",
+    ],
+)
+def test_a_required_toolset_that_this_machine_cannot_offer_is_a_problem(toolset: str) -> None:
+    with pytest.raises(SourceUnusable, match=r"not installed|'NOPE' is not set"):
+        read(f"- {toolset}")
+
+
+@pytest.mark.parametrize(
+    "toolset",
+    [
+        "{type: mcp, command: a, env: {K: '${NOPE}'}}",
+        "{type: mcp, remote: {url: 'http://a/', headers: {K: $NOPE}}}",
+        "{type: shell, env: {A: '${NOPE}'}}",
+        "{type: script, shell: {a: {cmd: a, env: {A: '${env.NOPE}'}}}}",
+        "{type: fetch, headers: {A: '${NOPE}'}}",
+        "{type: api, api_config: {name: a, method: GET, endpoint: 'https://a/${env.NOPE}'}}",
+    ],
+)
+async def test_a_variable_that_is_not_set_leaves_a_toolset_without_tools(toolset: str) -> None:
+    """As a missing key is: it is about this machine, not about the file."""
+    file = read(f"- {toolset}")
+    (told,) = file.warnings
+    assert "the environment variable 'NOPE' is not set; the toolset has no tools" in told.words
+    (found,) = file.agents[0].tools.toolsets
+    assert await found.tools() == ()
+    assert "NOPE is not set" in instruction_of(found)
 
 
 def test_without_the_extra_the_file_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,10 +355,14 @@ WRONG = [
     ("- {type: mcp, command: a, remote: {url: 'http://a/'}}", "give one of"),
     ("- {type: mcp, ref: shp}", "toolsets[0].ref: no such server; did you mean 'shop'?"),
     ("- {type: mcp, ref: shop, command: a}", "leave out 'command' and 'remote'"),
-    ("- {type: mcp, command: a, env: {K: '${NOPE}'}}", "toolsets[0].env.K: the environment variable 'NOPE' is not set"),
-    ("- {type: mcp, remote: {url: 'http://a/', headers: {K: $NOPE}}}", "remote.headers.K: the environment variable"),
     ("- {type: mcp, remote: {url: 'ftp://a/'}}", "remote.url: only http and https"),
-    ("- {type: mcp, remote: {url: 'http://a/', transport_type: sse}}", "transport_type: only streamable HTTP"),
+    ("- {type: mcp, remote: {url: 'http://a/', transport_type: pigeon}}", "transport_type: has to be one of: streamable"),
+    ("- {type: mcp, ref: 'docker:x', config: {a: b}}", "toolsets[0].config: is not passed on to the gateway"),
+    ("- {type: mcp, command: a, lifecycle: {call_timeout: soon}}", "lifecycle.call_timeout: expected a duration"),
+    ("- {type: api, api_config: {name: a, method: GET, endpoint: '/x'}}", "api_config.endpoint: expected the address"),
+    ("- {type: api, api_config: {name: a, method: GET, endpoint: 'https://a/${x}'}}", "x in the address is not under 'args'"),
+    ("- {type: api, api_config: {name: a, method: GET, endpoint: 'https://${x}/', args: {x: {type: string}}}}", "no argument can stand in the name"),
+    ("- {type: api, api_config: {name: a, method: GET, endpoint: 'https://a/${x + 1}', args: {x: {type: string}}}}", "only the names of arguments"),
     ("- {type: mcp, remote: {}}", "toolsets[0].remote: 'url' is missing"),
     ("- {type: mcp, command: a, name: two words}", "toolsets[0].name: tools begin with it"),
     ("- {type: mcp, command: a, working_dir: ../..}", "toolsets[0].working_dir: leads out of"),
@@ -297,7 +372,6 @@ WRONG = [
     ("- {type: think}\n- {type: think}", "toolsets[1]: another tool of this agent is called 'think' already"),
     ("- {type: script, shell: {fetch: {cmd: a}}}\n- {type: fetch}", "toolsets[1]: another tool of this agent is called 'fetch'"),
     ("- {type: filesystem, roots: [nowhere]}", "toolsets[0].roots[0]: there is no such directory"),
-    ("- {type: shell, env: {A: '${NOPE}'}}", "toolsets[0].env.A: the environment variable 'NOPE'"),
     ("- {type: fetch, allowed_domains: example.org}", "allowed_domains: expected a list"),
     ("- {type: openapi}", "toolsets[0]: 'url' is missing"),
     ("- {type: openapi, url: 'ftp://a/b'}", "toolsets[0].url: only http and https"),
@@ -333,7 +407,7 @@ def test_what_writes_files_is_told_where(toolset: str, rules: str) -> None:
 )
 async def test_without_a_root_files_are_read(toolset: str, rules: str, tmp_path: Path) -> None:
     file = read(f"- {toolset}\n", top=f"permissions: {rules}\n", directory=tmp_path)
-    (found,) = file.agents[0].toolsets
+    (found,) = file.agents[0].tools.toolsets
     tools = await found.tools()
     assert all(each.spec.read_only for each in tools) and tools
 
@@ -364,7 +438,7 @@ def test_a_remote_file_is_not_trusted_with_this_machine(toolset: str, what: str)
 
 def test_a_remote_file_may_think_and_read_the_open_web() -> None:
     file = read("- type: think\n- type: todo\n- type: memory\n- type: fetch\n", trusted=False)
-    assert len(file.agents[0].toolsets) == 4
+    assert len(file.agents[0].tools.toolsets) == 4
 
 
 @pytest.mark.parametrize(

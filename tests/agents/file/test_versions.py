@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.agents.file import versions
 from holdfast.agents.file.document import Document, DocumentNode, Where, read_document
 from holdfast.agents.file.versions import CURRENT, STEPS, NotRead
-from tests.agents.file.test_agent_file import SMALL, in_agent, problems, read, warnings
+from tests.agents.file.test_agent_file import SMALL, in_agent, problems, read
 from tests.agents.file_rules import judge, real_files
 
 READ = (*STEPS, CURRENT)
@@ -32,7 +32,7 @@ def said_as(text: str, version: int) -> str:
 
 @pytest.mark.parametrize("version", READ)
 @pytest.mark.parametrize("quote", ["", '"'])
-def test_the_current_version_and_the_two_before_it_are_read(version: int, quote: str) -> None:
+def test_every_version_is_read(version: int, quote: str) -> None:
     assert read(f"version: {quote}{version}{quote}\n{SMALL}").warnings == ()
 
 
@@ -44,10 +44,8 @@ def test_a_file_without_a_version_has_the_current_one() -> None:
 @pytest.mark.parametrize(
     ("version", "told"),
     [
-        ("8", "is newer than what is read here (5 to 7); write '7' if the file uses nothing that is newer"),
-        ("4", "is older than what is read here (5 to 7); write '7', and `holdfast agents check` says what"),
-        ("0", "is older than"),
-        ("seven", "expected a version of the format, such as '7'"),
+        ("16", "is newer than what is read here (0 to 15); write '15' if the file uses nothing that is newer"),
+        ("seven", "expected a version of the format, such as '15'"),
         ("'-1'", "expected a version of the format"),
         ("''", "expected a version of the format"),
     ],
@@ -142,15 +140,16 @@ def test_sources_of_documents_are_toolsets_since_7(version: int) -> None:
     assert document.written(("agents", "root", "toolsets", 2, "ref")) == (
         *("agents", "root", "rag", 1, "ref"),
     )
-    (found,) = problems(text)
-    assert found.startswith("shop.yaml:8:18: agents.root.sub_agents[0]: no such agent")
+    told = problems(text)
+    assert told[0].startswith(
+        "shop.yaml:5:11: agents.root.rag[0].type: rag: documents are not indexed here"
+    )
+    assert len(told) == 2
 
 
 def test_what_was_moved_is_told_of_in_the_field_that_it_was_written_in() -> None:
-    found = warnings("version: 6\n" + in_agent("rag:\n  - docs\n"))
-    assert found == [
-        "shop.yaml:6:9: agents.root.rag[0]: toolsets of type 'rag' are not run here yet; left out"
-    ]
+    (found,) = problems("version: 6\n" + in_agent("rag:\n  - docs\n"))
+    assert found.startswith("shop.yaml:6:9: agents.root.rag[0].type: rag: documents are not")
 
 
 @pytest.mark.parametrize(
@@ -158,6 +157,64 @@ def test_what_was_moved_is_told_of_in_the_field_that_it_was_written_in() -> None
 )
 def test_a_step_leaves_what_it_cannot_make_sense_of_to_the_reader(fields: str) -> None:
     judge(("version: 6\n" + in_agent(fields)).encode())
+
+
+OLDEST = """\
+version: 0
+models:
+  m: {type: openai, model: gpt-5}
+agents:
+  root:
+    model: m
+    think: true
+    todo: {shared: true}
+    memory: {path: m.db}
+    toolsets: [{type: fetch}]
+"""
+
+
+def test_what_agents_could_do_by_themselves_are_toolsets_since_1() -> None:
+    document = upgraded(OLDEST)
+    assert isinstance(document.value, dict)
+    assert document.value["models"] == {"m": {"provider": "openai", "model": "gpt-5"}}
+    assert document.value["agents"] == {
+        "root": {
+            "model": "m",
+            "toolsets": [
+                {"type": "think"},
+                {"type": "todo", "shared": True},
+                {"type": "memory", "path": "m.db"},
+                {"type": "fetch"},
+            ],
+        }
+    }
+    assert document.written(("models", "m", "provider")) == ("models", "m", "type")
+    assert document.written(("agents", "root", "toolsets", 1, "shared")) == (
+        *("agents", "root", "todo", "shared"),
+    )
+    assert read(OLDEST).warnings == ()
+
+
+@pytest.mark.parametrize("fields", ["think: false", "think: maybe", "todo: 3", "memory: []"])
+def test_what_is_not_wanted_or_makes_no_sense_becomes_no_toolset(fields: str) -> None:
+    value = upgraded("version: 0\n" + in_agent(fields)).value
+    assert isinstance(value, dict) and isinstance(value["agents"], dict)
+    root = value["agents"]["root"]
+    assert isinstance(root, dict) and "toolsets" not in root
+    judge(("version: 0\n" + in_agent(fields)).encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("env: {A: b}\n" + SMALL, "env: was dropped by docker-agent after version 1"),
+        ("agents: {root: {model: m}}\nmodels: {m: {provider: a, model: b, env: {A: b}}}", "models.m.env: was dropped"),
+        (in_agent("toolsets: [{type: mcp, command: a, env_file: x}]"), "toolsets[0].env_file: was dropped"),
+    ],
+)  # fmt: skip
+def test_variables_that_were_dropped_after_1_are_refused(text: str, told: str) -> None:
+    (found,) = problems(f"version: 1\n{text}")
+    assert told in found
 
 
 def test_a_file_of_5_takes_every_step() -> None:

@@ -9,12 +9,17 @@ import pytest
 from holdfast.agents.agent import ModelConfig
 from holdfast.errors import InvalidValue
 from holdfast.models.http.http_model import HttpModel
-from holdfast.models.servers import SERVERS, ProviderServer
+from holdfast.models.model import KeyMissing
+from holdfast.models.servers import SERVERS, ProviderServer, UnknownProvider
 from holdfast.server.agents.model_factory import ServerModels
 from holdfast.testing import FakeUpstream
 from tests.models.conversations import heard, prompt
 
-KEYS = {name: f"secret-of-{name}" for each in SERVERS.values() for name in each.token_keys}
+PLACES = {"AWS_REGION": "eu-west-1", "CLOUDFLARE_ACCOUNT_ID": "a1", "CLOUDFLARE_GATEWAY_ID": "g1"}
+KEYS = {
+    **{name: f"secret-of-{name}" for each in SERVERS.values() for name in each.token_keys},
+    **PLACES,
+}
 
 
 def made(environ: dict[str, str] | None = None, **fields: Any) -> HttpModel:
@@ -30,7 +35,8 @@ def test_a_provider_is_found_by_its_name_and_gets_its_own_key(name: str) -> None
     server = SERVERS[name]
     model = made(provider=name, model="m")
     assert model.name == f"{name}/m"
-    assert model._url.startswith(f"{server.base_url}/")
+    assert model._url.startswith(f"{server.located(PLACES).base_url}/")
+    assert "$" not in model._url
     sent = [value for value in model._headers.values() if "secret-of" in value]
     assert len(sent) == bool(server.token_keys)
     assert all(value.endswith(f"secret-of-{server.token_keys[0]}") for value in sent)
@@ -44,7 +50,10 @@ def test_a_key_that_is_missing_is_named(name: str) -> None:
         InvalidValue, match=f"set the environment variable {SERVERS[name].token_keys[0]}"
     ):
         made(
-            {}, provider=name, model="m", base_url="https://a.openai.azure.com" * (name == "azure")
+            PLACES,
+            provider=name,
+            model="m",
+            base_url="https://a.openai.azure.com" * (name == "azure"),
         )
 
 
@@ -54,6 +63,28 @@ def test_a_key_that_is_missing_is_named(name: str) -> None:
 def test_no_key_goes_elsewhere(name: str) -> None:
     model = made(provider=name, model="m", base_url="https://evil.example/v1")
     assert not [value for value in model._headers.values() if "secret-of" in value]
+
+
+@pytest.mark.parametrize("region", ["", "evil.example/", "a b"])
+def test_an_address_that_is_not_known_is_said_to_be_missing(region: str) -> None:
+    with pytest.raises(
+        KeyMissing, match=r"the address of the server is not known: set .* AWS_REGION"
+    ):
+        made({**KEYS, "AWS_REGION": region}, provider="amazon-bedrock", model="m")
+
+
+def test_a_name_of_the_file_is_the_provider_that_it_stands_for() -> None:
+    model = made(provider="ours", kind="mistral", model="m")
+    assert model.name == "ours/m"
+    assert model._url.startswith("https://api.mistral.ai/v1/")
+    assert "secret-of-MISTRAL_API_KEY" in model._headers["Authorization"]
+
+
+def test_a_provider_that_nobody_knows_is_told_with_those_of_the_file() -> None:
+    with pytest.raises(UnknownProvider, match="did you mean 'mistral'"):
+        made(provider="mistrall", model="m")
+    words = str(UnknownProvider("hause", own=["house", "shed"]))
+    assert "did you mean 'house'? There are the file's own house, shed;" in words
 
 
 def test_a_key_may_be_under_a_second_name() -> None:

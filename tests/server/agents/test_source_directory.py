@@ -125,7 +125,10 @@ async def test_one_broken_file_does_not_keep_the_others_from_being_served(
     assert [each["id"] for each in told["agents"]] == ["alone/root", "team/root", "helper"]
     broken, nowhere = told["broken"]
     assert (broken["source"], broken["serving"]) == ("broken", False)
-    assert broken["problems"][0] == "broken.yaml:2:3: agents.late: 'model' is missing"
+    assert (
+        broken["problems"][0]
+        == "broken.yaml:3:5: agents.late.modle: unknown field; did you mean 'model'?"
+    )
     assert nowhere["source"] == "nowhere"
     assert (answer.status, late.status) == (200, 200)
     assert "late" in [each["id"] for each in corrected["agents"]]
@@ -238,7 +241,7 @@ async def test_no_answer_has_a_directory_of_this_machine(tmp_path: Path) -> None
         (home / name / "shop.yaml").write_text("agents: {root: {model: demo/parrot}}\n")
     (home / "eu" / "typo.yaml").write_text("agents: {late: {modle: x}}\n")
     (home / "eu" / "words.yaml").write_text(
-        "agents: {late: {model: demo/parrot, add_prompt_files: [gone.md]}}\n"
+        "agents: {late: {model: demo/parrot, instruction_file: gone.md}}\n"
     )
     sources = [str(home / "eu"), str(home / "us"), str(home / "nowhere.yaml")]
     async with from_files(*sources) as server:

@@ -198,7 +198,9 @@ async def test_which_tools_there_are_and_which_of_them_change_things(home: Path)
     writers = {"write_file", "edit_file", "create_directory"}
     assert {name for name, spec in tools.items() if not spec.read_only} == writers
     assert {
-        name for name, spec in tools.items() if permission_for(spec, Permissions()) == "deny"
+        name
+        for name, spec in tools.items()
+        if permission_for(spec, Permissions(), arguments={}) == "deny"
     } == writers
     assert str(home) in toolset.instruction
 

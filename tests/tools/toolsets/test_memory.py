@@ -67,6 +67,6 @@ async def test_looking_is_free_and_changing_needs_a_rule() -> None:
     allowed = {
         tool.spec.name
         for tool in await MemoryToolset().tools()
-        if permission_for(tool.spec) == "allow"
+        if permission_for(tool.spec, arguments={}) == "allow"
     }
     assert allowed == {"get_memories", "search_memories"}

@@ -107,7 +107,11 @@ async def test_each_operation_is_a_tool_and_only_reading_is_free(site: Web) -> N
     made = toolset(site)
     tools = await tools_of(made)
     assert list(tools) == ["listPets", "pets", "delete"]
-    assert [permission_for(each.spec) for each in tools.values()] == ["allow", "deny", "deny"]
+    assert [permission_for(each.spec, arguments={}) for each in tools.values()] == [
+        "allow",
+        "deny",
+        "deny",
+    ]
     assert tools["listPets"].spec.description == "All pets."
     assert sorted(made.left_out) == [
         "GET /far: it refers to another document",

@@ -33,8 +33,8 @@ async def ran(directory: Path, cmd: str, **arguments: Json) -> ToolOutput:
 async def test_it_runs_only_where_a_rule_allows_it(tmp_path: Path) -> None:
     spec = (await shell(tmp_path)).spec
     assert not spec.read_only and not spec.idempotent
-    assert permission_for(spec) == "deny"
-    assert permission_for(spec, Permissions(allow=("shell",))) == "allow"
+    assert permission_for(spec, arguments={}) == "deny"
+    assert permission_for(spec, Permissions(allow=("shell",)), arguments={}) == "allow"
 
 
 async def test_a_command_runs_in_its_directory(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ async def ran(state: dict[str, str], name: str, **arguments: Json) -> ToolOutput
 async def test_thinking_changes_nothing() -> None:
     toolset = ThinkToolset()
     (tool,) = await toolset.tools()
-    assert permission_for(tool.spec) == "allow"
+    assert permission_for(tool.spec, arguments={}) == "allow"
     output = await execute(tool, call_of({"thought": "What if …"}), Blobs())
     assert (output.outcome, output.changes) == ("ok", ())
     assert "think tool" in instruction_of(toolset)
@@ -72,7 +72,7 @@ async def test_what_cannot_be_done_is_told_and_stages_nothing() -> None:
 
 async def test_they_need_no_permission_and_take_turns() -> None:
     for tool in await TodoToolset().tools():
-        assert permission_for(tool.spec) == "allow"
+        assert permission_for(tool.spec, arguments={}) == "allow"
         assert tool.spec.state == STATE
 
 

@@ -19,34 +19,51 @@ import jsonschema_rs
 import msgspec
 
 from holdfast import limits
-from holdfast.agents.agent import Agent, ModelConfig, ModelFactory, PromptCommand, Team, close_all
+from holdfast.agents.agent import (
+    Agent,
+    ModelConfig,
+    ModelFactory,
+    PromptCommand,
+    SummaryRules,
+    Team,
+    close_all,
+)
 from holdfast.agents.file import versions
 from holdfast.agents.file.document import Plain, UnreadableDocument, Where, read_document
 from holdfast.agents.file.hooks import FileHooks
 from holdfast.agents.file.models import UNTRUSTED, FileModels
+from holdfast.agents.file.permissions import FilePermissions
 from holdfast.agents.file.reserved_files import files_of
 from holdfast.agents.file.shape_checks import FileProblem, Findings, Problems, suggest
 from holdfast.agents.file.shapes import (
     AgentShape,
+    Commands,
     FileShape,
     LimitsShape,
-    PermissionsShape,
     StructuredOutputShape,
 )
-from holdfast.agents.file.toolsets import FileTools
+from holdfast.agents.file.toolsets import AgentTools, FileTools
 from holdfast.agents.surroundings import NoPrompt, environment_info, prompt_file
 from holdfast.core.codec import Value
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy, allowed
 from holdfast.core.turns.events import Parameters
+from holdfast.environment import variable
 from holdfast.errors import HoldfastError, SourceUnusable
 from holdfast.models.model import KeyMissing, Model
+from holdfast.models.servers import UnknownProvider
 from holdfast.tools.files.reserved_files import ReservedFiles
 from holdfast.tools.hooks import Hooks
+from holdfast.tools.permissions import Safety
 from holdfast.tools.sandbox.sandbox import Sandbox
-from holdfast.tools.tool import Toolset
 
 ENTRY = "root"
+CHARS_PER_TOKEN = 4
+"""As docker-agent counts the tokens of a result."""
+
+
+UNKNOWN = ModelConfig(provider="", model="")
+"""The model of an agent whose model could not be found; its file has a problem."""
 
 
 class AgentPlan:
@@ -58,22 +75,28 @@ class AgentPlan:
         shape: AgentShape,
         model: ModelConfig,
         *,
-        toolsets: tuple[Toolset, ...],
-        origins: tuple[str, ...],
+        tools: AgentTools,
+        commands: tuple[PromptCommand, ...],
         sub_agents: tuple[str, ...],
         handoffs: tuple[str, ...],
         permissions: Permissions,
+        safety: Safety,
         surroundings: tuple[str, ...],
         hooks: Hooks,
+        summary_model: ModelConfig | None,
+        compaction_share: float | None,
     ) -> None:
         self.name = name
         self.shape = shape
         self.model = model
-        self.toolsets = toolsets
-        self.origins = origins
+        self.summary_model = summary_model
+        self.compaction_share = compaction_share
+        self.tools = tools
+        self.commands = commands
         self.sub_agents = sub_agents
         self.handoffs = handoffs
         self.permissions = permissions
+        self.safety: Safety = safety
         self.surroundings = surroundings
         """Texts that are added to its instruction, read together with the file."""
         self.hooks = hooks
@@ -89,9 +112,12 @@ class AgentFile:
         *,
         digest: str,
         files: ReservedFiles,
+        providers: tuple[str, ...] = (),
     ) -> None:
         names = [plan.name for plan in agents]
         self.agents = agents
+        self.providers = providers
+        """The names of the providers that it defines."""
         self.files = files
         """The files that it makes the server read or run."""
         self.entry = ENTRY if ENTRY in names else names[0]
@@ -154,7 +180,13 @@ def check_agent_file(
     findings.sort()
     if findings.problems:
         return Checked(problems=tuple(findings.problems), warnings=tuple(findings.warnings))
-    file = AgentFile(plans, findings, digest=_digest(data, plans), files=reading.files)
+    file = AgentFile(
+        plans,
+        findings,
+        digest=_digest(data, plans),
+        files=reading.files,
+        providers=reading.providers,
+    )
     return Checked(problems=(), warnings=file.warnings, file=file)
 
 
@@ -172,7 +204,7 @@ async def assemble(file: AgentFile, make_model: ModelFactory) -> Team:
     if problems := (*made.problems, *made.keyless):
         await close_all(made.models.values())
         raise _unusable(problems)
-    agents = {plan.name: _agent(plan, made.models[plan.model]) for plan in file.agents}
+    agents = {plan.name: _agent(plan, made.models) for plan in file.agents}
     warnings = tuple(str(each) for each in (*file.warnings, *made.warnings))
     return Team(agents, entry=file.entry, digest=file.digest, warnings=warnings, files=file.files)
 
@@ -207,14 +239,22 @@ def _make_models(file: AgentFile, make_model: ModelFactory) -> _Made:
     problems: list[FileProblem] = []
     keyless: list[FileProblem] = []
     warnings: list[FileProblem] = []
-    for plan in file.agents:
+    wanted = [
+        (plan, config)
+        for plan in file.agents
+        for config in (plan.summary_model, plan.model)
+        if config is not None
+    ]
+    for plan, config in wanted:
         try:
-            if plan.model not in models:
-                models[plan.model] = make_model(plan.model)
+            if config not in models:
+                models[config] = make_model(config)
         except HoldfastError as error:
+            if isinstance(error, UnknownProvider):
+                error = UnknownProvider(error.name, own=file.providers)
             told = keyless if isinstance(error, KeyMissing) else problems
             told.append(file.findings.problem(("agents", plan.name, "model"), str(error)))
-            continue
+    for plan in (plan for plan in file.agents if plan.model in models):
         if plan.shape.structured_output and "output_schema" not in models[plan.model].knows:
             where = ("agents", plan.name, "structured_output")
             words = "its model cannot be asked for a form; left out"
@@ -235,18 +275,18 @@ def _unusable(problems: Problems) -> SourceUnusable:
     return SourceUnusable(place, *told, *([f"{place}: … and {more} more"] if more else []))
 
 
-def _agent(plan: AgentPlan, model: Model) -> Agent:
+def _agent(plan: AgentPlan, models: Mapping[ModelConfig, Model]) -> Agent:
     shape = plan.shape
     return Agent(
         plan.name,
-        model,
+        models[plan.model],
         description=shape.description,
         instruction="\n\n".join(filter(None, (shape.instruction, *plan.surroundings))),
         welcome_message=shape.welcome_message,
-        commands=_commands(shape),
+        commands=plan.commands,
         add_date=shape.add_date,
-        toolsets=plan.toolsets,
-        origins=plan.origins,
+        toolsets=plan.tools.toolsets,
+        origins=plan.tools.origins,
         sub_agents=plan.sub_agents,
         handoffs=plan.handoffs,
         parameters=_parameters(plan.model.parameters, shape.structured_output),
@@ -255,18 +295,30 @@ def _agent(plan: AgentPlan, model: Model) -> Agent:
         hooks=plan.hooks,
         limits=_limits(shape.limits, shape.max_iterations),
         permissions=plan.permissions,
+        safety=plan.safety,
+        result_chars_max=shape.max_tool_result_tokens * CHARS_PER_TOKEN or None,
+        compaction=SummaryRules(
+            by_itself=shape.session_compaction,
+            at_share=plan.compaction_share,
+            model=models[plan.summary_model] if plan.summary_model else None,
+        ),
         policy=Policy(**{end: getattr(shape.policy, end) for end in allowed}),
     )
 
 
-def _commands(shape: AgentShape) -> tuple[PromptCommand, ...]:
-    parts = shape.commands if isinstance(shape.commands, tuple) else (shape.commands,)
+def _commands(said: Commands | tuple[Commands, ...]) -> tuple[PromptCommand, ...]:
     return tuple(
-        PromptCommand(name=name, instruction=said)
-        if isinstance(said, str)
-        else PromptCommand(name=name, description=said.description, instruction=said.instruction)
-        for part in parts
-        for name, said in part.items()
+        PromptCommand(name=name, instruction=each)
+        if isinstance(each, str)
+        else PromptCommand(
+            name=name,
+            description=each.description,
+            instruction=each.instruction,
+            agent=each.agent,
+            url=each.url,
+        )
+        for part in (said if isinstance(said, tuple) else (said,))
+        for name, each in part.items()
     )
 
 
@@ -311,7 +363,9 @@ class _Reading:
         self._trusted = trusted
         self._sandbox = sandbox
         self._hooks = FileHooks(findings, directory, environment, trusted=trusted, sandbox=sandbox)
+        self._permissions = FilePermissions(findings)
         self.files = ReservedFiles()
+        self.providers: tuple[str, ...] = ()
 
     def plans(self, value: Plain) -> tuple[AgentPlan, ...]:
         found = self._found
@@ -331,6 +385,8 @@ class _Reading:
         if found.problems:
             return ()
         self.files = files_of(file, self._directory, self._environment)
+        self.providers = tuple(file.providers)
+        self._check_runtime(file)
         models = FileModels(self._found, file, self._environment, trusted=self._trusted)
         tools = FileTools(
             self._found,
@@ -340,12 +396,11 @@ class _Reading:
             trusted=self._trusted,
             sandbox=self._sandbox,
         )
-        shared = self._permissions(file.permissions, ("permissions",))
         plans = [
-            self._plan(name, shape, file, models, tools, shared)
-            for name, shape in file.agents.items()
+            self._plan(name, shape, file, models, tools) for name, shape in file.agents.items()
         ]
-        return tuple(plan for plan in plans if plan is not None)
+        self._permissions.check_tools(file, {plan.name: plan.tools for plan in plans})
+        return tuple(plan for plan in plans if plan.model is not UNKNOWN)
 
     def _plan(
         self,
@@ -354,61 +409,83 @@ class _Reading:
         file: FileShape,
         models: FileModels,
         tools: FileTools,
-        shared: Permissions,
-    ) -> AgentPlan | None:
+    ) -> AgentPlan:
         where: Where = ("agents", name)
         self._check_policy(shape, where)
         if shape.max_iterations and shape.limits.steps_max:
             words = "says the same as 'max_iterations'; give one of them"
             self._found.wrong((*where, "limits", "steps_max"), words)
-        own = self._permissions(shape.permissions, (*where, "permissions"))
         self._check_output(shape.structured_output, (*where, "structured_output", "schema"))
-        self._check_commands(shape, (*where, "commands"))
         model = models.of_agent(shape, where)
-        permissions = Permissions(
-            allow=(*shared.allow, *own.allow),
-            ask=(*shared.ask, *own.ask),
-            deny=(*shared.deny, *own.deny),
-        )
-        equipment = tools.of_agent(shape, where, permissions)
+        safety = self._safety(shape, file, where)
+        permissions = self._permissions.of_agent(shape, file, where)
         sub_agents = self._colleagues(shape.sub_agents, file, (*where, "sub_agents"))
         handoffs = self._colleagues(shape.handoffs, file, (*where, "handoffs"))
         if name in handoffs:
             self._found.wrong((*where, "handoffs"), "an agent cannot hand over to itself")
-        surroundings = self._surroundings(shape, where)
-        hooks = self._hooks.of_agent(shape.hooks, (*where, "hooks"))
-        if model is None:
-            return None
         return AgentPlan(
             name,
             shape,
-            model,
-            toolsets=tuple(toolset for toolset, _ in equipment),
-            origins=tuple(origin for _, origin in equipment),
+            model or UNKNOWN,
+            tools=tools.of_agent(shape, where, permissions, safety),
+            commands=self._commands(shape, file, where),
             sub_agents=sub_agents,
             handoffs=handoffs,
-            surroundings=surroundings,
-            hooks=hooks,
+            surroundings=self._surroundings(shape, where),
+            hooks=self._hooks.of_agent(shape.hooks, (*where, "hooks")),
             permissions=permissions,
+            safety=safety,
+            summary_model=models.of_summaries(shape, where),
+            compaction_share=models.compaction_share(shape),
         )
+
+    def _check_runtime(self, file: FileShape) -> None:
+        if file.runtime.sandbox and self._sandbox.mode == "off":
+            words = f"the file asks for a sandbox, and this server runs commands without one: {variable('sandbox')} is off"
+            self._found.wrong(("runtime", "sandbox"), words)
+
+    def _safety(self, shape: AgentShape, file: FileShape, where: Where) -> Safety:
+        """What becomes of an agent's calls that no rule names; by default those that change things are refused."""
+        chosen, at = shape.safety, (*where, "safety")
+        if chosen is None:
+            chosen, at = file.runtime.safety, ("runtime", "safety")
+        if chosen == "autonomous" and not self._trusted:
+            self._found.wrong(at, UNTRUSTED.format(what="run every tool without a question"))
+        return chosen or "restricted"
 
     def _surroundings(self, shape: AgentShape, where: Where) -> tuple[str, ...]:
         """The texts about this machine and from prompt files that are added to an agent's instruction."""
         asked = {
             "add_environment_info": shape.add_environment_info,
             "add_prompt_files": bool(shape.add_prompt_files),
+            "instruction_file": bool(shape.instruction_file),
         }
         if not self._trusted:
             for field in (field for field, is_asked in asked.items() if is_asked):
                 self._found.wrong((*where, field), UNTRUSTED.format(what="read from this machine"))
             return ()
-        told = [environment_info(self._directory)] if shape.add_environment_info else []
+        told = self._instruction_files(shape, (*where, "instruction_file"))
+        if shape.add_environment_info:
+            told.append(environment_info(self._directory))
         for n, name in enumerate(shape.add_prompt_files):
             try:
                 told.append(prompt_file(self._directory, name))
             except NoPrompt as error:
-                self._found.missing((*where, "add_prompt_files", n), str(error))
+                told_of = self._found.warn if error.absent else self._found.missing
+                told_of((*where, "add_prompt_files", n), str(error))
         return tuple(told)
+
+    def _instruction_files(self, shape: AgentShape, where: Where) -> list[str]:
+        names = shape.instruction_file
+        if shape.instruction and names:
+            self._found.wrong(where, "the instruction is there already; leave out one of the two")
+        told: list[str] = []
+        for name in (names,) if isinstance(names, str) else names:
+            try:
+                told.append(prompt_file(self._directory, name))
+            except NoPrompt as error:
+                self._found.missing(where, str(error))
+        return told
 
     def _check_output(self, shape: StructuredOutputShape | None, where: Where) -> None:
         if shape is None:
@@ -418,12 +495,34 @@ class _Reading:
         elif not jsonschema_rs.meta.is_valid(shape.schema):
             self._found.wrong(where, "this is not a JSON Schema")
 
-    def _check_commands(self, shape: AgentShape, where: Where) -> None:
-        for each in _commands(shape):
+    def _commands(
+        self, shape: AgentShape, file: FileShape, where: Where
+    ) -> tuple[PromptCommand, ...]:
+        """An agent's commands: its own, and those of the groups that it uses, where it has none of that name."""
+        own = _commands(shape.commands)
+        self._check_commands(own, file, (*where, "commands"))
+        known = {each.name: each for each in own}
+        for n, name in enumerate(shape.use_commands):
+            if name not in file.commands:
+                words = f"no such group of commands; {suggest(name, file.commands)}"
+                self._found.wrong((*where, "use_commands", n), words)
+                continue
+            group = _commands(file.commands[name])
+            self._check_commands(group, file, ("commands", name))
+            known = {**{each.name: each for each in group}, **known}
+        return tuple(known.values())
+
+    def _check_commands(
+        self, commands: tuple[PromptCommand, ...], file: FileShape, where: Where
+    ) -> None:
+        for each in commands:
             if re.search(r"!`[^`]+`", each.instruction):
                 words = f"what !`…` encloses in {each.name!r} is not run here; clients are told it as it stands"
                 self._found.warn(where, words)
-        for name, times in Counter(each.name for each in _commands(shape)).items():
+            if each.agent and each.agent not in file.agents:
+                words = f"{each.name!r} is for an agent that is not there; {suggest(each.agent, file.agents)}"
+                self._found.wrong(where, words)
+        for name, times in Counter(each.name for each in commands).items():
             if times > 1:
                 self._found.wrong(where, f"the command {name!r} is there {times} times")
             if re.fullmatch(r"\S{1,64}", name) is None:
@@ -443,24 +542,6 @@ class _Reading:
                     (*where, "policy", end), f"has to be one of: {', '.join(choices)}"
                 )
 
-    def _permissions(self, shape: PermissionsShape, where: Where) -> Permissions:
-        """Rules about a tool's arguments are not supported: a rule that protects must not be left out silently."""
-        for rule, patterns in (("allow", shape.allow), ("ask", shape.ask), ("deny", shape.deny)):
-            for n, pattern in enumerate(patterns):
-                if ":" not in pattern:
-                    continue
-                if rule == "allow":
-                    words = (
-                        "rules about arguments or servers are not run here yet; it allows nothing"
-                    )
-                    self._found.warn((*where, rule, n), words)
-                else:
-                    words = (
-                        "rules about arguments or servers are not run here yet; name the tool alone"
-                    )
-                    self._found.wrong((*where, rule, n), words)
-        return Permissions(allow=shape.allow, ask=shape.ask, deny=shape.deny)
-
     def _colleagues(self, names: tuple[str, ...], file: FileShape, where: Where) -> tuple[str, ...]:
         known: list[str] = []
         for n, name in enumerate(names):
@@ -469,8 +550,8 @@ class _Reading:
             elif name in file.agents:
                 known.append(name)
             elif re.search(r"[/:]", name):
-                words = "agents of other files are not run here yet; left out"
-                self._found.warn((*where, n), words)
+                words = "agents of other files are not run here; copy the agent into this file, and name it"
+                self._found.wrong((*where, n), words)
             else:
                 self._found.wrong((*where, n), f"no such agent; {suggest(name, file.agents)}")
         return tuple(known)

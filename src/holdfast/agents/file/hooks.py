@@ -11,6 +11,7 @@ from holdfast.agents.file.document import Where
 from holdfast.agents.file.models import UNTRUSTED
 from holdfast.agents.file.shape_checks import Findings
 from holdfast.agents.file.shapes import HookMatcherShape, HookShape, HooksShape
+from holdfast.agents.file.variables import filled_in
 from holdfast.tools.hooks import EVERY_TOOL, Hook, Hooks
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.toolsets.script import passed_on
@@ -31,6 +32,7 @@ class FileHooks:
         self._found = findings
         self._sandbox = sandbox
         self._directory = directory
+        self._given = environment
         self._environment = passed_on(environment)
         self._trusted = trusted
 
@@ -71,16 +73,27 @@ class FileHooks:
     def _hooks(
         self, shapes: tuple[HookShape, ...], where: Where, *, matcher: str = "*"
     ) -> tuple[Hook, ...]:
-        for n, shape in enumerate(shapes):
-            if not shape.command.strip() or "\0" in shape.command:
-                self._found.wrong((*where, n, "command"), "there is no command")
         return tuple(
-            Hook(
-                command=shape.command,
-                matcher=matcher,
-                timeout_s=shape.timeout,
-                network=shape.network,
-                roots=tuple(os.path.realpath(self._directory / each) for each in shape.roots),
-            )
-            for shape in shapes
+            self._hook(shape, (*where, n), matcher=matcher) for n, shape in enumerate(shapes)
+        )
+
+    def _hook(self, shape: HookShape, where: Where, *, matcher: str) -> Hook:
+        if not shape.command.strip() or "\0" in shape.command:
+            self._found.wrong((*where, "command"), "there is no command")
+        env = {
+            name: filled_in(value, self._given, self._found, (*where, "env", name)).text
+            for name, value in shape.env.items()
+        }
+        directory = Path(os.path.realpath(self._directory / shape.working_dir))
+        if shape.working_dir and not directory.is_dir():
+            self._found.missing((*where, "working_dir"), "there is no such directory")
+        return Hook(
+            command=shape.command,
+            matcher=matcher,
+            timeout_s=shape.timeout,
+            env=env,
+            directory=str(directory) if shape.working_dir else "",
+            blocks_if_broken=shape.on_error == "block",
+            network=shape.network,
+            roots=tuple(os.path.realpath(self._directory / each) for each in shape.roots),
         )

@@ -12,14 +12,21 @@ import msgspec
 from holdfast.agents.agent import ModelConfig
 from holdfast.agents.file.document import Where
 from holdfast.agents.file.shape_checks import Findings, suggest
-from holdfast.agents.file.shapes import AgentShape, ApiType, CostShape, FileShape, ModelShape
-from holdfast.agents.file.variables import filled_in
-from holdfast.core.codec import Value
+from holdfast.agents.file.shapes import (
+    AgentShape,
+    ApiType,
+    CostShape,
+    FileShape,
+    ModelShape,
+    ProviderShape,
+    SettingsShape,
+)
+from holdfast.agents.file.variables import filled_in, seconds_in
 from holdfast.core.turns.events import Parameters
 from holdfast.models.http.request_headers import Headers, header_problem
 from holdfast.models.price import Price
 from holdfast.models.providers.chat_body import OTHERS
-from holdfast.models.servers import SERVERS, Api
+from holdfast.models.servers import PREFERRED, SERVERS, Api
 from holdfast.tools.toolsets.script import VARIABLE
 
 UNTRUSTED = (
@@ -28,9 +35,27 @@ UNTRUSTED = (
 )
 
 _VARIABLE_IN_TEXT = re.compile(r"\$\{(?:env\.)?(\w+)\}|\$(\w+)", re.ASCII)
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
 _WINDOW_NAMES = ("context_size", "context_window")
-_EFFORTS = ("none", "minimal", "low", "medium", "high")
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_ADAPTIVE = "adaptive"
+"""`adaptive/low` is docker-agent's word for an effort of models that decide by themselves how much they think."""
+
+AUTO = "auto"
+
+SERVER_OPTIONS = frozenset("top_k min_p repetition_penalty".split())
+"""Options that are passed on to servers with OpenAI's chat completions."""
+
+_NO_EFFECT = {
+    "interleaved_thinking": "models think between calls wherever they can",
+    "thinking_display": "thoughts are kept as the provider sends them",
+    "supports_images": "pictures are always sent",
+    "supports_pdf": "files are always sent",
+    "transport": "answers are streamed over HTTP",
+    "runtime_flags": "they are for the program that runs the model",
+    "unload_api": "models stay loaded",
+    "rerank_prompt": "documents are not indexed here",
+}
+"""Options that cannot matter to an answer."""
 
 
 APIS: Mapping[ApiType, Api] = {
@@ -44,17 +69,8 @@ COUNT_TOKENS: frozenset[Api] = frozenset({"anthropic", "google"})
 """The APIs that take a thinking budget in tokens."""
 
 
-class _Server(Value):
-    """A provider that the file defines; the default stands for any other provider."""
-
-    base_url: str = ""
-    token_key: str = ""
-    headers: Headers = Headers()
-    api: Api | None = None
-
-
 class FileModels:
-    """The models of one file: by name, or inline as `provider/model`."""
+    """The models of one file: by name, inline as `provider/model`, or `auto`."""
 
     def __init__(
         self, findings: Findings, file: FileShape, environment: Mapping[str, str], *, trusted: bool
@@ -63,114 +79,210 @@ class FileModels:
         self._environment = environment
         self._trusted = trusted
         self._file = file
-        self._servers = {
-            name: _Server(
-                base_url=self._base_url(shape.base_url, ("providers", name)),
-                token_key=self._token_key(shape.token_key, ("providers", name)),
-                headers=self._headers(shape.headers, ("providers", name)),
-                api=APIS[shape.api_type],
-            )
+        self._providers = {
+            name: self._provider(name, shape, ("providers", name))
+            for name, shape in file.providers.items()
+        }
+        self._provider_headers = {
+            name: self._headers(shape.headers, ("providers", name))
             for name, shape in file.providers.items()
         }
         self._named = {
-            name: self._config(shape, ("models", name)) for name, shape in file.models.items()
+            name: self._config(shape, ("models", name))
+            for name, shape in file.models.items()
+            if not shape.first_available
+        }
+        self._named |= {
+            name: found
+            for name, shape in file.models.items()
+            if shape.first_available and (found := self._first_available(name, shape)) is not None
         }
 
     def of_agent(self, shape: AgentShape, where: Where) -> ModelConfig | None:
         """An agent's model, with its fallbacks. None, with a finding, if one is unknown."""
-        first = self._find(shape.model, (*where, "model"))
+        first, *turns = [
+            self._find(each.strip(), (*where, "model")) for each in _names(shape.model)
+        ]
         fallback = shape.fallback
         at = (*where, "fallback")
         others = [self._find(name, (*at, "models", n)) for n, name in enumerate(fallback.models)]
-        cooldown_s = self._duration(fallback.cooldown, (*at, "cooldown"))
-        if first is None:
+        cooldown_s = seconds_in(fallback.cooldown)
+        if cooldown_s is None:
+            self._found.wrong((*at, "cooldown"), "expected a duration, such as '30s' or '2m30s'")
+        if first is None or None in turns:
             return None
+        if turns and others:
+            self._found.wrong(at, "models that take turns stand in for each other; leave this out")
         retries = None if fallback.retries == 0 else max(0, fallback.retries)
         return msgspec.structs.replace(
             first,
             fallbacks=tuple(
                 msgspec.structs.replace(each, retries=retries)
-                for each in others
+                for each in (*turns, *others)
                 if each is not None
             ),
             retries=retries,
-            cooldown_s=cooldown_s,
+            takes_turns=bool(turns),
+            cooldown_s=cooldown_s or 0.0 if fallback.cooldown else first.cooldown_s,
         )
+
+    def of_summaries(self, shape: AgentShape, where: Where) -> ModelConfig | None:
+        """The model that writes summaries for an agent: the agent's choice, its model's, or its provider's."""
+        if shape.compaction_model:
+            return self._find(shape.compaction_model, (*where, "compaction_model"))
+        name = _names(shape.model)[0]
+        model = self._file.models.get(name, ModelShape())
+        if model.compaction_model:
+            return self._find(model.compaction_model, ("models", name, "compaction_model"))
+        alias = model.provider or name.partition("/")[0]
+        provider = self._file.providers.get(alias, ProviderShape())
+        if provider.compaction_model:
+            at = ("providers", alias, "compaction_model")
+            return self._find(provider.compaction_model, at)
+        return None
+
+    def compaction_share(self, shape: AgentShape) -> float | None:
+        """The share of its window at which an agent's history is summed up: its model's word, then its own."""
+        model = self._file.models.get(_names(shape.model)[0], ModelShape())
+        return model.compaction_threshold or shape.compaction_threshold
 
     def _find(self, name: str, where: Where) -> ModelConfig | None:
         if name in self._named:
             return self._named[name]
+        if name == AUTO:
+            return self._auto()
         provider, slash, model = name.partition("/")
         if slash and provider.strip() and model.strip():
-            server = self._servers.get(provider, _Server())
-            return ModelConfig(
-                provider=provider,
-                model=model,
-                base_url=server.base_url,
-                token_key=server.token_key,
-                headers=server.headers,
-                api=server.api,
-            )
+            return self._config(ModelShape(provider=provider, model=model), where)
         words = f"no such model; {suggest(name, self._file.models)}, or write 'provider/model'"
         self._found.wrong(where, words)
         return None
 
+    def _auto(self) -> ModelConfig:
+        """The first preferred provider that the environment has a key for; the last one needs none."""
+        provider = next(each for each in PREFERRED if self._has_key(each, ""))
+        return ModelConfig(provider=provider, model=PREFERRED[provider])
+
+    def _first_available(self, name: str, shape: ModelShape) -> ModelConfig | None:
+        """The first of these models that the environment has a key for; the first of all if it has none."""
+        at: Where = ("models", name, "first_available")
+        if shape != ModelShape(first_available=shape.first_available):
+            self._found.wrong(at, "chooses among other models; leave out the other fields")
+        found = [self._find(each, (*at, n)) for n, each in enumerate(shape.first_available)]
+        known = [each for each in found if each is not None]
+        usable = (
+            each for each in known if self._has_key(each.kind or each.provider, each.token_key)
+        )
+        return next(usable, known[0] if known else None)
+
+    def _has_key(self, provider: str, token_key: str) -> bool:
+        if token_key:
+            return bool(self._environment.get(token_key, "").strip())
+        server = SERVERS.get(provider)
+        return server is None or server.has_key(self._environment)
+
+    def _provider(self, name: str, shape: ProviderShape, where: Where) -> ProviderShape:
+        """A provider of the file, with its values checked and filled in."""
+        base_url = self._base_url(shape.base_url, where)
+        kind = shape.provider
+        if kind and kind not in SERVERS:
+            self._found.wrong((*where, "provider"), f"no such provider; {suggest(kind, SERVERS)}")
+        if not shape.base_url and (not kind or (kind == "openai" and name != kind)):
+            self._found.wrong(where, "'base_url' is missing: the address of the server")
+        self._warn_of_usage(shape, where)
+        return msgspec.structs.replace(
+            shape, base_url=base_url, token_key=self._token_key(shape.token_key, where)
+        )
+
     def _config(self, shape: ModelShape, where: Where) -> ModelConfig:
-        server = self._servers.get(shape.provider, _Server())
-        api = APIS[shape.api_type] if shape.api_type else server.api
-        effort, tokens = self._thinking(shape, api, (*where, "thinking_budget"))
-        window, options = self._options(shape, (*where, "provider_opts"))
-        if shape.track_usage is False:
-            words = "usage is counted always; left out"
-            self._found.warn((*where, "track_usage"), words)
+        for field in ("provider", "model"):
+            if not getattr(shape, field).strip():
+                self._found.wrong(where, f"{field!r} is missing")
+        alias = self._providers.get(shape.provider, ProviderShape())
+        both = _with_defaults(shape, alias)
+        kind = alias.provider
+        api = APIS[both.api_type] if both.api_type else None
+        if api is None and shape.provider in self._providers and not kind:
+            api = "chat"
+        effort, tokens = self._thinking(
+            both, kind or shape.provider, api, (*where, "thinking_budget")
+        )
+        options = self._options(both, api, kind or shape.provider, (*where, "provider_opts"))
+        self._warn_of_usage(shape, where)
+        for field in ("image", "pdf"):
+            if not getattr(shape.capabilities, field):
+                words = "left out: the model is shown what clients send"
+                self._found.warn((*where, "capabilities", field), words)
         penalties = (
-            ("frequency_penalty", shape.frequency_penalty),
-            ("presence_penalty", shape.presence_penalty),
+            ("frequency_penalty", both.frequency_penalty),
+            ("presence_penalty", both.presence_penalty),
         )
         return ModelConfig(
             provider=shape.provider,
             model=shape.model,
-            base_url=self._base_url(shape.base_url, where) or server.base_url,
-            token_key=self._token_key(shape.token_key, where) or server.token_key,
-            headers=server.headers.beneath(self._headers(shape.headers, where)),
+            kind=kind,
+            base_url=self._base_url(shape.base_url, where) or alias.base_url,
+            token_key=self._token_key(shape.token_key, where) or alias.token_key,
+            headers=self._provider_headers.get(shape.provider, Headers())
+            .beneath(self._headers(shape.headers, where))
+            .beneath(options.headers),
             api=api,
             thinking_tokens=tokens,
-            context_window=window,
-            counts_tokens=shape.provider_opts.get("counts_tokens") is True,
+            context_window=options.window,
+            counts_tokens=both.provider_opts.get("counts_tokens") is True,
             price=_price(shape.cost) if shape.cost else None,
+            options=tuple(options.members),
             parameters=Parameters(
-                temperature=shape.temperature,
-                top_p=shape.top_p,
-                max_output_tokens=shape.max_tokens,
-                parallel_tool_calls=shape.parallel_tool_calls,
+                temperature=both.temperature,
+                top_p=both.top_p,
+                max_output_tokens=both.max_tokens,
+                parallel_tool_calls=both.parallel_tool_calls,
                 reasoning_effort=effort,
+                seed=options.seed,
                 others=(
                     *((name, f"{value:g}") for name, value in penalties if value is not None),
-                    *options,
+                    *options.parameters,
                 ),
             ),
         )
 
+    def _warn_of_usage(self, shape: SettingsShape, where: Where) -> None:
+        if shape.track_usage is False:
+            self._found.warn((*where, "track_usage"), "usage is counted always; left out")
+
     def _options(
-        self, shape: ModelShape, where: Where
-    ) -> tuple[int | None, tuple[tuple[str, str], ...]]:
-        """The size of its window, and the options for its server. Unknown options become findings."""
-        window: int | None = None
-        passed: list[tuple[str, str]] = []
+        self, shape: SettingsShape, api: Api | None, provider: str, where: Where
+    ) -> _Options:
+        """The options of a provider. Unknown options become findings."""
+        made = _Options()
+        known = SERVERS.get(provider)
+        is_chat = (api or (known.api if known else "chat")) == "chat"
         for name, value in shape.provider_opts.items():
-            if name in _WINDOW_NAMES:
+            at = (*where, name)
+            text = msgspec.json.encode(value).decode()
+            if name in (*_WINDOW_NAMES, "seed"):
                 if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                    self._found.wrong((*where, name), "expected a number of tokens")
+                    self._found.wrong(at, "expected a whole number, at least 1")
+                elif name == "seed":
+                    made.seed = value
                 else:
-                    window = value
+                    made.window = value
             elif name == "counts_tokens":
                 if not isinstance(value, bool):
-                    self._found.wrong((*where, name), "expected true or false")
+                    self._found.wrong(at, "expected true or false")
+            elif name == "http_headers" and isinstance(value, dict):
+                said = {each: str(text) for each, text in value.items()}
+                made.headers = self._headers(said, at)
             elif name in OTHERS:
-                passed.append((name, msgspec.json.encode(value).decode()))
+                made.parameters.append((name, text))
+            elif name in SERVER_OPTIONS and is_chat:
+                made.members.append((name, text))
+            elif name in _NO_EFFECT:
+                if value not in (True, "sse"):
+                    self._found.warn(at, f"left out: {_NO_EFFECT[name]}")
             else:
-                self._found.warn((*where, name), "is not known here; left out")
-        return window, tuple(passed)
+                self._found.warn(at, "is not known here; left out")
+        return made
 
     def _base_url(self, text: str, where: Where) -> str:
         """The URL with its variables filled in. Findings never repeat their values."""
@@ -224,10 +336,12 @@ class FileModels:
         return Headers(pairs=tuple(pairs), secrets=tuple(secrets))
 
     def _thinking(
-        self, shape: ModelShape, api: Api | None, where: Where
+        self, shape: SettingsShape, provider: str, api: Api | None, where: Where
     ) -> tuple[str | None, int | None]:
         """The thinking budget: as a word, or in tokens for APIs that count in tokens."""
         budget = shape.thinking_budget
+        if isinstance(budget, str) and budget.partition("/")[0] == _ADAPTIVE:
+            budget = budget.partition("/")[2] or "high"
         if budget is None or isinstance(budget, str):
             if budget is not None and budget not in _EFFORTS:
                 self._found.wrong(where, f"has to be one of: {', '.join(_EFFORTS)}")
@@ -235,22 +349,43 @@ class FileModels:
             return budget, None
         if budget == 0:
             return "none", None
-        known = SERVERS.get(shape.provider)
+        known = SERVERS.get(provider)
         if (api or (known.api if known else "chat")) in COUNT_TOKENS:
             return None, budget
         words = f"this model takes no budget in tokens, but one of: {', '.join(_EFFORTS)}; left out"
         self._found.warn(where, words)
         return None, None
 
-    def _duration(self, text: str, where: Where) -> float:
-        if not text:
-            return ModelConfig(provider="", model="").cooldown_s
-        found = _DURATION.fullmatch(text)
-        if not found or len(text) > 20:
-            self._found.wrong(where, "expected a duration, such as '30s' or '2m30s'")
-            return 0.0
-        hours, minutes, seconds = (float(each or 0) for each in found.groups())
-        return hours * 3600 + minutes * 60 + seconds
+
+class _Options:
+    """The options of a model, sorted by what they are about."""
+
+    def __init__(self) -> None:
+        self.window: int | None = None
+        self.seed: int | None = None
+        self.headers = Headers()
+        self.parameters: list[tuple[str, str]] = []
+        """Parameters that clients may set, too."""
+        self.members: list[tuple[str, str]] = []
+        """Members of a request that only the server knows."""
+
+
+def _names(model: str) -> list[str]:
+    """The models of an agent: one, or several that take turns."""
+    return [each.strip() for each in model.split(",") if each.strip()] or [AUTO]
+
+
+def _with_defaults(model: ModelShape, provider: ProviderShape) -> SettingsShape:
+    """A model's settings, and its provider's where the model has none."""
+    blank = SettingsShape()
+    fields = {
+        name: own
+        if (own := getattr(model, name)) != getattr(blank, name)
+        else getattr(provider, name)
+        for name in SettingsShape.__struct_fields__
+    }
+    fields["provider_opts"] = {**provider.provider_opts, **model.provider_opts}
+    return SettingsShape(**fields)
 
 
 def _price(cost: CostShape) -> Price:

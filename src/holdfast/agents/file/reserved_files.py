@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import get_args
 
-from holdfast.agents.file.shapes import (
-    AgentShape,
-    FileShape,
+from holdfast.agents.file.shapes import AgentShape, FileShape
+from holdfast.agents.file.toolset_shapes import (
+    AnyToolset,
     McpShape,
     McpToolsetShape,
     OpenapiToolsetShape,
@@ -27,8 +27,10 @@ def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -
     found: set[str] = set()
     searched: set[str] = set()
     for agent in file.agents.values():
-        found.update(_joined(directory, name) for name in agent.add_prompt_files)
-        for toolset in agent.toolsets:
+        texts = agent.instruction_file
+        named = (*agent.add_prompt_files, *((texts,) if isinstance(texts, str) else texts))
+        found.update(_joined(directory, name) for name in named)
+        for toolset in _toolsets(agent, file):
             if isinstance(toolset, (ScriptToolsetShape, ShellToolsetShape, McpToolsetShape)):
                 searched |= search_path(toolset.env)
             match toolset:
@@ -49,20 +51,25 @@ def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -
 def files_of_hooks(hooks: Hooks) -> ReservedFiles:
     """The programs that an agent's hooks run, and every file that their commands name: hooks are guards."""
     kinds = (getattr(hooks, name) for name in get_args(HookEvent))
-    commands = [hook.command for kind in kinds for hook in kind]
-    return ReservedFiles(readable=files_run_by(commands, hooks.directory, all_named=True))
+    found: frozenset[str] = frozenset()
+    for hook in (hook for kind in kinds for hook in kind):
+        where = Path(hook.directory or hooks.directory)
+        found |= files_run_by([hook.command], where, all_named=True)
+    return ReservedFiles(readable=found)
 
 
 def _servers(file: FileShape) -> Iterator[McpShape]:
     yield from (each for each in file.mcps.values() if each.command)
     for agent in file.agents.values():
-        yield from _own_servers(agent)
+        for toolset in _toolsets(agent, file):
+            if isinstance(toolset, McpToolsetShape) and toolset.command:
+                yield toolset
 
 
-def _own_servers(agent: AgentShape) -> Iterator[McpShape]:
-    for toolset in agent.toolsets:
-        if isinstance(toolset, McpToolsetShape) and toolset.command:
-            yield toolset
+def _toolsets(agent: AgentShape, file: FileShape) -> Iterator[AnyToolset]:
+    """An agent's own toolsets, and those of the file that it uses."""
+    yield from agent.toolsets
+    yield from (file.toolsets[name] for name in agent.use_toolsets if name in file.toolsets)
 
 
 def _joined(directory: Path, name: str) -> str:

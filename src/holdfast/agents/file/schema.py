@@ -1,7 +1,7 @@
 """The JSON Schema of an agent file, for editors: made from the shapes that files are read into.
 
-It also has the fields of docker-agent that Holdfast does not run, marked as deprecated: such a file is served, with a
-warning. `holdfast agents check` checks the rest, such as whether a sub-agent exists.
+It also has the fields of docker-agent that cannot matter here, marked as deprecated: such a file is served, with a
+warning. Fields that are refused are not in it. `holdfast agents check` checks the rest, such as whether a sub-agent exists.
 """
 
 from __future__ import annotations
@@ -11,29 +11,46 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.agents.file.shapes import NOT_RUN, TOOLSETS_NOT_RUN, FileShape, Shape
+from holdfast.agents.file.dispositions import CANNOT_MATTER
+from holdfast.agents.file.shape_base import Shape
+from holdfast.agents.file.shapes import FileShape
 
 Schema: TypeAlias = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_LEFT_OUT = "docker-agent's, and not run here: left out with a warning."
+_LEFT_OUT = "docker-agent's, and left out here with a warning: {why}."
 
 DESCRIPTIONS: Mapping[str, str] = {
     # a whole file
     "File.agents": "The agents, by name; `root`, or else the first, answers if a request names none.",
-    "File.version": "The version of docker-agent's format: 5, 6 or 7, which it is if left out.",
+    "File.version": "The version of docker-agent's format: 0 to 15, which it is if left out.",
     "File.models": "Models, by the name that agents refer to them by.",
     "File.providers": "Servers of your own, by the name that models refer to them by.",
     "File.permissions": "Rules about tools, for every agent of the file.",
     "File.mcps": "MCP servers, by the name that toolsets refer to them by.",
+    "File.toolsets": "Toolsets, by the name that agents use them by.",
+    "File.commands": "Groups of commands, by the name that agents use them by.",
+    "File.runtime": "How the agents of the file are run.",
+    "Runtime.sandbox": "Commands have to run in a sandbox: the file is refused where there is none.",
     "File.metadata": "About the file itself; it has no effect.",
     "Metadata.author": "Who wrote it.",
     "Metadata.license": "Under which licence.",
     "Metadata.readme": "What to know about it.",
     "Metadata.description": "What it is.",
     "Metadata.version": "Which edition of it this is.",
+    "Metadata.tags": "What it is about.",
+    "safety": "What becomes of calls that no rule names: `strict` asks about all, `balanced` about those that change "
+    "things, `restricted` refuses those, `autonomous` runs all.",
     # agents
-    "Agent.model": "A name from `models`, or `provider/model`.",
+    "Agent.model": "A name from `models`, `provider/model`, several with commas that take turns, or `auto`.",
+    "Agent.instruction_file": "Files, in the directory of this one or below it, whose words are the instruction.",
+    "Agent.use_toolsets": "Names from `toolsets` of the file.",
+    "Agent.use_commands": "Names from `commands` of the file.",
+    "Agent.readonly": "Only tools that change nothing.",
+    "Agent.max_tool_result_tokens": "The longest result of a tool that is kept; 0 is the server's own bound.",
+    "Agent.session_compaction": "Whether older turns are summed up when a prompt does not fit.",
+    "compaction_threshold": "The share of the model's window at which older turns are summed up.",
+    "compaction_model": "The model that writes these summaries.",
     "Agent.description": "What the agent is for; other agents and clients see it.",
     "Agent.instruction": "The system prompt of its model.",
     "Agent.welcome_message": "A greeting that clients show to people.",
@@ -57,6 +74,8 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Fallback.cooldown": "How long one that failed is asked last: `30s`, `2m30s`.",
     "Command.description": "What people are told about it.",
     "Command.instruction": "The prompt.",
+    "Command.agent": "The agent that it is for.",
+    "Command.url": "An address to open in place of a prompt.",
     "StructuredOutput.name": "What the form is called.",
     "StructuredOutput.schema": "The JSON Schema of an object.",
     "StructuredOutput.description": "What the form is for.",
@@ -71,7 +90,8 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Limits.calls_max": "Tool calls.",
     "Limits.output_chars_max": "Characters that models say.",
     "Limits.cost_micros_max": "Cost, in millionths of your currency.",
-    "Permissions.allow": "Tools that may run, by name; `*`, `?` and `[a-z]` stand for others.",
+    "Permissions.allow": "Tools that may run, by name; `*`, `?` and `[a-z]` stand for others. `shell:cmd=git *` is about an "
+    "argument.",
     "Permissions.ask": "Tools that a person is asked about. Wins over `allow`.",
     "Permissions.deny": "Tools that never run. Wins over both.",
     # hooks
@@ -86,20 +106,27 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Hook.type": "What kind of hook it is.",
     "Hook.command": "The command, for /bin/sh; it reads JSON from its standard input.",
     "Hook.timeout": "In seconds.",
+    "Hook.env": "Variables for it alone; `${env.NAME}` is filled in.",
+    "Hook.on_error": "`block`: if it breaks after a call, the turn ends. Before a call it always refuses.",
     # models
     "Model.provider": "The provider that serves it.",
     "Model.model": "Its name at the provider.",
-    "Model.temperature": "As the provider has it.",
-    "Model.top_p": "As the provider has it.",
-    "Model.max_tokens": "The longest answer, in tokens.",
-    "Model.frequency_penalty": "As the provider has it.",
-    "Model.presence_penalty": "As the provider has it.",
-    "Model.parallel_tool_calls": "Whether it may ask for several calls at once.",
-    "Model.thinking_budget": "`none`, `minimal`, `low`, `medium`, `high`, or a number of tokens; -1 for as many as it likes.",
-    "Model.provider_opts": "`context_size`, `counts_tokens`, or what else a provider takes.",
-    "Model.track_usage": "Usage is counted always.",
-    "Model.cost": "Ours: what it costs.",
-    "Provider.base_url": "The address of the server.",
+    "temperature": "As the provider has it.",
+    "top_p": "As the provider has it.",
+    "max_tokens": "The longest answer, in tokens.",
+    "frequency_penalty": "As the provider has it.",
+    "presence_penalty": "As the provider has it.",
+    "parallel_tool_calls": "Whether it may ask for several calls at once.",
+    "thinking_budget": "`none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`, or a number of tokens; -1 for as many as it likes.",
+    "provider_opts": "`context_size`, `counts_tokens`, or what else a provider takes.",
+    "track_usage": "Usage is counted always.",
+    "Model.cost": "What it costs.",
+    "Model.description": "For people; it has no effect.",
+    "Model.first_available": "Models, of which the first is taken that there is a key for.",
+    "Model.capabilities": "What it takes besides text.",
+    "Capabilities.image": "Pictures.",
+    "Capabilities.pdf": "PDF files.",
+    "Provider.provider": "The known provider that it is, with settings of its own; without one, `base_url` is needed.",
     "Cost.input": "A million tokens that it reads.",
     "Cost.output": "A million tokens that it writes.",
     "Cost.cache_read": "A million tokens that it reads from its cache; as `input` if left out.",
@@ -119,12 +146,35 @@ DESCRIPTIONS: Mapping[str, str] = {
     "network": "Ours: whether it may use the network in a sandbox.",
     "roots": "Ours: more directories that it may change in a sandbox.",
     "read_roots": "Ours: more directories that it may read in a sandbox.",
-    "allow_private_ips": "Ours: also private and loopback addresses.",
+    "readonly": "Only its tools that change nothing.",
+    "required": "Ours: without its tools there is no answer.",
+    "sandbox": "Ours: `off` lets Docker's gateway use Docker's socket.",
+    "config": "For Docker's gateway.",
+    "lifecycle": "How the server is started.",
+    "Lifecycle.profile": "`strict`: without its tools there is no answer.",
+    "Lifecycle.required": "Without its tools there is no answer.",
+    "Lifecycle.startup_timeout": "How long a start may take: `30s`.",
+    "Lifecycle.call_timeout": "How long a call may take: `2m`.",
+    "ShellToolset.safer": "Has no effect: rules decide which commands run.",
+    "shared": "Has no effect: all agents of a conversation share it.",
+    "MemoryToolset.path": "Agents with the same path share their memories, which are in the server's store.",
+    "OpenUrlToolset.url": "The address.",
+    "ApiToolset.api_config": "The request.",
+    "ApiConfig.name": "The name of its tool.",
+    "ApiConfig.endpoint": "The address; `${argument}` stands for an argument.",
+    "ApiConfig.method": "GET reads; the others need a permission, and send the arguments as JSON.",
+    "ApiConfig.instruction": "What the model is told about it.",
+    "ApiConfig.args": "Argument name → its JSON Schema.",
+    "ApiConfig.required": "The arguments that have to be given.",
+    "ApiConfig.output_schema": "Has no effect.",
+    "allow_private_ips": "Also private and loopback addresses.",
     "ScriptToolset.shell": "The commands, by the name of their tool.",
     "FilesystemToolset.roots": "Ours: the directories whose files can be reached; left out, that of this file, to be read only.",
+    "FilesystemToolset.allow_list": "The same, in docker-agent's word; `~` is the home directory.",
+    "FilesystemToolset.deny_list": "Directories and files that are never reached.",
     "FilesystemToolset.ignore_vcs": "Leave `.git` and its like out of trees and searches.",
-    "FetchToolset.allowed_domains": "Ours: only these domains, each with those below it.",
-    "FetchToolset.blocked_domains": "Ours: not these domains, nor those below them.",
+    "FetchToolset.allowed_domains": "Only these domains, each with those below it.",
+    "FetchToolset.blocked_domains": "Not these domains, nor those below them.",
     "OpenapiToolset.url": "The document: its address, or its path.",
     "OpenapiToolset.base_url": "Ours: where requests go, in place of what the document says.",
     "command": "A program that speaks MCP over its standard input and output.",
@@ -135,7 +185,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "name": "Its tools are called `name_tool`.",
     "trust_hints": "Ours: believe the server that a tool only reads, or may be repeated.",
     "Remote.url": "The server's address.",
-    "Remote.transport_type": "`streamable`.",
+    "Remote.transport_type": "`streamable`, or `sse` for the older transport.",
     "Script.cmd": "The command, for /bin/sh; arguments reach it as environment variables.",
     "Script.description": "What the model is told about it.",
     "Script.args": "Argument name → its JSON Schema.",
@@ -154,10 +204,9 @@ def agent_file_schema() -> bytes:
     kinds = {name.removesuffix("Shape"): _plain(each) for name, each in sorted(found.items())}
     for kind, schema in kinds.items():
         _describe(kind, schema)
-        for field in sorted(NOT_RUN.get(shapes[kind], ())):
-            schema["properties"][field] = {"deprecated": True, "description": _LEFT_OUT}
-    toolsets = kinds["Agent"]["properties"]["toolsets"]
-    toolsets["items"] = {"anyOf": [*_arms(toolsets["items"]), _toolsets_not_run()]}
+        for field, why in sorted(CANNOT_MATTER.get(shapes[kind], {}).items()):
+            words = _LEFT_OUT.format(why=why)
+            schema["properties"][field] = {"deprecated": True, "description": words}
     schema = {
         "$schema": DIALECT,
         "title": "Holdfast's agent file",
@@ -183,22 +232,6 @@ def _describe(kind: str, schema: Schema) -> None:
         words = DESCRIPTIONS.get(f"{kind}.{field}") or DESCRIPTIONS.get(field)
         if words is not None:
             each["description"] = words
-
-
-def _arms(items: Schema) -> list[Schema]:
-    """The kinds of toolsets that are run. `None`, which stands for a toolset that is not run, is left out."""
-    arms = [arm for arm in items["anyOf"] if arm != {"type": "null"}]
-    return [each for arm in arms for each in (_arms(arm) if "anyOf" in arm else [arm])]
-
-
-def _toolsets_not_run() -> Schema:
-    return {
-        "type": "object",
-        "deprecated": True,
-        "description": _LEFT_OUT,
-        "properties": {"type": {"enum": sorted(TOOLSETS_NOT_RUN)}},
-        "required": ["type"],
-    }
 
 
 def _plain(schema: Any) -> Any:

@@ -15,8 +15,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from holdfast.agents.file.dispositions import CANNOT_MATTER, REFUSED, TOOLSETS_REFUSED
 from holdfast.agents.file.document import Document, Mark, Plain, Where
-from holdfast.agents.file.shapes import GONE, NOT_RUN, TOOLSETS_NOT_RUN, Shape
+from holdfast.agents.file.shape_base import Shape
 from holdfast.core.codec import Value
 from holdfast.printable import printable
 
@@ -24,6 +25,9 @@ S = TypeVar("S", bound=Shape)
 
 _UNIONS = (types.UnionType, typing.Union)
 """A union of annotated types is a `typing.Union`."""
+
+_NOTHING: tuple[Plain, ...] = (None, False, 0, "", [], {}, "false", "off")
+"""Values of a field that ask for nothing."""
 
 _KINDS = {
     "int": "a whole number",
@@ -108,10 +112,10 @@ class Findings:
         for name, each in value.items():
             if name == tag_field:
                 continue  # it has chosen this kind
-            if (words := GONE.get(kind, {}).get(name)) is not None:
-                self.wrong((*where, name), words)
-            elif name in NOT_RUN.get(kind, ()):
-                self.warn((*where, name), "is docker-agent's, and not run here yet; left out")
+            if (words := REFUSED.get(kind, {}).get(name)) is not None:
+                self._refuse((*where, name), each, words)
+            elif (words := CANNOT_MATTER.get(kind, {}).get(name)) is not None:
+                self._leave_out((*where, name), each, words)
             elif name not in kinds:
                 self.wrong((*where, name), f"unknown field; {suggest(name, kinds)}")
             elif each is not None:  # a field without a value counts as left out
@@ -120,6 +124,15 @@ class Findings:
             if field.required and field.name not in given:
                 self.wrong(where, f"{field.name!r} is missing")
         return kind(**given) if len(self.problems) == problems else None
+
+    def _refuse(self, where: Where, value: Plain, words: str) -> None:
+        """Refuse a field, unless its value says that it is not wanted."""
+        if value not in _NOTHING:
+            self.wrong(where, words)
+
+    def _leave_out(self, where: Where, value: Plain, words: str) -> None:
+        if value not in _NOTHING:
+            self.warn(where, f"left out: {words}")
 
     def _fitted(self, value: Plain, kind: Any, where: Where) -> object:
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -150,8 +163,8 @@ class Findings:
             self.wrong(where, f"expected a mapping, got {_kind_of(value)}")
         elif (tag := value.get("type")) is None:
             self.wrong(where, "'type' is missing")
-        elif isinstance(tag, str) and tag in TOOLSETS_NOT_RUN:
-            self.warn(where, f"toolsets of type {tag!r} are not run here yet; left out")
+        elif isinstance(tag, str) and (words := TOOLSETS_REFUSED.get(tag)) is not None:
+            self.wrong((*where, "type"), f"{tag}: {words}")
         elif not isinstance(tag, str) or tag not in by_tag:
             self.wrong((*where, "type"), f"has to be one of: {', '.join(by_tag)}")
         else:

@@ -1,166 +1,21 @@
 """The shape of an agent file: one struct for each kind of mapping in it, with docker-agent's names.
 
-Fields of docker-agent that Holdfast does not run yet are listed, too (`NOT_RUN`): such a field is left out with a
-warning, so that its author does not rely on it. Every other unknown field is refused.
+A field that is neither here nor in `dispositions.py` is refused as unknown.
 Fields that docker-agent does not have are marked as "Ours".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from holdfast import limits
-from holdfast.core.codec import Value
+from holdfast.agents.file.shape_base import Count, Schema, Seconds, Shape, Text
+from holdfast.agents.file.toolset_shapes import AnyToolset, McpShape
 from holdfast.core.policy import Choice
-
-Text: TypeAlias = Annotated[str, Meta(max_length=limits.agent_file_bytes_max)]
-Count: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000)]
-Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=limits.tool_timeout_s_max)]
-Schema: TypeAlias = Annotated[dict[str, Any], Meta(description="A JSON Schema")]
-
-
-class Shape(Value, forbid_unknown_fields=True):
-    """A mapping with known fields."""
-
-
-class ScriptShape(Shape):
-    """A declared shell command."""
-
-    cmd: Text
-    description: Text = ""
-    args: dict[str, Schema] = msgspec.field(default_factory=dict)
-    required: tuple[str, ...] | None = None
-    env: dict[str, str] = msgspec.field(default_factory=dict)
-    working_dir: str = ""
-    pass_env: tuple[str, ...] = ()
-    """Ours: names of the server's variables that are passed on."""
-    read_only: bool = False
-    """Ours: it changes nothing, and needs no permission."""
-    idempotent: bool = False
-    """Ours: it may be run again under the same call key."""
-    timeout: Seconds = 60.0
-    """Ours: in seconds."""
-    network: bool = False
-    """Ours, and the two below: what it may use in a sandbox."""
-    roots: tuple[str, ...] = ()
-    read_roots: tuple[str, ...] = ()
-
-
-Deferred: TypeAlias = tuple[str, ...] | bool
-"""The tools that a model must search for before it can call them: these, all, or none."""
-
-
-class ToolsetShape(Shape, tag_field="type"):
-    """A set of tools; `type` is its kind."""
-
-    tools: tuple[str, ...] | None = None
-    """Only these tools of it."""
-    instruction: Text | None = None
-    """The model's instruction for these tools, in place of the toolset's own."""
-    defer: Deferred = False
-
-
-class ScriptToolsetShape(ToolsetShape, tag="script"):
-    shell: dict[str, ScriptShape] = msgspec.field(default_factory=dict)
-    env: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class ShellToolsetShape(ToolsetShape, tag="shell"):
-    env: dict[str, str] = msgspec.field(default_factory=dict)
-    working_dir: str = ""
-    """Ours, and the three below: what it may use in a sandbox."""
-    network: bool = False
-    roots: tuple[str, ...] = ()
-    read_roots: tuple[str, ...] = ()
-
-
-class FilesystemToolsetShape(ToolsetShape, tag="filesystem"):
-    roots: tuple[str, ...] = ()
-    """Ours: the directories whose files the tools reach. Left out: the agent file's directory, for reading only."""
-    ignore_vcs: bool = True
-
-
-class FetchToolsetShape(ToolsetShape, tag="fetch"):
-    timeout: Seconds = 30.0
-    allowed_domains: tuple[str, ...] = ()
-    """Ours, and the two below."""
-    blocked_domains: tuple[str, ...] = ()
-    allow_private_ips: bool = False
-
-
-class ThinkToolsetShape(ToolsetShape, tag="think"):
-    pass
-
-
-class TodoToolsetShape(ToolsetShape, tag="todo"):
-    pass
-
-
-class MemoryToolsetShape(ToolsetShape, tag="memory"):
-    pass
-
-
-class RemoteShape(Shape):
-    """A server over HTTP."""
-
-    url: str
-    transport_type: str = ""
-    headers: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class McpShape(Shape):
-    """An MCP server that several toolsets refer to."""
-
-    command: str = ""
-    args: tuple[str, ...] = ()
-    env: dict[str, str] = msgspec.field(default_factory=dict)
-    remote: RemoteShape | None = None
-    ref: str = ""
-    name: str = ""
-    tools: tuple[str, ...] | None = None
-    instruction: Text | None = None
-    defer: Deferred = False
-    working_dir: str = ""
-    """Ours."""
-    trust_hints: bool = False
-    """Ours: whether to believe the server that a tool only reads."""
-    timeout: Seconds = 60.0
-    """Ours: for one call."""
-    network: bool = True
-    """Ours, and the two below: what a program may use in a sandbox."""
-    roots: tuple[str, ...] = ()
-    read_roots: tuple[str, ...] = ()
-
-
-class McpToolsetShape(McpShape, tag_field="type", tag="mcp"):
-    """An MCP server as a toolset; with `ref`, one that is defined under `mcps`."""
-
-
-class OpenapiToolsetShape(ToolsetShape, tag="openapi", kw_only=True):
-    url: str
-    """The document's address, or its path, relative to the agent file."""
-    headers: dict[str, str] = msgspec.field(default_factory=dict)
-    base_url: str = ""
-    """Ours, and the two below: the server that requests go to, in place of the document's."""
-    timeout: Seconds = 30.0
-    allow_private_ips: bool = False
-
-
-AnyToolset: TypeAlias = (
-    ScriptToolsetShape
-    | ShellToolsetShape
-    | FilesystemToolsetShape
-    | FetchToolsetShape
-    | ThinkToolsetShape
-    | TodoToolsetShape
-    | MemoryToolsetShape
-    | McpToolsetShape
-    | OpenapiToolsetShape
-)
+from holdfast.tools.permissions import Safety
 
 
 class FallbackShape(Shape):
@@ -205,6 +60,10 @@ class HookShape(Shape):
     type: Literal["command"]
     command: Text
     timeout: Seconds = 60.0
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    working_dir: str = ""
+    on_error: Literal["warn", "ignore", "block"] = "warn"
+    """What a hook that breaks does, where a broken hook does not refuse anyway."""
     network: bool = False
     """Ours, and the one below: what it may use in a sandbox."""
     roots: tuple[str, ...] = ()
@@ -238,6 +97,10 @@ class CommandShape(Shape):
 
     description: Text = ""
     instruction: Text = ""
+    agent: str = ""
+    """The agent that the prompt is for."""
+    url: str = ""
+    """An address that clients open instead of sending a prompt."""
 
 
 Commands: TypeAlias = Annotated[
@@ -255,15 +118,20 @@ class StructuredOutputShape(Shape):
     strict: bool = False
 
 
+Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
+
+
 class AgentShape(Shape):
-    model: str
+    model: str = "auto"
+    """`auto`: the first provider that the server has a key for."""
     description: Text = ""
     instruction: Text = ""
+    instruction_file: str | tuple[str, ...] = ()
+    """Files, in the agent file's directory or below it, whose texts are the instruction."""
     welcome_message: Text = ""
-    toolsets: Annotated[
-        tuple[AnyToolset | None, ...], Meta(max_length=limits.agent_toolsets_max)
-    ] = ()
-    """None: a toolset that is not run, and left out."""
+    toolsets: Annotated[tuple[AnyToolset, ...], Meta(max_length=limits.agent_toolsets_max)] = ()
+    use_toolsets: Annotated[tuple[str, ...], Meta(max_length=limits.agent_toolsets_max)] = ()
+    """Toolsets of the file, by name."""
     sub_agents: tuple[str, ...] = ()
     handoffs: tuple[str, ...] = ()
     fallback: FallbackShape = FallbackShape()
@@ -278,6 +146,20 @@ class AgentShape(Shape):
     add_prompt_files: Annotated[tuple[str, ...], Meta(max_length=limits.prompt_files_max)] = ()
     """Files whose text is added to its instruction."""
     commands: Commands | tuple[Commands, ...] = msgspec.field(default_factory=dict)
+    use_commands: tuple[str, ...] = ()
+    """Groups of commands of the file, by name."""
+    readonly: bool = False
+    """None of its tools may change anything."""
+    safety: Safety | None = None
+    """What becomes of calls that no rule names."""
+    max_tool_result_tokens: Count = 0
+    """The longest result of a tool that is kept, in tokens of four characters; 0: the server's own bound."""
+    session_compaction: bool = True
+    """Whether older turns are summed up when a prompt does not fit."""
+    compaction_threshold: Share | None = None
+    """The share of the window at which they are."""
+    compaction_model: str = ""
+    """The model that writes summaries; the agent's own if left out."""
     structured_output: StructuredOutputShape | None = None
     hooks: HooksShape = HooksShape()
     policy: PolicyShape = PolicyShape()
@@ -294,7 +176,7 @@ Amount: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
 
 
 class CostShape(Shape):
-    """Ours: the price of a million tokens of each kind, in one currency."""
+    """The price of a million tokens of each kind, in one currency."""
 
     input: Amount = 0
     output: Amount = 0
@@ -303,12 +185,21 @@ class CostShape(Shape):
     """Without a price of its own, a kind of cached tokens costs as much as input."""
 
 
-class ModelShape(Shape):
-    provider: str
-    model: str
+class CapabilitiesShape(Shape):
+    """What a model takes besides text."""
+
+    image: bool = True
+    pdf: bool = True
+
+
+class SettingsShape(Shape):
+    """The settings that models and providers have in common: a provider's hold for its models."""
+
+    provider: str = ""
     base_url: str = ""
     token_key: str = ""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
+    """Ours on a model."""
     temperature: Annotated[float, Meta(ge=0, le=10)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
@@ -320,18 +211,25 @@ class ModelShape(Shape):
     """Options that only some providers have."""
     track_usage: bool | None = None
     api_type: ApiType | None = None
-    """Ours: the API of its server, if it is not the provider's usual one."""
+    """Ours on a model: the API of its server, if it is not the provider's usual one."""
+    compaction_model: str = ""
+    """The model that writes summaries for agents on this one."""
+
+
+class ModelShape(SettingsShape):
+    model: str = ""
+    description: Text = ""
+    """For people; it has no effect."""
+    first_available: tuple[str, ...] = ()
+    """Models, of which the first is taken that the server has a key for."""
+    compaction_threshold: Share | None = None
+    capabilities: CapabilitiesShape = CapabilitiesShape()
     cost: CostShape | None = None
-    """Ours: its price."""
+    """Its price."""
 
 
-class ProviderShape(Shape):
-    """A model server that the file defines."""
-
-    base_url: str
-    token_key: str = ""
-    headers: dict[str, str] = msgspec.field(default_factory=dict)
-    api_type: ApiType = "openai_chatcompletions"
+class ProviderShape(SettingsShape):
+    """A model server that the file defines, or another name for a known one with settings of its own."""
 
 
 class MetadataShape(Shape):
@@ -340,6 +238,16 @@ class MetadataShape(Shape):
     readme: Text = ""
     description: Text = ""
     version: Text = ""
+    tags: tuple[str, ...] = ()
+
+
+class RuntimeShape(Shape):
+    """How the agents of a file are run."""
+
+    sandbox: bool = False
+    """Commands have to run in a sandbox."""
+    safety: Safety | None = None
+    """For agents that have none of their own."""
 
 
 class FileShape(Shape):
@@ -352,39 +260,9 @@ class FileShape(Shape):
     permissions: PermissionsShape = PermissionsShape()
     mcps: dict[str, McpShape] = msgspec.field(default_factory=dict)
     """MCP servers, by the name that toolsets use in `ref`."""
+    toolsets: dict[str, AnyToolset] = msgspec.field(default_factory=dict)
+    """Toolsets, by the name that agents use in `use_toolsets`."""
+    commands: dict[str, Commands | tuple[Commands, ...]] = msgspec.field(default_factory=dict)
+    """Groups of commands, by the name that agents use in `use_commands`."""
+    runtime: RuntimeShape = RuntimeShape()
     metadata: MetadataShape = MetadataShape()
-
-
-_TOOLSET_FIELDS = frozenset(
-    """
-    api_config args command config defer env file_types headers ignore_vcs instruction model models name path
-    post_edit rag_config ref remote shared shell timeout tools toon url version
-    """.split()
-)
-"""The fields that docker-agent has on toolsets of every type."""
-
-NOT_RUN: Mapping[type[Shape], frozenset[str]] = {
-    FileShape: frozenset({"rag"}),
-    AgentShape: frozenset(
-        """
-        add_description_parameter code_mode_tools max_consecutive_tool_calls max_old_tool_call_tokens rag skills
-        """.split()
-    ),
-    HooksShape: frozenset({"notification"}),
-    ModelShape: frozenset({"routing"}),
-    McpShape: frozenset({"config", "version"}),
-    **{shape: _TOOLSET_FIELDS - set(shape.__struct_fields__) for shape in get_args(AnyToolset)},
-}
-"""Fields of docker-agent that are left out with a warning."""
-
-TOOLSETS_NOT_RUN = frozenset(
-    "a2a api background_agents lsp model_picker rag tasks user_prompt".split()
-)
-
-GONE: Mapping[type[Shape], Mapping[str, str]] = {
-    ShellToolsetShape: {
-        "sandbox": "was dropped by docker-agent after version 5, and nothing here would keep commands in; "
-        "run the whole server in a container, and leave this out"
-    }
-}
-"""Fields of older versions, and why they are refused: a field that was meant to protect is never left out silently."""

@@ -4,51 +4,61 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
+
+import msgspec
 
 from holdfast import limits
 from holdfast.agents.file.document import UnreadableDocument, Where, read_document
 from holdfast.agents.file.models import UNTRUSTED
+from holdfast.agents.file.shape_base import Shape
 from holdfast.agents.file.shape_checks import Findings, suggest
-from holdfast.agents.file.shapes import (
-    AgentShape,
+from holdfast.agents.file.shapes import AgentShape, FileShape
+from holdfast.agents.file.toolset_shapes import (
     AnyToolset,
+    ApiToolsetShape,
     Deferred,
     FetchToolsetShape,
-    FileShape,
     FilesystemToolsetShape,
     McpShape,
     McpToolsetShape,
     MemoryToolsetShape,
     OpenapiToolsetShape,
+    OpenUrlToolsetShape,
     RemoteShape,
     ScriptShape,
     ScriptToolsetShape,
-    Shape,
     ShellToolsetShape,
     ThinkToolsetShape,
     TodoToolsetShape,
     ToolsetShape,
+    UserPromptToolsetShape,
 )
-from holdfast.agents.file.variables import filled_in
+from holdfast.agents.file.variables import filled, seconds_in
 from holdfast.core.codec import encode
 from holdfast.core.items import Permissions
+from holdfast.environment import variable
 from holdfast.tools.built_in_tools import BuiltInToolset
 from holdfast.tools.deferred_tools import ADD, SEARCH
 from holdfast.tools.mcp.config import McpServer, Remote, Stdio
 from holdfast.tools.mcp.toolset import McpToolset
-from holdfast.tools.permissions import permission_for
+from holdfast.tools.permissions import Safety, may_be_allowed
 from holdfast.tools.sandbox.sandbox import Sandbox, cache_home
 from holdfast.tools.schema import TOOL_NAME, InvalidTool
 from holdfast.tools.tool import Json, Toolset, ToolSpec
 from holdfast.tools.toolset_choice import ChosenToolset
+from holdfast.tools.toolsets.absent import AbsentToolset
+from holdfast.tools.toolsets.api import ApiRequest, ApiToolset
 from holdfast.tools.toolsets.fetch import FetchToolset
 from holdfast.tools.toolsets.filesystem import WRITERS, FilesystemToolset
 from holdfast.tools.toolsets.memory import MemoryToolset
 from holdfast.tools.toolsets.openapi import HttpApi, OpenApiToolset
 from holdfast.tools.toolsets.openapi_document import Unusable
+from holdfast.tools.toolsets.person import OpenUrlToolset, UserPromptToolset
 from holdfast.tools.toolsets.script import (
     ScriptCommand,
     ScriptToolset,
@@ -69,8 +79,27 @@ _NEEDS_TRUST: Mapping[type[Shape], str] = {
     McpToolsetShape: "run commands on this machine, and reach servers from it",
     FilesystemToolsetShape: "read and change files on this machine",
     OpenapiToolsetShape: "read files of this machine, and reach servers from it",
+    ApiToolsetShape: "reach servers from this machine",
 }
 _STREAMABLE = ("", "streamable", "streamable-http", "streamable_http", "http")
+_EVENTS = ("sse",)
+_GATEWAY = "docker:"
+
+
+_ENVIRONMENT = re.compile(r"\$\{env\.\w+\}", re.ASCII)
+
+
+class AgentTools:
+    """The toolsets of an agent, with what is known of their tools before any server was asked."""
+
+    def __init__(self) -> None:
+        self.toolsets: tuple[Toolset, ...] = ()
+        self.origins: tuple[str, ...] = ()
+        """The origin of each toolset."""
+        self.specs: dict[str, ToolSpec] = {}
+        """The tools that the file names, or that come with Holdfast."""
+        self.has_foreign = False
+        """Whether there are more tools, which a server names."""
 
 
 class FileTools:
@@ -92,22 +121,60 @@ class FileTools:
         self._environment = environment
         self._trusted = trusted
         self._mcps = file.mcps
+        self._shared_toolsets = file.toolsets
+        self._agents = file.agents
         self._servers: dict[bytes, McpToolset] = {}
+        self._unset: list[tuple[Where, str]] = []
+        """The variables of the present toolset that are not set, each with its field."""
 
     def of_agent(
-        self, shape: AgentShape, where: Where, rules: Permissions
-    ) -> tuple[tuple[Toolset, str], ...]:
-        """An agent's toolsets, each with its origin. Their problems are added to the findings."""
-        for n, toolset in enumerate(shape.toolsets):
-            if isinstance(toolset, FilesystemToolsetShape):
-                self._check_writers(toolset, (*where, "toolsets", n), rules)
+        self, shape: AgentShape, where: Where, rules: Permissions, safety: Safety
+    ) -> AgentTools:
+        """An agent's toolsets. Their problems are added to the findings."""
+        made = AgentTools()
         taken = set(RESERVED_TOOLS)
-        made = [
-            (self._toolset(toolset, (*where, "toolsets", n), taken), self._origin(toolset))
-            for n, toolset in enumerate(shape.toolsets)
-            if toolset is not None  # None: a kind that is not run yet
-        ]
-        return tuple((toolset, origin) for toolset, origin in made if toolset is not None)
+        for each, at in self._wanted(shape, where):
+            if isinstance(each, FilesystemToolsetShape) and not (shape.readonly or each.readonly):
+                self._check_writers(each, at, rules, safety)
+            self._unset = []
+            toolset = self._toolset(each, at, taken, made)
+            if self._unset:
+                toolset = self._without_variables(each, at)
+            if toolset is None:
+                continue
+            if shape.readonly and not isinstance(each, McpShape):
+                toolset = ChosenToolset(toolset, read_only=True)
+            made.toolsets += (toolset,)
+            made.origins += (self._origin(each),)
+        return made
+
+    def _without_variables(self, shape: AnyToolset, at: Where) -> Toolset:
+        """A toolset whose variables are not set on this machine has no tools; a required one is a problem."""
+        is_required = shape.required if isinstance(shape, OpenapiToolsetShape) else False
+        is_required = _is_required(shape) if isinstance(shape, McpShape) else is_required
+        for field, name in self._unset:
+            words = f"the environment variable {name!r} is not set"
+            if is_required:
+                self._found.missing(field, words)
+            else:
+                self._found.warn(field, f"{words}; the toolset has no tools until it is")
+        names = ", ".join(dict.fromkeys(name for _, name in self._unset))
+        kind = str(type(shape).__struct_config__.tag)
+        return AbsentToolset(f"a toolset of type {kind!r}", f"{names} is not set")
+
+    def _wanted(self, shape: AgentShape, where: Where) -> Iterator[tuple[AnyToolset, Where]]:
+        """An agent's own toolsets, and then those of the file that it uses."""
+        for n, toolset in enumerate(shape.toolsets):
+            yield self._read_only(toolset, shape), (*where, "toolsets", n)
+        for n, name in enumerate(shape.use_toolsets):
+            if name in self._shared_toolsets:
+                yield self._read_only(self._shared_toolsets[name], shape), ("toolsets", name)
+            else:
+                words = f"no such toolset; {suggest(name, self._shared_toolsets)}"
+                self._found.wrong((*where, "use_toolsets", n), words)
+
+    def _read_only(self, toolset: AnyToolset, agent: AgentShape) -> AnyToolset:
+        return msgspec.structs.replace(toolset, readonly=toolset.readonly or agent.readonly)
 
     def _origin(self, shape: AnyToolset) -> str:
         """A digest of all settings of a toolset, and of the file's directory. Variables are not filled in."""
@@ -115,7 +182,9 @@ class FileTools:
         said = (str(self._directory), shape, self._mcps.get(ref))
         return sha256(encode(said)).hexdigest()
 
-    def _toolset(self, shape: AnyToolset, at: Where, taken: set[str]) -> Toolset | None:
+    def _toolset(
+        self, shape: AnyToolset, at: Where, taken: set[str], made: AgentTools
+    ) -> Toolset | None:
         if not self._trusted and (what := _NEEDS_TRUST.get(type(shape))):
             self._found.wrong(at, UNTRUSTED.format(what=what))
             return None
@@ -124,14 +193,21 @@ class FileTools:
             return None
         match shape:
             case ScriptToolsetShape():
-                return self._chosen(self._scripts(shape, at, taken), shape)
+                scripts = self._scripts(shape, at, taken)
+                made.specs |= {each.spec.name: each.spec for each in scripts.listed}
+                return self._chosen(scripts, shape)
             case McpToolsetShape():
+                made.has_foreign = True
                 return self._mcp(shape, at)
             case OpenapiToolsetShape():
+                made.has_foreign = True
                 return self._openapi(shape, at)
             case _:
                 built = self._built(shape, at)
-                return None if built is None else self._offered(built, shape, at, taken)
+                if built is None:
+                    return None
+                made.specs |= {each.spec.name: each.spec for each in built.listed}
+                return self._offered(built, shape, at, taken)
 
     def _built(self, shape: AnyToolset, at: Where) -> BuiltInToolset | None:
         match shape:
@@ -154,9 +230,54 @@ class FileTools:
             case TodoToolsetShape():
                 return TodoToolset()
             case MemoryToolsetShape():
-                return MemoryToolset()
+                return MemoryToolset(self._owner(shape))
+            case UserPromptToolsetShape():
+                return UserPromptToolset()
+            case OpenUrlToolsetShape():
+                return OpenUrlToolset(shape.url, name=shape.name or "open_url")
+            case ApiToolsetShape():
+                return self._api(shape, at)
             case _:
                 raise AssertionError(f"{type(shape).__name__} is made elsewhere")
+
+    def _owner(self, shape: MemoryToolsetShape) -> str:
+        """The first agent with this path of memories: all agents with the path share its memories."""
+        if not shape.path:
+            return ""
+        for name, agent in self._agents.items():
+            used = (self._shared_toolsets.get(each) for each in agent.use_toolsets)
+            for each in (*agent.toolsets, *used):
+                if isinstance(each, MemoryToolsetShape) and each.path == shape.path:
+                    return name
+        raise AssertionError("the toolset is of an agent of this file")
+
+    def _api(self, shape: ApiToolsetShape, at: Where) -> ApiToolset | None:
+        said, at = shape.api_config, (*at, "api_config")
+        if "://" in said.endpoint:
+            self._check_server(said.endpoint, (*at, "endpoint"))
+        else:
+            self._found.wrong((*at, "endpoint"), "expected the address of a server: https://…")
+        headers, _ = self._filled(said.headers, (*at, "headers"))
+        arguments: dict[str, Json] = {**said.args}
+        request = ApiRequest(
+            name=said.name,
+            endpoint=_ENVIRONMENT.sub(partial(self._variable, at=(*at, "endpoint")), said.endpoint),
+            method=said.method,
+            description=said.instruction,
+            args=arguments,
+            required=said.required,
+            headers=headers,
+            timeout_s=shape.timeout,
+            allow_private=shape.allow_private_ips,
+        )
+        try:
+            return None if self._unset else ApiToolset(request)
+        except InvalidTool as error:
+            self._found.wrong(at, str(error))
+            return None
+
+    def _variable(self, found: re.Match[str], at: Where) -> str:
+        return self._filled_one(found[0], at)[0]
 
     # ── our own ──
 
@@ -180,10 +301,14 @@ class FileTools:
     def _chosen(
         self, inner: Toolset, shape: ToolsetShape, *, only: tuple[str, ...] | None = None
     ) -> Toolset:
-        if only is None and shape.instruction is None and not shape.defer:
+        if only is None and shape.instruction is None and not shape.defer and not shape.readonly:
             return inner
         return ChosenToolset(
-            inner, only=only, instruction=shape.instruction, deferred=_deferred(shape.defer)
+            inner,
+            only=only,
+            instruction=shape.instruction,
+            deferred=_deferred(shape.defer),
+            read_only=shape.readonly,
         )
 
     def _check_deferred(self, defer: Deferred, offered: Collection[str], at: Where) -> None:
@@ -191,14 +316,18 @@ class FileTools:
             if name not in offered:
                 self._found.wrong((*at, "defer", n), f"no such tool; {suggest(name, offered)}")
 
-    def _check_writers(self, shape: FilesystemToolsetShape, at: Where, rules: Permissions) -> None:
+    def _check_writers(
+        self, shape: FilesystemToolsetShape, at: Where, rules: Permissions, safety: Safety
+    ) -> None:
         """Without 'roots' files are only read. A file that means to write is refused now, not in the middle of a turn."""
-        if shape.roots:
+        if shape.roots or shape.allow_list:
             return
+        if safety != "restricted" and not any(may_be_allowed(name, rules) for name in WRITERS):
+            words = "files are only read: name the directories that may be written to under 'roots'"
+            self._found.warn(at, words)
         offered = WRITERS if shape.tools is None else shape.tools
         for name in (each for each in WRITERS if each in offered):
-            spec = ToolSpec(name=name, description="", parameters="{}")
-            if shape.tools is not None or permission_for(spec, rules) != "deny":
+            if shape.tools is not None or may_be_allowed(name, rules):
                 words = (
                     f"{name} needs to be told where: name the directories that may be written to under "
                     "'roots' (roots: [.] is that of this file); or list only tools that read under 'tools'"
@@ -207,13 +336,25 @@ class FileTools:
                 return
 
     def _filesystem(self, shape: FilesystemToolsetShape, at: Where) -> FilesystemToolset | None:
-        roots = [self._directory / each for each in shape.roots] or [self._directory]
-        for n, root in enumerate(roots):
-            if not root.is_dir():
-                self._found.missing((*at, "roots", n), "there is no such directory")
+        named = [("roots", n, each) for n, each in enumerate(shape.roots)]
+        named += [("allow_list", n, each) for n, each in enumerate(shape.allow_list)]
+        roots: list[Path] = []
+        for field, n, each in named:
+            roots.append(self._place(each))
+            if not roots[-1].is_dir():
+                self._found.missing((*at, field, n), "there is no such directory")
         return FilesystemToolset(
-            *roots, skip_version_control=shape.ignore_vcs, read_only=not shape.roots
+            *(roots or [self._directory]),
+            skip_version_control=shape.ignore_vcs,
+            read_only=not roots or shape.readonly,
+            denied=[str(self._place(each)) for each in shape.deny_list],
         )
+
+    def _place(self, text: str) -> Path:
+        """A directory or file: relative to the agent file, absolute, or below `~`."""
+        if text == "~" or text.startswith("~/"):
+            text = f"{self._environment.get('HOME', '/')}{text[1:]}"
+        return self._directory / text
 
     def _fetch(self, shape: FetchToolsetShape, at: Where) -> FetchToolset | None:
         if shape.allow_private_ips and not self._trusted:
@@ -225,7 +366,12 @@ class FileTools:
             ports=() if shape.allow_private_ips else WEB_PORTS,
             domains=Domains(allowed=shape.allowed_domains, blocked=shape.blocked_domains),
         )
-        return FetchToolset(guard, timeout_s=shape.timeout)
+        if shape.headers and not self._trusted:
+            words = UNTRUSTED.format(what="choose which of our variables are sent")
+            self._found.wrong((*at, "headers"), words)
+            return None
+        headers, _ = self._filled(shape.headers, (*at, "headers"))
+        return FetchToolset(guard, timeout_s=shape.timeout, headers=headers)
 
     def _below(self, text: str, at: Where) -> Path:
         """A directory: relative to the agent file and below it, or absolute. Symbolic links are resolved now and not
@@ -252,21 +398,24 @@ class FileTools:
         return made, secrets
 
     def _filled_one(self, value: str, at: Where) -> tuple[str, tuple[str, ...]]:
-        result = filled_in(value, self._environment, self._found, at)
+        result = filled(value, self._environment)
+        self._unset += [(at, name) for name in result.missing]
         return result.text, result.secrets
 
     # ── MCP ──
 
     def _mcp(self, shape: McpToolsetShape, at: Where) -> Toolset | None:
-        defined = self._mcps.get(shape.ref)
-        if (defined.ref if defined else shape.ref).startswith("docker:"):
-            self._found.warn((*at, "ref"), "Docker's MCP gateway is not run here yet; left out")
-            return None
         merged = self._referred(shape, at)
-        server = None if merged is None else self._server(merged, at)
-        if merged is None or server is None:
+        if merged is None:
             return None
-        inner = self._shared(server, at)
+        is_gateway = merged.ref.startswith(_GATEWAY)
+        if is_gateway and (why := self._no_gateway(merged, at)):
+            self._found.warn((*at, "ref"), why)
+            return AbsentToolset(merged.ref, why)
+        server = self._server(_through_gateway(merged) if is_gateway else merged, at)
+        if server is None:
+            return None
+        inner = self._shared(server, at, Sandbox("off") if is_gateway else self._sandbox)
         if inner is None:
             return None
         if merged.instruction is None and not merged.defer:
@@ -276,12 +425,32 @@ class FileTools:
             names = [each for own in names for each in (own, f"{merged.name}_{own}")]
         return ChosenToolset(inner, instruction=merged.instruction, deferred=names)
 
-    def _shared(self, server: McpServer, at: Where) -> McpToolset | None:
+    def _no_gateway(self, shape: McpShape, at: Where) -> str:
+        """Why Docker's gateway cannot be run for this toolset; empty if it can. A required toolset is a problem then."""
+        why = ""
+        if shape.config is not None:
+            words = "is not passed on to the gateway; give the server its settings with `docker mcp config write`"
+            self._found.wrong((*at, "config"), words)
+        if shutil.which("docker", path=self._environment.get("PATH", "")) is None:
+            why = "Docker's MCP gateway is not installed: there is no `docker` on the PATH"
+        elif self._sandbox.mode == "required" or (self._sandbox.mode, shape.sandbox) == (
+            "auto",
+            "",
+        ):
+            why = (
+                "Docker's MCP gateway needs Docker's socket, which is root on this machine, and this server runs "
+                f"programs in a sandbox: say 'sandbox: off' at this toolset, where {variable('sandbox')} is not 'required'"
+            )
+        if why and _is_required(shape):
+            self._found.missing((*at, "ref"), why)
+        return why
+
+    def _shared(self, server: McpServer, at: Where, sandbox: Sandbox) -> McpToolset | None:
         """The toolset of a server; servers with equal settings share one."""
         key = encode(server)
         if key not in self._servers:
             try:
-                self._servers[key] = McpToolset(server, sandbox=self._sandbox)
+                self._servers[key] = McpToolset(server, sandbox=sandbox)
             except InvalidTool as error:
                 self._found.wrong(at, str(error))
                 return None
@@ -290,7 +459,7 @@ class FileTools:
     def _referred(self, shape: McpToolsetShape, at: Where) -> McpShape | None:
         """A toolset merged with the definition that it refers to; its own fields win."""
         own = {name: getattr(shape, name) for name in McpShape.__struct_fields__}
-        if not shape.ref:
+        if not shape.ref or shape.ref.startswith(_GATEWAY):
             return McpShape(**own)
         if shape.ref not in self._mcps:
             words = f"no such server; {suggest(shape.ref, self._mcps)}"
@@ -304,7 +473,7 @@ class FileTools:
             name: value if value != getattr(blank, name) else getattr(there, name)
             for name, value in own.items()
         }
-        return McpShape(**{**fields, "ref": "", "env": {**there.env, **shape.env}})
+        return McpShape(**{**fields, "ref": there.ref, "env": {**there.env, **shape.env}})
 
     def _server(self, shape: McpShape, at: Where) -> McpServer | None:
         if bool(shape.command) == (shape.remote is not None):
@@ -325,10 +494,25 @@ class FileTools:
             transport=transport,
             name=shape.name,
             only=shape.tools,
+            only_readers=shape.readonly,
             trust_hints=shape.trust_hints,
-            timeout_s=shape.timeout,
+            required=_is_required(shape),
+            timeout_s=self._seconds(
+                shape.lifecycle.call_timeout, (*at, "lifecycle", "call_timeout")
+            )
+            or shape.timeout,
+            start_s=self._seconds(
+                shape.lifecycle.startup_timeout, (*at, "lifecycle", "startup_timeout")
+            )
+            or limits.mcp_start_s,
             secrets=secrets + more,
         )
+
+    def _seconds(self, text: str, at: Where) -> float:
+        found = seconds_in(text)
+        if found is None:
+            self._found.wrong(at, "expected a duration, such as '30s' or '2m30s'")
+        return min(found or 0.0, limits.tool_timeout_s_max)
 
     def _program(self, shape: McpShape, env: Mapping[str, str], at: Where) -> Stdio:
         directory = self._below(shape.working_dir, (*at, "working_dir"))
@@ -344,8 +528,8 @@ class FileTools:
         )
 
     def _remote(self, shape: RemoteShape, at: Where) -> tuple[Remote | None, tuple[str, ...]]:
-        if shape.transport_type not in _STREAMABLE:
-            words = "only streamable HTTP is spoken here; give the server's address for that"
+        if shape.transport_type not in (*_STREAMABLE, *_EVENTS):
+            words = f"has to be one of: {', '.join((*_STREAMABLE[1:], *_EVENTS))}"
             self._found.wrong((*at, "transport_type"), words)
             return None, ()
         url, secrets = self._filled_one(shape.url, (*at, "url"))
@@ -355,7 +539,8 @@ class FileTools:
         except FetchFailed as error:
             self._found.wrong((*at, "url"), error.why)
             return None, ()
-        return Remote(url=url, headers=headers), secrets + more
+        by_events = shape.transport_type in _EVENTS
+        return Remote(url=url, headers=headers, events=by_events), secrets + more
 
     # ── OpenAPI ──
 
@@ -364,10 +549,7 @@ class FileTools:
         headers, _ = self._filled(shape.headers, (*at, "headers"))
         for field, url in (("url", document), ("base_url", shape.base_url)):
             if "://" in url:
-                try:
-                    host_of(url)
-                except FetchFailed as error:
-                    self._found.wrong((*at, field), error.why)
+                self._check_server(url, (*at, field))
         if "://" not in document:
             document = str(self._below(document, (*at, "url")))
         api = HttpApi(
@@ -376,12 +558,19 @@ class FileTools:
             headers=headers,
             allow_private=shape.allow_private_ips,
             timeout_s=shape.timeout,
+            required=shape.required,
         )
         return self._chosen(OpenApiToolset(api, reader=_from_yaml), shape, only=shape.tools)
 
+    def _check_server(self, url: str, at: Where) -> None:
+        try:
+            host_of(url)
+        except FetchFailed as error:
+            self._found.wrong(at, error.why)
+
     # ── declared commands ──
 
-    def _scripts(self, toolset: ScriptToolsetShape, where: Where, taken: set[str]) -> Toolset:
+    def _scripts(self, toolset: ScriptToolsetShape, where: Where, taken: set[str]) -> ScriptToolset:
         if not toolset.shell:
             self._found.wrong(where, "'shell' is missing: the commands of a script toolset")
         if len(toolset.shell) > limits.script_commands_max:
@@ -393,12 +582,12 @@ class FileTools:
                 words = f"no such command; {suggest(name, toolset.shell)}"
                 self._found.wrong((*where, "tools", n), words)
         self._check_deferred(toolset.defer, wanted, where)
-        self._check_variables(toolset.env, (*where, "env"))
+        shared = self._with_variables(toolset.env, (*where, "env"))
         scripts: dict[str, ScriptCommand] = {}
         for name, shape in toolset.shell.items():
             at = (*where, "shell", name)
-            self._check_variables(shape.env, (*at, "env"))
-            script = self._script(shape, toolset.env)
+            own = self._with_variables(shape.env, (*at, "env"))
+            script = self._script(shape, {**shared, **own})
             if self._is_tool(name, script, at, taken) and name in wanted:
                 scripts[name] = script
                 self._check_place(name, script, at)
@@ -433,14 +622,14 @@ class FileTools:
             sandbox=self._sandbox,
         )
 
-    def _script(self, shape: ScriptShape, shared: Mapping[str, str]) -> ScriptCommand:
+    def _script(self, shape: ScriptShape, env: Mapping[str, str]) -> ScriptCommand:
         arguments: dict[str, Json] = {**shape.args}
         return ScriptCommand(
             cmd=shape.cmd,
             description=shape.description,
             args=arguments,
             required=shape.required,
-            env={**shared, **shape.env},
+            env=env,
             pass_env=shape.pass_env,
             working_dir=shape.working_dir,
             read_only=shape.read_only,
@@ -451,12 +640,31 @@ class FileTools:
             read_roots=self._placed(shape.read_roots),
         )
 
-    def _check_variables(self, env: Mapping[str, str], where: Where) -> None:
-        """docker-agent fills these variables in from its environment. Holdfast does not, so it refuses them."""
+    def _with_variables(self, env: Mapping[str, str], where: Where) -> dict[str, str]:
+        """Variables for a command, with `${env.NAME}` filled in; every other `$` is the shell's. A value that is
+        another variable as a whole may be meant as either, and is refused."""
         for name, value in env.items():
-            if re.fullmatch(r"\$(\w+|\{[^}]*\})", value):
-                words = "variables are not filled in here; list the name in 'pass_env'"
+            if re.fullmatch(r"\$(\w+|\{\w+\})", value):
+                words = "say which variable of the server is meant: ${env.NAME}, or list the name in 'pass_env'"
                 self._found.wrong((*where, name), words)
+        return {
+            name: _ENVIRONMENT.sub(partial(self._variable, at=(*where, name)), value)
+            for name, value in env.items()
+        }
+
+
+def _is_required(shape: McpShape) -> bool:
+    """Whether a turn without this server's tools fails."""
+    said = shape.lifecycle.required
+    return shape.required or (shape.lifecycle.profile == "strict" if said is None else said)
+
+
+def _through_gateway(shape: McpShape) -> McpShape:
+    """The program that runs a server of Docker's catalogue."""
+    server = shape.ref.removeprefix(_GATEWAY)
+    return msgspec.structs.replace(
+        shape, ref="", command="docker", args=("mcp", "gateway", "run", f"--servers={server}")
+    )
 
 
 def _is_writer(shape: ToolsetShape, name: str) -> bool:
@@ -485,6 +693,6 @@ def _runs_commands(shape: AnyToolset) -> bool:
         case ScriptToolsetShape() | ShellToolsetShape():
             return True
         case McpToolsetShape():
-            return shape.remote is None
+            return shape.remote is None and not shape.ref
         case _:
             return False

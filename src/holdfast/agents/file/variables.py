@@ -1,4 +1,4 @@
-"""Variables in the text of an agent file: `${NAME}` and `${env.NAME}`, or `$NAME` as the whole of a value."""
+"""Variables in the text of an agent file: `${NAME}` and `${env.NAME}`, or `$NAME` as the whole of a value; durations."""
 
 from __future__ import annotations
 
@@ -10,6 +10,20 @@ from holdfast.agents.file.shape_checks import Findings
 from holdfast.core.codec import Value
 
 _VARIABLE = re.compile(r"\$\{(?:env\.)?([A-Za-z_]\w*)\}|^\$([A-Za-z_]\w*)$", re.ASCII)
+
+
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?", re.ASCII)
+
+
+def seconds_in(text: str) -> float | None:
+    """A duration as Go writes it (`30s`, `2m30s`, `500ms`); 0 for none, None for a text that is no duration."""
+    if text in ("", "0"):
+        return 0.0
+    found = _DURATION.fullmatch(text)
+    if found is None or len(text) > 20:
+        return None
+    hours, minutes, seconds, millis = (float(each or 0) for each in found.groups())
+    return hours * 3600 + minutes * 60 + seconds + millis / 1000
 
 
 class FilledText(Value):

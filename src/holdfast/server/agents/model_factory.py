@@ -8,7 +8,6 @@ from typing import TypedDict, assert_never
 
 from holdfast import limits
 from holdfast.agents.agent import ModelConfig
-from holdfast.errors import InvalidValue
 from holdfast.models.demo.demo_model import DemoModel
 from holdfast.models.fallback import FallbackModel
 from holdfast.models.http.connections import Connections
@@ -20,7 +19,7 @@ from holdfast.models.providers.google import GoogleModel
 from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.models.providers.openai_responses import ResponsesModel, openai_counting
 from holdfast.models.retries import RetryingModel
-from holdfast.models.servers import SERVERS, ProviderServer, azure_place
+from holdfast.models.servers import SERVERS, ProviderServer, UnknownProvider, azure_place
 from holdfast.observe.events import warn
 
 
@@ -37,7 +36,9 @@ class ServerModels:
         if not config.fallbacks:
             return first
         others = map(self._patient, config.fallbacks)
-        return FallbackModel(first, *others, cooldown_s=config.cooldown_s)
+        return FallbackModel(
+            first, *others, cooldown_s=config.cooldown_s, takes_turns=config.takes_turns
+        )
 
     async def close(self) -> None:
         await self._connections.close()
@@ -59,13 +60,12 @@ class ServerModels:
     def _made(self, config: ModelConfig) -> Model:
         if config.provider == "demo" and not config.base_url:
             return DemoModel(name=config.name)
-        known = SERVERS.get(config.provider)
+        known = SERVERS.get(config.kind or config.provider)
         if known is None and not config.base_url:
-            raise InvalidValue(
-                f"there is no provider {config.provider!r}; there are {', '.join(sorted(SERVERS))} and demo, "
-                "and with a base_url any server that speaks OpenAI's chat completions"
-            )
+            raise UnknownProvider(config.provider)
         server = known or ProviderServer()
+        if not config.base_url:
+            server = server.located(self._environ)
         base_url = config.base_url or server.base_url
         if not server.is_at(base_url):
             # The defaults of a known server hold for that server alone; above all, no other one may get its key.
@@ -109,7 +109,7 @@ class _Where(TypedDict):
 
 def _chat(config: ModelConfig, server: ProviderServer, where: _Where, access: Access) -> Model:
     query = ""
-    if config.provider == "azure":
+    if "azure" in (config.provider, config.kind):
         base_url, query = azure_place(where["base_url"], config.model, access["environ"])
         where = {**where, "base_url": base_url}
     return OpenAIModel(
@@ -120,6 +120,7 @@ def _chat(config: ModelConfig, server: ProviderServer, where: _Where, access: Ac
         usage_in_stream=server.usage_in_stream,
         leaves_out=server.leaves_out,
         reasoning_back=server.reasoning_back,
+        options=dict(config.options),
         counting=openai_counting(config.model) if config.counts_tokens or server.counts else None,
         **where,
         **access,

@@ -44,9 +44,11 @@ class Stdio(Value):
 
 
 class Remote(Value):
-    """A server that Holdfast calls over streamable HTTP."""
+    """A server that Holdfast calls over HTTP."""
 
     url: str
+    events: bool = False
+    """It speaks the older transport, by server-sent events, in place of streamable HTTP."""
     headers: Mapping[str, str] = {}
     """Variables are filled in: the headers may hold secrets, so they are never shown."""
 
@@ -64,8 +66,14 @@ class McpServer(Value):
     """Offer only these tools, by the server's names. None: all of them."""
     trust_hints: bool = False
     """Whether to believe the server that a tool is read-only or idempotent. Otherwise every tool needs a permission."""
+    only_readers: bool = False
+    """Offer only tools that say of themselves that they change nothing."""
+    required: bool = False
+    """A turn without its tools fails."""
     timeout_s: float = 60.0
     """The time limit of one call."""
+    start_s: float = limits.mcp_start_s
+    """The time limit of a start."""
     idle_s: float = limits.mcp_idle_s
     """A server without a call for this long is stopped; the next call starts it again."""
     secrets: tuple[str, ...] = ()

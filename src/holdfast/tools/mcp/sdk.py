@@ -17,13 +17,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TypeAlias, cast
+from typing import Any, Protocol, Self, TypeAlias, cast
 
 import anyio
 import httpx2
 import mcp_types as types
 import msgspec
 from mcp.client import ClientSession, IncomingMessage
+from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
@@ -142,6 +143,16 @@ async def _over_stdio(program: Stdio, errors: _Stderr, sandbox: Sandbox) -> Asyn
 
 @asynccontextmanager
 async def _over_http(remote: Remote) -> AsyncIterator[_Streams]:
+    if remote.events:
+        async with sse_client(
+            remote.url,
+            headers=dict(remote.headers),
+            timeout=30.0,
+            sse_read_timeout=limits.tool_timeout_s_max,
+            httpx_client_factory=_without_proxies,
+        ) as streams:
+            yield streams
+        return
     client = httpx2.AsyncClient(
         headers=dict(remote.headers),
         timeout=httpx2.Timeout(30.0, read=limits.tool_timeout_s_max),
@@ -152,6 +163,14 @@ async def _over_http(remote: Remote) -> AsyncIterator[_Streams]:
             remote.url, http_client=client, max_sse_event_size=2 * limits.tool_output_bytes_max
         ) as streams:
             yield streams
+
+
+def _without_proxies(
+    headers: dict[str, Any] | None = None,
+    timeout: httpx2.Timeout | None = None,
+    auth: httpx2.Auth | None = None,
+) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, trust_env=False)
 
 
 class _SdkPeer:

@@ -41,6 +41,7 @@ class McpToolset:
             server.shown,
             connect or connecting_to(server, sandbox or Sandbox()),
             idle_s=server.idle_s,
+            start_s=server.start_s,
             on_changed=self._forget,
             hide=server.hide,
         )
@@ -54,6 +55,11 @@ class McpToolset:
     def instruction(self) -> str:
         """The server's own instruction, or why the server cannot be reached."""
         return "\n".join(filter(None, (self._instruction, self._trouble)))
+
+    @property
+    def absence(self) -> str:
+        """Why there are no tools, if they are required."""
+        return self._trouble if self.server.required and not self._known else ""
 
     async def tools(self) -> tuple[Tool, ...]:
         """The server's tools. They are listed at the start, and again after the server says that they changed."""
@@ -92,6 +98,8 @@ def made_of(
     made: list[Tool] = []
     for name, own in valid_names((each.name for each in offered), prefix=server.name).items():
         if server.only is not None and own not in server.only:
+            continue
+        if server.only_readers and not named[own].read_only:
             continue
         try:
             made.append(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from holdfast import limits
@@ -61,8 +62,16 @@ _TIMEOUT: Json = {
 class FetchToolset(BuiltInToolset):
     """One tool, `fetch`."""
 
-    def __init__(self, guard: AddressGuard | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
-        """`guard` defaults to the public web on the usual ports."""
+    def __init__(
+        self,
+        guard: AddressGuard | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """`guard` defaults to the public web on the usual ports. `headers` may hold secrets: redirects to other servers
+        do not carry them."""
+        self._headers = headers or {}
         self._web = WebClient(
             guard or AddressGuard(ports=WEB_PORTS),
             bytes_max=limits.web_body_bytes_max,
@@ -102,7 +111,13 @@ class FetchToolset(BuiltInToolset):
             host_of(url)
             if "@" in urlsplit(url).netloc:
                 raise FetchFailed(url, "it holds a user name; leave that out", transient=False)
-            answer = await self._web.ask(url, headers=_HEADERS, timeout_s=timeout_s)
+            own = {name.lower() for name in self._headers}
+            answer = await self._web.ask(
+                url,
+                headers={name: each for name, each in _HEADERS.items() if name.lower() not in own},
+                credentials=self._headers,
+                timeout_s=timeout_s,
+            )
         except FetchFailed as error:
             return False, f"{shown(url)} could not be read: {error.why}."
         if answer.status != 200:

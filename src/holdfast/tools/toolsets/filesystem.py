@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,6 +24,7 @@ from holdfast.tools.built_in_tools import (
 )
 from holdfast.tools.execution import failure
 from holdfast.tools.files import file_operations as files
+from holdfast.tools.files.reserved_files import ReservedFiles
 from holdfast.tools.files.rooted_paths import PathRefused, RootedDirectories
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
@@ -64,9 +65,14 @@ class FilesystemToolset(BuiltInToolset):
     """Reads, writes and searches files below `roots`; relative paths start in the first root."""
 
     def __init__(
-        self, *roots: Path, skip_version_control: bool = True, read_only: bool = False
+        self,
+        *roots: Path,
+        skip_version_control: bool = True,
+        read_only: bool = False,
+        denied: Collection[str] = (),
     ) -> None:
-        """`read_only`: leave out the tools that write."""
+        """`read_only`: leave out the tools that write. `denied`: directories and files that no tool here reaches."""
+        self._denied = ReservedFiles(trees=frozenset(denied))
         self._all = RootedDirectories(*roots)
         self._skip = skip_version_control
         self._writing = threading.Lock()
@@ -137,7 +143,7 @@ class FilesystemToolset(BuiltInToolset):
     # ── the work of each tool, in a thread ──
 
     def _reach(self, run: ToolRun) -> RootedDirectories:
-        return self._all.keeping_off(run.reserved)
+        return self._all.keeping_off(run.reserved | self._denied)
 
     def _read(self, run: ToolRun, stopped: threading.Event) -> Parts:
         line, lines = number_in(run.arguments, "line", 1), number_in(run.arguments, "lines", 0)

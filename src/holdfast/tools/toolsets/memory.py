@@ -33,51 +33,31 @@ something before. Remember what will still matter next time, a sentence each; do
 class MemoryToolset(BuiltInToolset):
     """`add_memory`, `get_memories`, `search_memories`, `update_memory`, `delete_memory`."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str = "") -> None:
+        """`owner`: the agent whose memories they are; empty: the agent that calls."""
         text: Json = {"type": "string", "minLength": 1, "maxLength": 4000}
-        super().__init__(
-            _tool(
-                "add_memory",
-                "Remember something from now on.",
-                parameters(["memory"], memory=text),
-                _add,
-                changes=True,
-            ),
-            _tool("get_memories", "Everything that you remember.", parameters(), _get),
-            _tool(
-                "search_memories",
-                "What you remember that contains all of these words.",
-                parameters(["query"], query=text),
-                _search,
-            ),
-            _tool(
-                "update_memory",
-                "Remember something else in place of a memory.",
-                parameters(["id", "memory"], id=text, memory=text),
-                _update,
-                changes=True,
-            ),
-            _tool(
-                "delete_memory",
-                "Forget a memory.",
-                parameters(["id"], id=text),
-                _delete,
-                changes=True,
-            ),
-            instruction=INSTRUCTION,
-        )
+        by_id = parameters(["id"], id=text)
+        tools = (
+            ("add_memory", "Remember something from now on.", parameters(["memory"], memory=text), _add),
+            ("get_memories", "Everything that you remember.", parameters(), _get),
+            ("search_memories", "What you remember that contains all of these words.",
+             parameters(["query"], query=text), _search),
+            ("update_memory", "Remember something else in place of a memory.",
+             parameters(["id", "memory"], id=text, memory=text), _update),
+            ("delete_memory", "Forget a memory.", by_id, _delete),
+        )  # fmt: skip
+        super().__init__(*(_tool(*each, owner) for each in tools), instruction=INSTRUCTION)
 
 
-def _tool(
-    name: str, description: str, schema: str, do: Do, *, changes: bool = False
-) -> BuiltInTool:
+def _tool(name: str, description: str, schema: str, do: Do, owner: str) -> BuiltInTool:
     spec = ToolSpec(
         name=name,
         description=description,
         parameters=schema,
-        read_only=not changes,
+        read_only=do in (_get, _search),
         idempotent=True,  # a memory is named by its call: staged again, it is the same memory
         memories=True,
+        memories_of=owner,
     )
     return BuiltInTool(spec, do)
 

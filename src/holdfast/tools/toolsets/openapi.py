@@ -50,6 +50,8 @@ class HttpApi(Value):
     """Credentials, with variables filled in: never shown."""
     allow_private: bool = False
     timeout_s: float = 30.0
+    required: bool = False
+    """A turn without its tools fails."""
 
     @property
     def is_remote(self) -> bool:
@@ -98,6 +100,11 @@ class OpenApiToolset:
     @property
     def instruction(self) -> str:
         return self._trouble
+
+    @property
+    def absence(self) -> str:
+        """Why there are no tools, if they are required."""
+        return self._trouble if self._api.required else ""
 
     async def tools(self) -> tuple[Tool, ...]:
         """The tools; none if the document cannot be read, and then the agents' instruction says why."""

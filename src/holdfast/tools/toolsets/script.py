@@ -73,13 +73,13 @@ class ScriptToolset:
     ) -> None:
         ours = os.environ if environment is None else environment
         sandbox = sandbox or Sandbox()
-        self._tools: tuple[Tool, ...] = tuple(
+        self.listed: tuple[Tool, ...] = tuple(
             ScriptTool(name, script, directory=directory, environment=ours, sandbox=sandbox)
             for name, script in scripts.items()
         )
 
     async def tools(self) -> tuple[Tool, ...]:
-        return self._tools
+        return self.listed
 
     async def close(self) -> None:
         """Nothing to close: no command outlives its call."""

@@ -1,0 +1,205 @@
+"""What becomes of docker-agent's fields that have no place in a shape: refused, with a way out, or left out with a warning.
+
+1. A field that could change an answer, or was meant to protect, is refused: its author relies on it.
+2. A field is left out only if leaving it out cannot matter to an answer: it is about a display, a cost or a speed.
+3. `docs/reference/agent-file.md` has a row for every field of docker-agent's format, made of these tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+from holdfast.agents.file.shape_base import Shape
+from holdfast.agents.file.shapes import (
+    AgentShape,
+    FileShape,
+    HookMatcherShape,
+    HookShape,
+    HooksShape,
+    ModelShape,
+    ProviderShape,
+    RuntimeShape,
+)
+from holdfast.agents.file.toolset_shapes import (
+    AnyToolset,
+    FilesystemToolsetShape,
+    LifecycleShape,
+    McpShape,
+    McpToolsetShape,
+    RemoteShape,
+    ShellToolsetShape,
+)
+
+Words = Mapping[str, str]
+
+TOOLSET_FIELDS = frozenset(
+    """
+    allow_list allow_private_ips allowed_domains allowed_servers api_config args blocked_domains blocked_servers command
+    config defer deny_list env file_types headers ignore_vcs instruction lifecycle model models name path post_edit
+    rag_config readonly recall ref remote safer shared shell sudo_askpass timeout tools toon url version webhook_config
+    working_dir
+    """.split()
+)
+"""The fields that docker-agent has on toolsets of every type; most have a meaning for some types only."""
+
+_EVERY_TOOLSET: Words = {
+    "toon": "models are shown results as their tools give them",
+    "model": "the agent's own model reads the results of all tools",
+}
+_INSTALLED = "no program is installed by this server; see that the command is there"
+_FEDERATION = "keys come from environment variables here: name one under 'token_key'"
+
+
+def _foreign_fields(shape: type[Shape]) -> Words:
+    """The fields of other types of toolsets: docker-agent refuses or ignores them, too."""
+    kind = shape.__struct_config__.tag
+    refused = REFUSED.get(shape, {})
+    others = TOOLSET_FIELDS - {*shape.__struct_fields__, *_EVERY_TOOLSET, *refused}
+    return {field: f"has no meaning for a toolset of type {str(kind)!r}" for field in others}
+
+
+REFUSED: Mapping[type[Shape], Words] = {
+    FileShape: {
+        "rag": "documents are not indexed here; serve them through an MCP server, and name it under 'mcps'",
+        "skills": "skills are not read here; put their words into the instruction, or into 'add_prompt_files'",
+        "budget": "budgets of a whole conversation are not kept here; 'limits' of an agent bound a turn, and quotas of "
+        "API keys a day",
+        "budgets": "budgets of a whole conversation are not kept here; 'limits' of an agent bound a turn, and quotas "
+        "of API keys a day",
+        "env": "was dropped by docker-agent after version 1; set variables where the server is started",
+    },
+    RuntimeShape: {
+        "network_allowlist": "a sandbox here has the network or has it not: say 'network: true' at a toolset that "
+        "needs it",
+    },
+    AgentShape: {
+        "harness": "agents of other programs are not run here; give the agent a 'model'",
+        "force_handoff": "is not run here; name the agent under 'handoffs', and tell this one when to hand over",
+        "skills": "skills are not read here; put their words into the instruction, or into 'add_prompt_files'",
+        "use_skills": "skills are not read here; put their words into the instruction, or into 'add_prompt_files'",
+        "budgets": "budgets of a whole conversation are not kept here; 'limits' bound a turn, and quotas of API keys "
+        "a day",
+        "rag": "documents are not indexed here; serve them through an MCP server, and name it under 'toolsets'",
+        "redact_secrets": "is not run here; guard tools with a 'pre_tool_use' hook",
+        "max_consecutive_tool_calls": "is not run here; 'limits: {calls_max: …}' bounds the calls of a turn",
+    },
+    HooksShape: dict.fromkeys(
+        """
+        permission_request user_prompt_submit user_steering_messages_submit turn_start before_llm_call pre_compact
+        before_compaction tool_response_transform
+        """.split(),
+        "this event has no hooks here; there are pre_tool_use, post_tool_use, session_start, on_user_input, stop "
+        "and session_end",
+    ),
+    HookShape: {
+        "model": "models are not asked by hooks here; let a command ask one",
+        "prompt": "models are not asked by hooks here; let a command ask one",
+        "schema": "models are not asked by hooks here; let a command ask one",
+        "args": "a command says its arguments itself",
+    },
+    ModelShape: {
+        "routing": "models are not chosen by examples here; give agents models of their own, and let one hand over",
+        "auth": _FEDERATION,
+        "env": "was dropped by docker-agent after version 1; set variables where the server is started",
+    },
+    ProviderShape: {"auth": _FEDERATION},
+    RemoteShape: {
+        "oauth": "this server does not sign in at MCP servers; put a token into 'headers': ${env.NAME}",
+    },
+    FilesystemToolsetShape: {
+        "post_edit": "is not run here; say it as a 'post_tool_use' hook of 'write_file|edit_file'",
+    },
+    ShellToolsetShape: {
+        "sandbox": "was dropped by docker-agent after version 5, and nothing here would keep commands in; "
+        "run the whole server in a container, and leave this out"
+    },
+    **{
+        shape: {
+            "env_file": "was dropped by docker-agent after version 1; name the variables under 'env'"
+        }
+        for shape in (McpToolsetShape,)
+    },
+}
+"""Fields that could change an answer and are not run, or were meant to protect: why they are refused, and the way out."""
+
+CANNOT_MATTER: Mapping[type[Shape], Words] = {
+    FileShape: {"flavors": "no flavor is chosen here; the file is read as it stands without one"},
+    AgentShape: {
+        "add_description_parameter": "calls are shown with their arguments",
+        "code_mode_tools": "tools are offered one by one",
+        "max_old_tool_call_tokens": "old results stay whole as long as they fit",
+        "cache": "the model is asked every time",
+    },
+    HooksShape: {
+        "notification": "there are no notifications here; failures are in the log and in the answers",
+        "turn_end": "it can only watch",
+        "after_llm_call": "it can only watch",
+        "subagent_stop": "it can only watch",
+        "on_error": "it can only watch",
+        "on_max_iterations": "it can only watch",
+        "on_agent_switch": "it can only watch",
+        "on_session_resume": "turns are not resumed past their limits here",
+        "on_tool_approval_decision": "it can only watch",
+        "after_compaction": "it can only watch",
+        "user_followup_submit": "follow-up messages are requests of their own here",
+        "worktree_create": "no worktree is made here",
+    },
+    HookMatcherShape: {
+        "preempt_yolo": "hooks before a call are always asked, whatever the rules allow",
+    },
+    HookShape: {
+        "name": "it is for a display",
+    },
+    ModelShape: {
+        "task_budget": "its provider's own bound holds",
+        "bypass_models_gateway": "there is no gateway for models here",
+        "title_model": "titles are the first words of a conversation",
+    },
+    ProviderShape: {
+        "task_budget": "its provider's own bound holds",
+        "unload_api": "models stay loaded",
+    },
+    McpShape: {
+        "version": _INSTALLED,
+    },
+    LifecycleShape: dict.fromkeys(
+        ("restart", "max_restarts", "backoff"),
+        "a server that went away is started by the next call, and more and more seldom if it fails",
+    ),
+}
+CANNOT_MATTER = {
+    **CANNOT_MATTER,
+    **{shape: {**_EVERY_TOOLSET, **_foreign_fields(shape)} for shape in get_args(AnyToolset)},
+}
+CANNOT_MATTER = {
+    **CANNOT_MATTER,
+    McpToolsetShape: {
+        **CANNOT_MATTER[McpToolsetShape],
+        **CANNOT_MATTER[McpShape],
+        "allow_private_ips": "a server that the file names may be at any address",
+    },
+    ShellToolsetShape: {
+        **CANNOT_MATTER[ShellToolsetShape],
+        "sudo_askpass": "no person can type a password here: sudo fails, as it does where docker-agent has no terminal",
+    },
+}
+"""Fields that are left out with a warning, and why that cannot matter to an answer."""
+
+TOOLSETS_REFUSED: Words = {
+    "a2a": "agents of other servers are not called here; reach them through an MCP server",
+    "background_agents": "agents are given tasks one by one: leave it out, and 'transfer_task' is there for 'sub_agents'",
+    "background_jobs": "commands do not outlive their call here; use 'shell', with a timeout of up to ten minutes",
+    "git": "is not run here; use 'shell', and allow 'shell:cmd=git log*' and what else it needs",
+    "lsp": "language servers are not run here; use an MCP server that speaks to one",
+    "mcp_catalog": "Docker's catalogue is not asked here; name the servers themselves, with 'type: mcp'",
+    "model_picker": "an agent has one model here; give another agent the other model, and name it under 'handoffs'",
+    "plan": "is not run here; use 'todo' for one conversation, 'memory' across conversations",
+    "rag": "documents are not indexed here; serve them through an MCP server, with 'type: mcp'",
+    "scheduler": "nothing is run later here; let cron send a request to the server",
+    "session_context": "is not run here; 'memory' carries words from one conversation to the next",
+    "session_plan": "is not run here; use 'todo'",
+    "tasks": "is not run here; use 'todo' for one conversation, 'memory' across conversations",
+    "webhook": "is not run here; use 'api', with the address as its endpoint",
+}
+"""Types of toolsets that are not run, and the way out."""

@@ -1,0 +1,21 @@
+"""What all shapes of an agent file share: the struct that they begin from, and the bounds of plain values."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta
+
+from holdfast import limits
+from holdfast.core.codec import Value
+
+Text: TypeAlias = Annotated[str, Meta(max_length=limits.agent_file_bytes_max)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=limits.tool_timeout_s_max)]
+Duration: TypeAlias = Annotated[str, Meta(max_length=20)]
+"""As Go writes it: `30s`, `2m30s`, `500ms`."""
+Schema: TypeAlias = Annotated[dict[str, Any], Meta(description="A JSON Schema")]
+
+
+class Shape(Value, forbid_unknown_fields=True):
+    """A mapping with known fields."""

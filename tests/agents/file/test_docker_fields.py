@@ -1,0 +1,253 @@
+"""What docker-agent's newer fields mean here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.agents.agent import Agent, ModelConfig
+from holdfast.agents.file.agent_file import AgentFile, assemble, check_agent_file
+from holdfast.tools.execution import execute
+from holdfast.tools.mcp.config import McpServer
+from holdfast.tools.mcp.toolset import McpToolset
+from holdfast.tools.tool import Tool
+from tests.agents.file.test_agent_file import in_agent, team_of, warnings
+from tests.agents.models import Factory
+from tests.tools.tool_calls import Blobs, call_of, said
+
+
+def read(text: str, directory: Path = Path("/"), /, **environment: str) -> AgentFile:
+    return check_agent_file(
+        text.encode(), place="a.yaml", directory=directory, environment=environment
+    ).usable()
+
+
+def model_of(text: str, **environment: str) -> ModelConfig:
+    return read(text, **environment).agents[0].model
+
+
+async def root_of(text: str) -> Agent:
+    return (await team_of(text)).agents["root"]
+
+
+async def tools_of(agent: Agent) -> dict[str, Tool]:
+    return {each.spec.name: each for toolset in agent.toolsets for each in await toolset.tools()}
+
+
+# ── models ──
+
+
+@pytest.mark.parametrize(
+    ("environment", "chosen"),
+    [
+        ({"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "b"}, "anthropic"),
+        ({"OPENAI_API_KEY": "b"}, "openai"),
+        ({"MISTRAL_API_KEY": "c", "OPENAI_API_KEY": " "}, "mistral"),
+        ({}, "dmr"),
+    ],
+)
+@pytest.mark.parametrize("text", ["agents: {root: {model: auto}}", "agents: {root: {}}"])
+def test_auto_is_the_first_provider_that_there_is_a_key_for(
+    text: str, environment: dict[str, str], chosen: str
+) -> None:
+    assert model_of(text, **environment).provider == chosen
+
+
+FIRST = """
+agents: {root: {model: m}}
+providers: {house: {base_url: "https://house.example/v1", token_key: HOUSE_KEY}}
+models: {m: {first_available: [house/a, anthropic/b, named]}, named: {provider: openai, model: c}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "chosen"),
+    [
+        ({"HOUSE_KEY": "x", "OPENAI_API_KEY": "y"}, "house/a"),
+        ({"OPENAI_API_KEY": "y"}, "openai/c"),
+        ({}, "house/a"),
+    ],
+)
+def test_the_first_available_model_is_the_first_with_a_key(
+    environment: dict[str, str], chosen: str
+) -> None:
+    assert model_of(FIRST, **environment).name == chosen
+
+
+def test_a_provider_of_the_file_has_defaults_for_its_models() -> None:
+    text = """
+agents: {root: {model: m}, plain: {model: roses/other}}
+providers:
+  roses: {provider: anthropic, temperature: 0.3, max_tokens: 200, thinking_budget: 4096,
+          provider_opts: {context_size: 1000, seed: 1}}
+models: {m: {provider: roses, model: claude, temperature: 0.9, provider_opts: {seed: 2}}}
+"""
+    own, plain = (each.model for each in read(text).agents)
+    assert (own.provider, own.kind, own.name) == ("roses", "anthropic", "roses/claude")
+    assert (own.parameters.temperature, plain.parameters.temperature) == (0.9, 0.3)
+    assert own.parameters.max_output_tokens == plain.parameters.max_output_tokens == 200
+    assert own.thinking_tokens == plain.thinking_tokens == 4096
+    assert (own.parameters.seed, plain.parameters.seed) == (2, 1)
+    assert own.context_window == plain.context_window == 1000
+
+
+def test_models_with_commas_take_turns() -> None:
+    found = model_of("agents: {root: {model: 'openai/a, google/b'}}")
+    assert found.takes_turns and found.name == "openai/a"
+    assert [each.name for each in found.fallbacks] == ["google/b"]
+
+
+@pytest.mark.parametrize(
+    ("said", "effort"), [("xhigh", "xhigh"), ("adaptive", "high"), ("adaptive/low", "low")]
+)
+def test_how_much_a_model_thinks(said: str, effort: str) -> None:
+    text = f"agents: {{root: {{model: m}}}}\nmodels: {{m: {{provider: openai, model: a, thinking_budget: {said}}}}}"
+    assert model_of(text).parameters.reasoning_effort == effort
+
+
+def test_options_of_a_server_are_passed_on() -> None:
+    text = """
+agents: {root: {model: m}}
+models: {m: {provider: ollama, model: a, provider_opts: {top_k: 5, http_headers: {X-A: b}}}}
+"""
+    found = model_of(text)
+    assert found.options == (("top_k", "5"),)
+    assert found.headers.pairs == (("X-A", "b"),)
+
+
+async def test_summaries_have_a_model_of_their_own() -> None:
+    text = """
+agents:
+  root: {model: m, compaction_threshold: 0.5}
+  own: {model: m, compaction_model: openai/c, session_compaction: false}
+models: {m: {provider: openai, model: a, compaction_model: openai/b}}
+"""
+    team = await assemble(read(text), Factory())
+    root, own = (each.compaction for each in team.agents.values())
+    assert root.model is not None and own.model is not None
+    assert (root.model.name, root.at_share, root.by_itself) == ("openai/b", 0.5, True)
+    assert (own.model.name, own.at_share, own.by_itself) == ("openai/c", None, False)
+
+
+# ── toolsets ──
+
+
+async def test_toolsets_and_commands_that_agents_share() -> None:
+    text = """
+toolsets: {notes: {type: memory}, list: {type: todo}}
+commands: {some: {a: one, b: two}}
+agents:
+  root:
+    model: a/b
+    toolsets: [{type: think}]
+    use_toolsets: [notes, list]
+    use_commands: [some]
+    commands: {b: own, c: {agent: root, url: "https://a.example"}}
+"""
+    root = await root_of(text)
+    assert list(await tools_of(root))[:2] == ["think", "add_memory"]
+    assert {each.name: each.instruction for each in root.commands} == {
+        "a": "one",
+        "b": "own",
+        "c": "",
+    }
+    assert (root.commands[-1].agent, root.commands[-1].url) == ("root", "https://a.example")
+
+
+async def test_agents_with_one_path_have_one_memory() -> None:
+    text = """
+agents:
+  root: {model: a/b, toolsets: [{type: memory, path: x.db}]}
+  second: {model: a/b, toolsets: [{type: memory, path: x.db}]}
+  third: {model: a/b, toolsets: [{type: memory, path: y.db}]}
+  fourth: {model: a/b, toolsets: [{type: memory}]}
+"""
+    owners = [
+        (await tools_of(each))["add_memory"].spec.memories_of
+        for each in (await team_of(text)).agents.values()
+    ]
+    assert owners == ["root", "root", "third", ""]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "readonly: true\ntoolsets: [{type: filesystem, roots: [.]}, {type: memory}, {type: shell}]",
+        "toolsets: [{type: filesystem, roots: [.], readonly: true}, {type: memory, readonly: true}]",
+    ],
+)
+async def test_only_what_changes_nothing(fields: str) -> None:
+    found = await tools_of(await root_of(in_agent(fields)))
+    assert found and all(each.spec.read_only for each in found.values())
+    assert {"read_file", "get_memories"} <= found.keys()
+
+
+def test_of_a_server_only_what_says_that_it_changes_nothing() -> None:
+    for text in (
+        in_agent("readonly: true\ntoolsets: [{type: mcp, command: a}]"),
+        in_agent("toolsets: [{type: mcp, command: a, readonly: true}]"),
+    ):
+        (toolset,) = read(text).agents[0].tools.toolsets
+        assert isinstance(toolset, McpToolset) and toolset.server.only_readers
+
+
+async def test_which_files_are_reached(tmp_path: Path) -> None:
+    for name in ("open/a.txt", "open/secret/b.txt", "open/key.pem", "closed/c.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"this is {name}")
+    (tmp_path / "open/link").symlink_to("secret")
+    text = in_agent(
+        "permissions: {allow: [write_file]}\n"
+        "toolsets: [{type: filesystem, allow_list: [~/open], deny_list: [~/open/secret, open/key.pem]}]"
+    )
+    file = read(text, tmp_path, HOME=str(tmp_path))
+    root = (await assemble(file, Factory())).agents["root"]
+    tools = await tools_of(root)
+
+    async def told(tool: str, path: str, **more: str) -> str:
+        return said(await execute(tools[tool], call_of({"path": path, **more}), Blobs()))
+
+    assert await told("read_file", "a.txt") == "this is open/a.txt"
+    for path in ("secret/b.txt", "link/b.txt", "key.pem", str(tmp_path / "closed/c.txt")):
+        assert "this is" not in await told("read_file", path), path
+        await told("write_file", path, content="changed")
+    assert (tmp_path / "open/secret/b.txt").read_text() == "this is open/secret/b.txt"
+    assert (tmp_path / "open/key.pem").read_text() == "this is open/key.pem"
+    assert "b.txt" not in await told("directory_tree", ".")
+
+
+def server_of(fields: str) -> McpServer:
+    text = in_agent(f"toolsets: [{{type: mcp, {fields}}}]")
+    (toolset,) = read(text).agents[0].tools.toolsets
+    assert isinstance(toolset, McpToolset)
+    return toolset.server
+
+
+def test_how_a_server_is_started() -> None:
+    found = server_of("command: a, lifecycle: {startup_timeout: 5s, call_timeout: 1m30s}")
+    assert (found.start_s, found.timeout_s, found.required) == (5, 90, False)
+    for fields in ("required: true", "lifecycle: {required: true}", "lifecycle: {profile: strict}"):
+        assert server_of(f"command: a, {fields}").required
+    assert not server_of("command: a, lifecycle: {profile: strict, required: false}").required
+    by_events = server_of("remote: {url: 'https://a.example/sse', transport_type: sse}").transport
+    assert getattr(by_events, "events", False)
+
+
+async def test_what_becomes_of_the_rest() -> None:
+    text = "runtime: {safety: strict}\nagents: {root: {model: a/b}, own: {model: a/b, safety: balanced}}"
+    team = await assemble(read(text), Factory())
+    assert [each.safety for each in team.agents.values()] == ["strict", "balanced"]
+    assert (await root_of(in_agent(""))).safety == "restricted"
+
+
+async def test_an_instruction_in_files(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("First.\n")
+    (tmp_path / "b.md").write_text("Second.")
+    for said_as, words in (("a.md", "First."), ("[a.md, b.md]", "First.\n\nSecond.")):
+        file = read(in_agent(f"instruction_file: {said_as}"), tmp_path)
+        assert (await assemble(file, Factory())).agents["root"].instruction == words
+
+
+def test_a_file_with_a_guard_and_no_tools_is_told() -> None:
+    assert warnings(in_agent("toolsets: [{type: user_prompt}, {type: todo, shared: true}]")) == []
