@@ -31,6 +31,7 @@ from holdfast.server.http.listen_sockets import listen
 from holdfast.server.http.origin_guard import OriginGuard
 from holdfast.server.processes.server_process import HttpServer
 from holdfast.server.turns.turn_failures import with_failure_codes
+from holdfast.server.turns.turn_requests import TurnSettings
 from holdfast.sessions.session_requests import AgentChoice, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
@@ -303,11 +304,10 @@ async def serving(
             app = App(
                 sessions,
                 directory,
-                policy=policy,
+                turns=TurnSettings(policy=policy, expire_after_s=expire_after_s),
                 guard=guard,
                 authenticator=Authenticator(home, auth),
                 quotas=quotas,
-                expire_after_s=expire_after_s,
                 busy_status=busy_status,
                 approve_in_chat=approve_in_chat,
                 on_loopback=True,

@@ -10,9 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast import limits
 from holdfast.config import ApproveInChat
-from holdfast.core.policy import Policy
 from holdfast.errors import HoldfastError, StoreFault
 from holdfast.observe.events import audit, bind, event
 from holdfast.observe.spans import NO_SPAN, Span, is_tracing, span
@@ -47,8 +45,9 @@ from holdfast.server.openapi.document import OpenApi
 from holdfast.server.problems import after_begin, problem_of, shutting_down, unexpected
 from holdfast.server.processes.numbers import Numbers, OwnNumbers
 from holdfast.server.turns.chat_approvals import ChatApprovals
+from holdfast.server.turns.turn_requests import TurnSettings
 from holdfast.sessions.sessions import Sessions
-from holdfast.wire.headers import NAMES, TURN_ID
+from holdfast.wire.headers import TURN_ID
 from holdfast.wire.problems import BusyStatus, Refused
 from holdfast.wire.trace import read_trace
 
@@ -68,10 +67,7 @@ class App:
         sessions: Sessions,
         directory: Directory,
         *,
-        names: tuple[str, ...] = NAMES,
-        policy: Policy = Policy(),  # noqa: B008
-        deadline_s: float = limits.turn_deadline_s,
-        expire_after_s: float | None = None,
+        turns: TurnSettings = TurnSettings(),  # noqa: B008
         busy_status: BusyStatus = 409,
         guard: OriginGuard | None = None,
         authenticator: Authenticator | None = None,
@@ -83,29 +79,12 @@ class App:
     ) -> None:
         self._guard = guard or OriginGuard()
         in_chat = ChatApprovals(sessions, self._guard, approve_in_chat, on_loopback=on_loopback)
-        chat = ChatCompletions(
-            sessions,
-            directory,
-            in_chat,
-            names=names,
-            policy=policy,
-            deadline_s=deadline_s,
-            expire_after_s=expire_after_s,
-        )
+        chat = ChatCompletions(sessions, directory, in_chat, turns)
         seals = Seals(sessions.store, sessions.mint)
-        responses = Responses(
-            sessions,
-            directory,
-            seals,
-            in_chat,
-            names=names,
-            policy=policy,
-            deadline_s=deadline_s,
-            expire_after_s=expire_after_s,
-        )
+        responses = Responses(sessions, directory, seals, in_chat, turns)
         self._sockets = ResponsesSockets(responses, self._serve)
         grants = GrantsApi(sessions.store)
-        approvals = ApprovalsApi(sessions, directory, grants, policy=policy, deadline_s=deadline_s)
+        approvals = ApprovalsApi(sessions, directory, grants, turns)
         compacting = CompactionApi(sessions, directory)
         self._health = HealthEndpoints(sessions)
         self._requests = sessions.tally.requests
@@ -119,8 +98,8 @@ class App:
                 responses,
                 ModelContexts(sessions, compacting, TokenCounts(sessions, directory), seals),
                 StoredResponses(sessions, seals),
-                Conversations(sessions, directory, seals, expire_after_s=expire_after_s),
-                SessionsApi(sessions, directory, approvals, compacting, deadline_s=deadline_s),
+                Conversations(sessions, directory, seals, turns),
+                SessionsApi(sessions, directory, approvals, compacting, turns),
                 grants,
                 SourceBindingsApi(sessions, directory),
                 ConsoleFiles(),

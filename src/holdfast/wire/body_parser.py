@@ -10,7 +10,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast import limits
-from holdfast.core.turns.events import ToolDefinition
+from holdfast.core.codec import Value
+from holdfast.core.turns.events import GivenParameter, Parameters, ToolDefinition
 from holdfast.wire.accepted_values import fields_at, values_at
 from holdfast.wire.problems import Refused, bad_request
 
@@ -18,6 +19,19 @@ NULL = Raw(b"null")
 """The value of an absent field of any type."""
 
 T_co = TypeVar("T_co", covariant=True)
+
+
+class TurnBody(Value):
+    """What every parsed body that asks for a turn has, whatever API it belongs to."""
+
+    model: str
+    instructions: tuple[str, ...]
+    parameters: Parameters
+    client_tools: tuple[ToolDefinition, ...]
+    stream: bool
+    given: tuple[GivenParameter, ...] = ()
+    left_alone: tuple[str, ...] = ()
+    """The parts of the request for other servers: fields that only they know, tools of types that only they run."""
 
 
 class BodyDecoder(Protocol[T_co]):

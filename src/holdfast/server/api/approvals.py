@@ -16,12 +16,12 @@ from hashlib import sha256
 from holdfast import limits
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import ToolCall
-from holdfast.core.policy import Policy
 from holdfast.errors import SessionMissing
 from holdfast.ids import CallId, Tenant, TurnId
 from holdfast.server.agents.directory import Directory
 from holdfast.server.api.grants import GrantsApi
 from holdfast.server.http.routing import HttpCall
+from holdfast.server.turns.turn_requests import TurnSettings
 from holdfast.sessions.session_requests import Admission, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import Attempt
@@ -38,15 +38,12 @@ class ApprovalsApi:
         sessions: Sessions,
         directory: Directory,
         grants: GrantsApi,
-        *,
-        policy: Policy,
-        deadline_s: float,
+        settings: TurnSettings,
     ) -> None:
         self._sessions = sessions
         self._directory = directory
         self._grants = grants
-        self._policy = policy
-        self._deadline_s = deadline_s
+        self._settings = settings
 
     async def waiting(self, tenant: Tenant, turn_id: TurnId) -> tuple[WaitingCall, ...]:
         """The calls of a turn that wait for a decision now."""
@@ -82,8 +79,8 @@ class ApprovalsApi:
                 key=naming.idempotency_key,
             ),
             background=True,  # the turn goes on when this request has been answered
-            deadline_s=self._deadline_s,
-            policies=(self._policy,),
+            deadline_s=self._settings.deadline_s,
+            policies=(self._settings.policy,),
             policy=naming.policy,
         )
         choice = self._directory.choose(ask, snapshot)

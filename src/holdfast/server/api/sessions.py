@@ -38,6 +38,7 @@ from holdfast.server.http.parameters import (
 )
 from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
 from holdfast.server.openapi import error_codes as errors
+from holdfast.server.turns.turn_requests import TurnSettings
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import Attempt, Query, SessionFilter, SessionInfo
@@ -72,10 +73,9 @@ class SessionsApi:
         directory: Directory,
         approvals: ApprovalsApi,
         compacting: CompactionApi,
-        *,
-        deadline_s: float,
+        settings: TurnSettings,
     ) -> None:
-        self._deadline_s = deadline_s
+        self._settings = settings
         self._sessions = sessions
         self._approvals = approvals
         self._compacting = compacting
@@ -439,7 +439,7 @@ class SessionsApi:
             key=read_naming(headers, names=()).idempotency_key,
         )
         watch = await self._sessions.continue_turn(
-            call.tenant, turn_id, attempt=attempt, deadline_s=self._deadline_s
+            call.tenant, turn_id, attempt=attempt, deadline_s=self._settings.deadline_s
         )
         row = await self._row(call.tenant, watch.admission.turn_id)
         await call.say(turn_shown(row), status=202)

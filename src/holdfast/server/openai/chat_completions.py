@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from holdfast import limits
 from holdfast.core.items import Items
-from holdfast.core.policy import Policy
 from holdfast.core.turns.events import Usage
 from holdfast.errors import ApprovalUndecided
 from holdfast.ids import TurnId
@@ -19,16 +18,15 @@ from holdfast.server.http.routing import AnswerDescription, BodyDescription, Htt
 from holdfast.server.openapi import error_codes as errors
 from holdfast.server.turns.answer_delivery import AnswerDelivery
 from holdfast.server.turns.answers import conversation_headers, end_of, said_before, set_aside_in
-from holdfast.server.turns.attempts import attempt_of
 from holdfast.server.turns.chat_approvals import ChatApprovals, RepeatedQuestion, tell_where
 from holdfast.server.turns.ignored_parameters import ignored_parameters
+from holdfast.server.turns.turn_requests import TurnSettings, ask_of
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.turns.watch import Watch
 from holdfast.wire.headers import (
     CONVERSATION_ID,
     CONVERSATION_VERSION,
-    NAMES,
     ConversationHeaders,
     read_naming,
 )
@@ -53,20 +51,12 @@ class ChatCompletions:
         sessions: Sessions,
         directory: Directory,
         approvals: ChatApprovals,
-        *,
-        names: tuple[str, ...] = NAMES,
-        policy: Policy = Policy(),  # noqa: B008
-        deadline_s: float = limits.turn_deadline_s,
-        expire_after_s: float | None = None,
+        settings: TurnSettings,
     ) -> None:
-        """`names` are the headers that name a conversation, `policy` is the server's own."""
         self._sessions = sessions
         self._directory = directory
         self._approvals = approvals
-        self._names = names
-        self._policy = policy
-        self._deadline_s = deadline_s
-        self._expire_after_s = expire_after_s
+        self._settings = settings
 
     @Route(
         "POST /v1/chat/completions",
@@ -91,7 +81,7 @@ class ChatCompletions:
     async def serve(self, call: HttpCall) -> None:
         """Say something to an agent, in a conversation if one is named."""
         exchange = call.exchange
-        naming = read_naming(exchange.headers, names=self._names)
+        naming = read_naming(exchange.headers, names=self._settings.names)
         if naming.name is not None:
             exchange.about[CONVERSATION_ID.name] = str(naming.name)
         asked = read_chat_request(call.body)
@@ -151,26 +141,8 @@ class ChatCompletions:
         return self._sessions.submit_stateless(ask)
 
     def _ask(self, call: HttpCall, asked: ChatAsk, naming: ConversationHeaders) -> Ask:
-        return Ask(
-            tenant=call.tenant,
-            name=naming.name,
-            messages=asked.messages,
-            approvals=naming.approvals,
-            agent=asked.model,
-            instructions=asked.instructions,
-            parameters=asked.parameters,
-            given=asked.given,
-            client_tools=asked.client_tools,
-            policies=(self._policy,),
-            policy=naming.policy,
-            on_busy=naming.on_busy,
-            if_match=naming.if_match,
-            create=naming.create,
-            attempt=attempt_of(call, naming),
-            deadline_s=self._deadline_s,
-            expire_after_s=self._expire_after_s,
-            chat_key=self._approvals.key_of(call, naming) if naming.name is not None else None,
-        )
+        key = self._approvals.key_of(call, naming) if naming.name is not None else None
+        return ask_of(call, naming, asked, asked.messages, self._settings, chat_key=key)
 
 
 class _Answering:

@@ -32,6 +32,7 @@ from holdfast.server.problems import problem_of
 from holdfast.server.turns.answers import is_answered, problem_for
 from holdfast.server.turns.attempts import attempt_of
 from holdfast.server.turns.inline_blobs import inlined
+from holdfast.server.turns.turn_requests import TurnSettings
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.rows import SessionRow
@@ -81,8 +82,7 @@ class Conversations:
         sessions: Sessions,
         directory: Directory,
         seals: Seals,
-        *,
-        expire_after_s: float | None = None,
+        settings: TurnSettings,
     ) -> None:
         self._sessions = sessions
         self._seals = seals
@@ -90,7 +90,7 @@ class Conversations:
         self._store = sessions.store
         self._operations = sessions.operations
         self._turns = ResponseTurns(sessions)
-        self._expire_after_s = expire_after_s
+        self._settings = settings
 
     # ── conversations ──
 
@@ -318,7 +318,7 @@ class Conversations:
             on_busy="wait" if naming.on_busy == "steer" else naming.on_busy,
             if_match=naming.if_match,
             attempt=attempt_of(call, naming),
-            expire_after_s=self._expire_after_s,
+            expire_after_s=self._settings.expire_after_s,
             system_is_stored=True,
             verbatim=True,
         )

@@ -17,7 +17,6 @@ from holdfast import limits
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Items, TurnLimits
-from holdfast.core.policy import Policy
 from holdfast.errors import (
     ApprovalUndecided,
     HoldfastError,
@@ -37,9 +36,9 @@ from holdfast.server.openapi import error_codes as errors
 from holdfast.server.problems import problem_of
 from holdfast.server.turns.answer_delivery import AnswerDelivery
 from holdfast.server.turns.answers import conversation_headers, is_answered, said_before
-from holdfast.server.turns.attempts import attempt_of
 from holdfast.server.turns.chat_approvals import ChatApprovals, RepeatedQuestion, tell_where
 from holdfast.server.turns.ignored_parameters import ignored_parameters
+from holdfast.server.turns.turn_requests import TurnSettings, ask_of
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.stateless_turns import LooseConversation
@@ -48,7 +47,6 @@ from holdfast.wire.headers import (
     CONVERSATION_ID,
     CONVERSATION_VERSION,
     IDEMPOTENCY_KEY,
-    NAMES,
     ConversationHeaders,
     read_naming,
 )
@@ -81,21 +79,13 @@ class Responses:
         directory: Directory,
         seals: Seals,
         approvals: ChatApprovals,
-        *,
-        names: tuple[str, ...] = NAMES,
-        policy: Policy = Policy(),  # noqa: B008
-        deadline_s: float = limits.turn_deadline_s,
-        expire_after_s: float | None = None,
+        settings: TurnSettings,
     ) -> None:
-        """`names` are the headers that name a conversation, `policy` is the server's own."""
         self._sessions = sessions
         self._directory = directory
         self.seals = seals
         self._approvals = approvals
-        self._names = names
-        self._policy = policy
-        self._deadline_s = deadline_s
-        self._expire_after_s = expire_after_s
+        self._settings = settings
         self._turns = ResponseTurns(sessions)
 
     @Route(
@@ -230,7 +220,7 @@ class Responses:
 
     async def _naming(self, call: HttpCall, asked: ResponsesAsk) -> ConversationHeaders:
         """The conversation that the request names. Its key and its id together are one name."""
-        naming = read_naming(call.exchange.headers, names=self._names)
+        naming = read_naming(call.exchange.headers, names=self._settings.names)
         if naming.name is not None and asked.conversation is not None:
             named: SessionId | None
             if isinstance(naming.name, SessionId):
@@ -276,32 +266,17 @@ class Responses:
         naming: ConversationHeaders,
         messages: tuple[Incoming, ...],
     ) -> Ask:
-        return Ask(
-            tenant=call.tenant,
-            name=naming.name,
-            messages=messages,
-            approvals=naming.approvals,
-            agent=asked.model,
-            instructions=asked.instructions,
-            parameters=asked.parameters,
-            given=asked.given,
-            client_tools=asked.client_tools,
+        key = self._chat_key(call, asked, naming)
+        ask = ask_of(call, naming, asked, messages, self._settings, chat_key=key)
+        background_s = limits.background_deadline_s if asked.background else 0.0
+        return msgspec.structs.replace(
+            ask,
             limits=TurnLimits(calls_max=asked.calls_max),
-            policies=(self._policy,),
-            policy=naming.policy,
-            on_busy=naming.on_busy,
-            if_match=naming.if_match,
-            create=naming.create,
-            attempt=attempt_of(call, naming),
             background=asked.background,
             queues=asked.background,
-            deadline_s=max(self._deadline_s, limits.background_deadline_s)
-            if asked.background
-            else self._deadline_s,
-            expire_after_s=self._expire_after_s,
+            deadline_s=max(ask.deadline_s, background_s),
             system_is_stored=True,
             note=note_of(asked.echo) if asked.store else None,
-            chat_key=self._chat_key(call, asked, naming),
         )
 
     def _chat_key(

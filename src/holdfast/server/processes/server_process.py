@@ -38,6 +38,7 @@ from holdfast.server.processes.file_descriptors import FileDescriptors
 from holdfast.server.processes.process_role import ProcessRole, ReadyServer
 from holdfast.server.processes.reload_signal import reload_part
 from holdfast.server.turns.turn_failures import with_failure_codes
+from holdfast.server.turns.turn_requests import TurnSettings
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
@@ -96,10 +97,12 @@ async def serve(
                 app = App(
                     sessions,
                     directory,
-                    names=config.conversation_headers,
-                    policy=config.turn_policy,
-                    deadline_s=config.turn_deadline_s,
-                    expire_after_s=config.expire_after_s,
+                    turns=TurnSettings(
+                        names=config.conversation_headers,
+                        policy=config.turn_policy,
+                        deadline_s=config.turn_deadline_s,
+                        expire_after_s=config.expire_after_s,
+                    ),
                     busy_status=config.busy_status,
                     guard=OriginGuard(
                         config.hosts,

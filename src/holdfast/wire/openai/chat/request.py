@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Raw, Struct
 
 from holdfast import limits
-from holdfast.core.codec import Value
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import text_of
 from holdfast.core.turns.events import GivenParameter, Parameters, ToolDefinition
@@ -20,6 +19,7 @@ from holdfast.errors import InvalidValue
 from holdfast.wire.body_parser import (
     LARGE_BYTES,
     NULL,
+    TurnBody,
     as_json,
     bad_tool,
     demand_between,
@@ -125,19 +125,11 @@ _BINDING = frozenset({"stop", "output_schema", "max_output_tokens", "tool_choice
 """Parameters that an answer must obey: without them it would be wrong, not merely different."""
 
 
-class ChatAsk(Value):
+class ChatAsk(TurnBody, kw_only=True):
     """A parsed chat request."""
 
-    model: str
     messages: tuple[Incoming, ...]
-    instructions: tuple[str, ...]
-    parameters: Parameters
-    client_tools: tuple[ToolDefinition, ...]
-    stream: bool
     include_usage: bool
-    given: tuple[GivenParameter, ...] = ()
-    left_alone: tuple[str, ...] = ()
-    """The parts of the request for other servers: fields that only they know, tools of types that only they run."""
 
 
 _decoder = msgspec.json.Decoder(ChatRequest)

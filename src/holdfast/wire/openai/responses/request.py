@@ -21,6 +21,7 @@ from holdfast.ids import ResponseId, SessionId
 from holdfast.wire.body_parser import (
     NULL,
     PLAIN,
+    TurnBody,
     as_json,
     bad_tool,
     demand_between,
@@ -123,26 +124,18 @@ _PASSED_ON = (
 )
 
 
-class ResponsesAsk(Value):
+class ResponsesAsk(TurnBody, kw_only=True):
     """A parsed Responses request."""
 
-    model: str
     input: tuple[InputPiece, ...]
-    instructions: tuple[str, ...]
-    parameters: Parameters
-    client_tools: tuple[ToolDefinition, ...]
-    stream: bool
     store: bool
     background: bool
     echo: Echo
     previous: ResponseId | None = None
     conversation: SessionId | None = None
     calls_max: int | None = None
-    given: tuple[GivenParameter, ...] = ()
     declares_mcp: bool = False
     """The request declares an MCP server, so its client knows requests for approval."""
-    left_alone: tuple[str, ...] = ()
-    """The parts of the request for other servers: tools of types that only they run, and the like."""
 
 
 _decoder = msgspec.json.Decoder(ResponsesRequest)
