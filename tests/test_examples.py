@@ -74,3 +74,19 @@ def test_opening_the_front_door_loads_nothing() -> None:
     loaded = run("-c", code).split()
     assert [each for each in loaded if each.startswith("holdfast.")] == []
     assert not {"msgspec", "asyncio", "apsw"} & set(loaded)
+
+
+def test_agents_in_python_answer_with_their_tools(tmp_path: Path) -> None:
+    asked = 'call opening_hours with {"day": "sunday"}'
+    told = subprocess.run(
+        [sys.executable, "-m", "holdfast", "run", "shop:team", asked, "--store", "memory:"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=EXAMPLES / "python",
+        env=os.environ
+        | {"PYTHONPATH": str(repository.ROOT / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+        timeout=60,
+    )
+    assert told.returncode == 0, told.stderr
+    assert "closed" in told.stdout

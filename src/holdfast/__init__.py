@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.agents.agent import Agent as Agent
+    from holdfast.agents.agent import Team as Team
     from holdfast.client.aio import AsyncClient as AsyncClient
     from holdfast.client.sync import Client as Client
     from holdfast.core.history.conversation import Snapshot as Snapshot
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.ids import SessionKey as SessionKey
     from holdfast.ids import Tenant as Tenant
     from holdfast.ids import Version as Version
+    from holdfast.server.agents.model_factory import model as model
     from holdfast.sessions.manual_turns import LOCAL as LOCAL
     from holdfast.sessions.manual_turns import ManualTurn as ManualTurn
     from holdfast.sessions.manual_turns import nobody_plays as nobody_plays
@@ -39,8 +42,11 @@ if TYPE_CHECKING:
     from holdfast.store.outcomes import Attempt as Attempt
     from holdfast.store.store import Store as Store
     from holdfast.store.store_url import open_store as open_store
+    from holdfast.tools.function import FunctionToolset as FunctionToolset
+    from holdfast.tools.function import tool as tool
 
 HOMES = {
+    "Agent": "holdfast.agents.agent",
     "Ask": "holdfast.sessions.session_requests",
     "AssistantMessage": "holdfast.core.items",
     "AsyncClient": "holdfast.client.aio",
@@ -48,6 +54,7 @@ HOMES = {
     "Client": "holdfast.client.sync",
     "Ending": "holdfast.sessions.session_requests",
     "ManualTurn": "holdfast.sessions.manual_turns",
+    "FunctionToolset": "holdfast.tools.function",
     "HoldfastError": "holdfast.errors",
     "IdempotencyKey": "holdfast.ids",
     "Incoming": "holdfast.core.history.reconciliation",
@@ -60,16 +67,19 @@ HOMES = {
     "Sessions": "holdfast.sessions.sessions",
     "Snapshot": "holdfast.core.history.conversation",
     "Store": "holdfast.store.store",
+    "Team": "holdfast.agents.agent",
     "Tenant": "holdfast.ids",
     "TurnFailed": "holdfast.errors",
     "UserMessage": "holdfast.core.items",
     "Version": "holdfast.ids",
     "Watch": "holdfast.sessions.turns.watch",
+    "model": "holdfast.server.agents.model_factory",
     "nobody_plays": "holdfast.sessions.manual_turns",
     "open_store": "holdfast.store.store_url",
     "plain_text": "holdfast.core.items",
     "played": "holdfast.sessions.manual_turns",
     "text_of": "holdfast.core.items",
+    "tool": "holdfast.tools.function",
 }
 """Public name → the module that has it."""
 

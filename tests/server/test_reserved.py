@@ -49,13 +49,14 @@ agents:
       - {type: script, shell: {deploy: {cmd: "sh ./deploy.sh now"}}}
       - {type: mcp, command: node, args: [tools/server.js, --rules=rules.json]}
       - {type: openapi, url: shop.yaml}
+      - {type: python, file: tricks.py}
     hooks:
       pre_tool_use: [{hooks: [{type: command, command: "./guard.sh --list allowed.txt"}]}]
       stop: [{type: command, command: python3 later.py}]
 """
 SECRET = "plum jam"
 READABLE = (
-    "house.md deploy.sh tools/server.js rules.json shop.yaml guard.sh allowed.txt tls/cert.pem"
+    "house.md deploy.sh tools/server.js rules.json shop.yaml tricks.py guard.sh allowed.txt tls/cert.pem"
 ).split()
 """A command runs some of these, and may read all of them."""
 FILES = ["agent.yaml", ".env", "served/other.yaml", "served/.env", "tls/key.pem", *READABLE]

@@ -15,6 +15,7 @@ from holdfast.models.model import Model
 from holdfast.models.price import Price
 from holdfast.models.servers import Api
 from holdfast.tools.files.reserved_files import ReservedFiles
+from holdfast.tools.function import Function, FunctionTool, FunctionToolset
 from holdfast.tools.hooks import Hooks
 from holdfast.tools.names import NameOwners
 from holdfast.tools.permissions import Safety
@@ -107,6 +108,7 @@ class Agent:
         welcome_message: str = "",
         commands: tuple[PromptCommand, ...] = (),
         add_date: bool = False,
+        tools: tuple[FunctionTool | Function, ...] = (),
         toolsets: tuple[Toolset, ...] = (),
         origins: tuple[str, ...] = (),
         sub_agents: tuple[str, ...] = (),
@@ -131,7 +133,8 @@ class Agent:
         self.commands = commands
         self.add_date = add_date
         """Whether its model is told the day on which the turn began, in UTC."""
-        self.toolsets = toolsets
+        self.toolsets = (*toolsets, FunctionToolset(*tools)) if tools else toolsets
+        """Its tools; the functions under `tools` are the last toolset."""
         self.origins = origins
         """The origin of each toolset: a remembered approval holds for one origin only."""
         self.names = NameOwners()

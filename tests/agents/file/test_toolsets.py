@@ -374,6 +374,9 @@ WRONG = [
     ("- {type: filesystem, roots: [nowhere]}", "toolsets[0].roots[0]: there is no such directory"),
     ("- {type: fetch, allowed_domains: example.org}", "allowed_domains: expected a list"),
     ("- {type: openapi}", "toolsets[0]: 'url' is missing"),
+    ("- {type: python}", "toolsets[0]: 'file' is missing"),
+    ("- {type: python, file: ../tools.py}", "toolsets[0].file: leads out of"),
+    ("- {type: python, file: none.py}", "toolsets[0].file: there is no such file"),
     ("- {type: openapi, url: 'ftp://a/b'}", "toolsets[0].url: only http and https"),
     ("- {type: openapi, url: ../../api.json}", "toolsets[0].url: leads out of"),
     ("- {type: shel}", "toolsets[0].type: has to be one of: script, shell, filesystem"),
@@ -427,6 +430,7 @@ def test_a_mistake_is_told_with_its_place(toolsets: str, told: str) -> None:
         ("- {type: mcp, command: a}", "run commands on this machine, and reach servers"),
         ("- {type: mcp, remote: {url: 'http://a/'}}", "reach servers"),
         ("- {type: openapi, url: 'https://a.example/'}", "reach servers"),
+        ("- {type: python, file: tools.py}", "run Python in the server itself"),
         ("- {type: fetch, allow_private_ips: true}", "reach into the private network"),
     ],
 )

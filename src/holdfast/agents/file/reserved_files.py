@@ -13,6 +13,7 @@ from holdfast.agents.file.toolset_shapes import (
     McpShape,
     McpToolsetShape,
     OpenapiToolsetShape,
+    PythonToolsetShape,
     ScriptToolsetShape,
     ShellToolsetShape,
 )
@@ -23,7 +24,7 @@ from holdfast.tools.sandbox.sandbox import cache_home
 
 def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -> ReservedFiles:
     """Its prompt files, the programs of its MCP servers with their homes, the programs that its scripts run and the
-    directories of its `PATH`, and its OpenAPI documents."""
+    directories of its `PATH`, its OpenAPI documents, and its Python files."""
     found: set[str] = set()
     searched: set[str] = set()
     for agent in file.agents.values():
@@ -40,6 +41,8 @@ def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -
                         found |= files_run_by([script.cmd], where, all_named=False)
                 case OpenapiToolsetShape() if "://" not in toolset.url:
                     found.add(_joined(directory, toolset.url))
+                case PythonToolsetShape():
+                    found.add(_joined(directory, toolset.file))
     for server in _servers(file):
         words = [server.command, *server.args]
         found.add(cache_home(words, environment))

@@ -176,6 +176,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "FetchToolset.allowed_domains": "Only these domains, each with those below it.",
     "FetchToolset.blocked_domains": "Not these domains, nor those below them.",
     "OpenapiToolset.url": "The document: its address, or its path.",
+    "PythonToolset.file": "Ours: a Python file; its functions run in the server itself.",
     "OpenapiToolset.base_url": "Ours: where requests go, in place of what the document says.",
     "command": "A program that speaks MCP over its standard input and output.",
     "McpToolset.args": "Arguments of the program.",

@@ -170,6 +170,13 @@ class OpenapiToolsetShape(ToolsetShape, tag="openapi", kw_only=True):
     """Ours: without its tools there is no answer."""
 
 
+class PythonToolsetShape(ToolsetShape, tag="python", kw_only=True):
+    """Ours: functions of a Python file, which run in the server itself."""
+
+    file: str
+    """Its path, relative to the agent file."""
+
+
 class ApiConfigShape(Shape):
     """One request to an HTTP API, as a tool."""
 
@@ -203,4 +210,5 @@ AnyToolset: TypeAlias = (
     | McpToolsetShape
     | OpenapiToolsetShape
     | ApiToolsetShape
+    | PythonToolsetShape
 )

@@ -29,6 +29,7 @@ from holdfast.agents.file.toolset_shapes import (
     MemoryToolsetShape,
     OpenapiToolsetShape,
     OpenUrlToolsetShape,
+    PythonToolsetShape,
     RemoteShape,
     ScriptShape,
     ScriptToolsetShape,
@@ -59,6 +60,7 @@ from holdfast.tools.toolsets.memory import MemoryToolset
 from holdfast.tools.toolsets.openapi import HttpApi, OpenApiToolset
 from holdfast.tools.toolsets.openapi_document import Unusable
 from holdfast.tools.toolsets.person import OpenUrlToolset, UserPromptToolset
+from holdfast.tools.toolsets.python_file import PythonToolset
 from holdfast.tools.toolsets.script import (
     ScriptCommand,
     ScriptToolset,
@@ -79,6 +81,7 @@ _NEEDS_TRUST: Mapping[type[Shape], str] = {
     McpToolsetShape: "run commands on this machine, and reach servers from it",
     FilesystemToolsetShape: "read and change files on this machine",
     OpenapiToolsetShape: "read files of this machine, and reach servers from it",
+    PythonToolsetShape: "run Python in the server itself",
     ApiToolsetShape: "reach servers from this machine",
 }
 _STREAMABLE = ("", "streamable", "streamable-http", "streamable_http", "http")
@@ -202,6 +205,9 @@ class FileTools:
             case OpenapiToolsetShape():
                 made.has_foreign = True
                 return self._openapi(shape, at)
+            case PythonToolsetShape():
+                made.has_foreign = True  # its names are known when it has run
+                return self._python(shape, at)
             case _:
                 built = self._built(shape, at)
                 if built is None:
@@ -567,6 +573,14 @@ class FileTools:
             host_of(url)
         except FetchFailed as error:
             self._found.wrong(at, error.why)
+
+    # ── Python ──
+
+    def _python(self, shape: PythonToolsetShape, at: Where) -> Toolset:
+        path = self._below(shape.file, (*at, "file"))
+        if not path.is_file():
+            self._found.missing((*at, "file"), "there is no such file")
+        return self._chosen(PythonToolset(path, shape.tools), shape)
 
     # ── declared commands ──
 

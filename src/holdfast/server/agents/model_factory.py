@@ -8,6 +8,7 @@ from typing import TypedDict, assert_never
 
 from holdfast import limits
 from holdfast.agents.agent import ModelConfig
+from holdfast.errors import InvalidValue
 from holdfast.models.demo.demo_model import DemoModel
 from holdfast.models.fallback import FallbackModel
 from holdfast.models.http.connections import Connections
@@ -21,6 +22,21 @@ from holdfast.models.providers.openai_responses import ResponsesModel, openai_co
 from holdfast.models.retries import RetryingModel
 from holdfast.models.servers import SERVERS, ProviderServer, UnknownProvider, azure_place
 from holdfast.observe.events import warn
+
+
+def model(name: str, *, base_url: str = "", token_key: str = "") -> Model:
+    """The model PROVIDER/MODEL, for an agent in Python. Raises InvalidValue if there is no such provider.
+
+    `base_url` is another server that speaks the provider's API; `token_key` names the environment variable that
+    has its API key.
+    """
+    provider, _, called = name.partition("/")
+    if not called:
+        raise InvalidValue(
+            f"{name!r} is no model; say PROVIDER/MODEL, such as 'openai/gpt-5' or 'demo/parrot'"
+        )
+    config = ModelConfig(provider=provider, model=called, base_url=base_url, token_key=token_key)
+    return ServerModels()(config)
 
 
 class ServerModels:
