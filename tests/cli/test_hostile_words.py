@@ -36,7 +36,7 @@ OF_A_SERVER = {
     "approvals list": ["{turn}"],
     "approvals decide": ["{turn}", "--approve", "{call}", "--remember", "agent"], "approvals remembered": [],
     "approvals revoke": ["{grant}"], "sessions rewind": ["trip", "0"], "sessions import": ["hostile.jsonl"],
-    "sessions delete": ["trip", "--yes"],
+    "sessions delete": ["trip", "--yes"], "connect": ["zed"], "sessions rebind": ["trip", "--to", HOSTILE],
 }  # fmt: skip
 OF_A_STORE = {
     "db migrate": [], "keys create": ["k\u00e9y", "--tenant", "acme"], "keys list": [], "keys revoke": [HOSTILE],
@@ -46,7 +46,7 @@ OF_A_STORE = {
 }  # fmt: skip
 OF_FILES = {
     "agents check": ["hostile.yaml"], "agents list": ["hostile.yaml"], "doctor": ["hostile.yaml", "--offline"],
-    "serve": ["hostile.yaml"], "run": ["hostile.yaml", HOSTILE], "chat": ["hostile.yaml"],
+    "init": ["--name", HOSTILE], "serve": ["hostile.yaml"], "run": ["hostile.yaml", HOSTILE], "chat": ["hostile.yaml"],
 }  # fmt: skip
 FOR_PROGRAMS = {"agents schema", "completion", "db export", "sessions export"}
 """They print JSON, or a script, and nothing that somebody else has said in any other form."""

@@ -65,7 +65,7 @@ def where_options(command: Callable[..., None]) -> Callable[..., None]:
             *args, at=ConversationPlace(server=found, key=api_key, store=url, tenant=tenant), **rest
         )
 
-    for option in (_server_option, key_option):
+    for option in (server_option, key_option):
         placed = option(placed)
     return store_option(placed)
 
@@ -76,7 +76,7 @@ def _is_given(name: str) -> bool:
     return source is ParameterSource.COMMANDLINE
 
 
-_server_option = click.option(
+server_option = click.option(
     "--server",
     envvar=SERVER,
     show_envvar=True,

@@ -5,7 +5,7 @@ Everything that the command line prints goes through this module, or through a t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -35,3 +35,11 @@ def give(data: str | bytes = "", *, nl: bool = True) -> None:
 def confirm(question: str) -> None:
     """Ask a person. Raises click.Abort unless the answer is yes."""
     click.confirm(printable(question), abort=True, err=True)
+
+
+def choose(question: str, options: Sequence[str]) -> int:
+    """Ask a person for one of some options, and return its index. The first is the default."""
+    for n, each in enumerate(options, 1):
+        say(f"{n}. {each}", err=True)
+    number = click.IntRange(1, len(options))
+    return int(click.prompt(printable(question), type=number, default=1, err=True)) - 1

@@ -1,0 +1,1 @@
+"""Setting up: a first agent, and the settings of clients."""

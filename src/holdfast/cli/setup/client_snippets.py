@@ -1,0 +1,165 @@
+"""The settings of well-known clients for one server. Pure: a server's address and models in, text out.
+
+Each client's file and fields are those that its own documentation named in November 2026.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from holdfast.core.codec import Value
+from holdfast.environment import API_KEY
+
+
+class ConnectedServer(Value):
+    """A server, as a client's settings name it."""
+
+    url: str
+    """Without a slash at the end."""
+    models: tuple[str, ...]
+    key: str
+    """A stand-in for the API key: a snippet never holds a real one."""
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.url}/v1"
+
+    @property
+    def model(self) -> str:
+        return self.models[0]
+
+
+class ClientSnippet(Value):
+    """How one client is told about a server."""
+
+    title: str
+    where: str
+    """The file, or the place in the client, where `text` belongs."""
+    text: Callable[[ConnectedServer], str]
+    note: str = ""
+    """What its user should know beside the settings."""
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _open_webui(server: ConnectedServer) -> str:
+    return (
+        f"OPENAI_API_BASE_URL={server.base_url}\n"
+        f"OPENAI_API_KEY={server.key}\n"
+        "ENABLE_FORWARD_USER_INFO_HEADERS=true"
+    )
+
+
+def _opencode(server: ConnectedServer) -> str:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "Holdfast",
+        "options": {"baseURL": server.base_url, "apiKey": server.key},
+        "models": {each: {"name": each} for each in server.models},
+    }
+    return _json({"$schema": "https://opencode.ai/config.json", "provider": {"holdfast": provider}})
+
+
+def _zed(server: ConnectedServer) -> str:
+    models = [{"name": each, "max_tokens": 200_000} for each in server.models]
+    holdfast = {"api_url": server.base_url, "available_models": models}
+    return _json({"language_models": {"openai_compatible": {"Holdfast": holdfast}}})
+
+
+def _cursor(server: ConnectedServer) -> str:
+    return f"OpenAI API Key: {server.key}\nOverride OpenAI Base URL: {server.base_url}\nAdd model: {server.model}"
+
+
+def _continue(server: ConnectedServer) -> str:
+    models = "".join(
+        f"  - name: {each}\n    provider: openai\n    model: {each}\n    apiBase: {server.base_url}\n"
+        f"    apiKey: {server.key}\n    roles: [chat, edit]\n"
+        for each in server.models
+    )
+    return f"name: Holdfast\nversion: 1.0.0\nschema: v1\nmodels:\n{models}".rstrip()
+
+
+def _cline(server: ConnectedServer) -> str:
+    return (
+        f"API Provider: OpenAI Compatible\nBase URL: {server.base_url}\nOpenAI API Key: {server.key}\n"
+        f"Model ID: {server.model}"
+    )
+
+
+def _codex(server: ConnectedServer) -> str:
+    return (
+        f'model = "{server.model}"\nmodel_provider = "holdfast"\n\n[model_providers.holdfast]\n'
+        f'name = "Holdfast"\nbase_url = "{server.base_url}"\nenv_key = "{API_KEY}"\n'
+        'wire_api = "responses"'
+    )
+
+
+def _aider(server: ConnectedServer) -> str:
+    return (
+        f"export OPENAI_API_BASE={server.base_url}\nexport OPENAI_API_KEY={server.key}\n"
+        f"aider --model openai/{server.model}"
+    )
+
+
+def _librechat(server: ConnectedServer) -> str:
+    models = ", ".join(json.dumps(each) for each in server.models)
+    return (
+        "endpoints:\n  custom:\n    - name: Holdfast\n"
+        f"      apiKey: {server.key}\n      baseURL: {server.base_url}\n"
+        f"      models:\n        default: [{models}]\n        fetch: true\n"
+        "      headers:\n        X-Conversation-Id: '{{LIBRECHAT_BODY_CONVERSATIONID}}'"
+    )
+
+
+def _openai_python(server: ConnectedServer) -> str:
+    return (
+        "from openai import OpenAI\n\n"
+        f'client = OpenAI(base_url="{server.base_url}", api_key="{server.key}")\n'
+        "answer = client.chat.completions.create(\n"
+        f'    model="{server.model}",\n'
+        '    messages=[{"role": "user", "content": "Hello"}],\n'
+        '    extra_headers={"X-Conversation-Id": "my-first"},\n'
+        ")\nprint(answer.choices[0].message.content)"
+    )
+
+
+SNIPPETS: Mapping[str, ClientSnippet] = {
+    "aider": ClientSnippet(title="aider", where="your shell", text=_aider),
+    "cline": ClientSnippet(
+        title="Cline", where="its settings, under API Configuration", text=_cline
+    ),
+    "codex": ClientSnippet(
+        title="Codex",
+        where="~/.codex/config.toml",
+        text=_codex,
+        note=f"Put the API key into the variable {API_KEY}.",
+    ),
+    "continue": ClientSnippet(title="Continue", where="~/.continue/config.yaml", text=_continue),
+    "cursor": ClientSnippet(
+        title="Cursor",
+        where="Settings, Models",
+        text=_cursor,
+        note="Cursor's own servers send the requests: the address must be reachable from outside, with https and a key.",
+    ),
+    "librechat": ClientSnippet(title="LibreChat", where="librechat.yaml", text=_librechat),
+    "open-webui": ClientSnippet(
+        title="Open WebUI",
+        where="its environment, before it is started",
+        text=_open_webui,
+        note="The last line makes it name its chats, so that each is a conversation here.",
+    ),
+    "openai": ClientSnippet(title="OpenAI for Python", where="your program", text=_openai_python),
+    "opencode": ClientSnippet(
+        title="opencode", where="opencode.json in your project", text=_opencode
+    ),
+    "zed": ClientSnippet(
+        title="Zed",
+        where="settings.json",
+        text=_zed,
+        note=f"Zed asks for the API key in its panel of models, or takes it from the variable {API_KEY}.",
+    ),
+}
+"""Name on the command line → the client."""

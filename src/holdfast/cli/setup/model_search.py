@@ -1,0 +1,107 @@
+"""The models that this machine can use already: by API keys in the environment, and by local servers.
+
+The search looks at names of variables and at ports of this machine. It sends no key, and nothing leaves the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+import aiohttp
+import msgspec
+
+from holdfast.core.codec import Value
+from holdfast.models.servers import SERVERS
+
+ASK_S = 1.0
+"""A local server that runs answers within milliseconds; a port where none listens refuses at once."""
+ANSWER_BYTES_MAX = 1_000_000
+
+
+class FoundModel(Value):
+    """A model that an agent file can name."""
+
+    provider: str
+    model: str
+    because: str
+    """What shows that it can be used, for people."""
+    base_url: str = ""
+    """Where it answers, if that is not the provider's own address."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.provider}/{self.model}"
+
+
+class LocalServer(Value):
+    """A program that serves models on this machine."""
+
+    title: str
+    provider: str
+    base_url: str
+
+
+DEMO = FoundModel(provider="demo", model="parrot", because="it is built in, and needs no key")
+
+HOSTED: Mapping[str, str] = {
+    "openai": "gpt-5.4-mini",
+    "anthropic": "claude-sonnet-5-5",
+    "google": "gemini-3-flash-preview",
+}
+"""Provider → the model of a new agent: one that is quick, and good enough to begin with."""
+
+LOCAL = (
+    LocalServer(title="Ollama", provider="ollama", base_url="http://127.0.0.1:11434/v1"),
+    LocalServer(title="LM Studio", provider="openai", base_url="http://127.0.0.1:1234/v1"),
+    LocalServer(title="llama.cpp", provider="openai", base_url="http://127.0.0.1:8080/v1"),
+)
+
+
+def keyed_models(environ: Mapping[str, str]) -> list[FoundModel]:
+    """The hosted models whose API key is set, in a fixed order."""
+    found = []
+    for provider, model in HOSTED.items():
+        key = next(
+            (each for each in SERVERS[provider].token_keys if environ.get(each, "").strip()), ""
+        )
+        if key:
+            found.append(FoundModel(provider=provider, model=model, because=f"{key} is set"))
+    return found
+
+
+async def local_models(servers: Iterable[LocalServer] = LOCAL) -> list[FoundModel]:
+    """The first model of each local server that answers."""
+    timeout = aiohttp.ClientTimeout(total=ASK_S)
+    async with aiohttp.ClientSession(timeout=timeout) as http:
+        found = await asyncio.gather(*(_local_model(http, each) for each in servers))
+    return [each for each in found if each is not None]
+
+
+async def _local_model(http: aiohttp.ClientSession, server: LocalServer) -> FoundModel | None:
+    try:
+        async with http.get(f"{server.base_url}/models", allow_redirects=False) as response:
+            if response.status != 200:
+                return None
+            body = await response.content.read(ANSWER_BYTES_MAX)
+        listed = msgspec.json.decode(body, type=_ModelList)
+    except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
+        return None  # no server, or another program that has the port
+    if not listed.data or not listed.data[0].id:
+        return None
+    return FoundModel(
+        provider=server.provider,
+        model=listed.data[0].id,
+        because=f"{server.title} answers at {server.base_url}",
+        base_url=server.base_url,
+    )
+
+
+class _ListedModel(msgspec.Struct):
+    id: str = ""
+
+
+class _ModelList(msgspec.Struct):
+    """The part that matters of an answer to `GET /v1/models`."""
+
+    data: list[_ListedModel]

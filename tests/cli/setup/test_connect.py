@@ -1,0 +1,51 @@
+"""`holdfast connect`: the settings of a client, for a server that answers."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+import yaml
+
+from holdfast.cli import own_server
+from holdfast.cli.setup.client_snippets import SNIPPETS, ConnectedServer
+from tests.cli.conftest import Run
+
+SERVER = ConnectedServer(url="http://127.0.0.1:8484", models=("butler", "shop/clerk"), key="local")
+
+
+@pytest.mark.parametrize("client", sorted(SNIPPETS))
+def test_a_snippet_names_the_server_and_its_first_model(client: str) -> None:
+    text = SNIPPETS[client].text(SERVER)
+    assert "http://127.0.0.1:8484/v1" in text
+    assert "butler" in text or client == "open-webui"  # it asks the server for its models
+
+
+def test_snippets_are_in_the_form_of_their_files() -> None:
+    text = {name: each.text(SERVER) for name, each in SNIPPETS.items()}
+    assert set(json.loads(text["opencode"])["provider"]["holdfast"]["models"]) == set(SERVER.models)
+    assert json.loads(text["zed"])["language_models"]["openai_compatible"]["Holdfast"]
+    assert tomllib.loads(text["codex"])["model_providers"]["holdfast"]["wire_api"] == "responses"
+    assert [each["model"] for each in yaml.safe_load(text["continue"])["models"]] == list(
+        SERVER.models
+    )
+    assert yaml.safe_load(text["librechat"])["endpoints"]["custom"][0]["name"] == "Holdfast"
+    compile(text["openai"], "snippet", "exec")
+
+
+def test_a_server_is_asked_and_the_key_is_not_shown(run: Run) -> None:
+    with own_server(("demo",), "memory:") as address:
+        told = run("connect", "aider", "--server", address, "--key", "hf-secret", "--try")
+        assert told.exit_code == 0, told.stderr
+        assert "aider --model openai/demo" in told.stdout and "YOUR-API-KEY" in told.stdout
+        assert "hf-secret" not in told.stdout + told.stderr
+        assert "has answered a question; models: demo" in told.stderr
+        refused = run("connect", "aider", "--server", address, "--model", "other")
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert "has no 'other'; it has demo" in refused.stderr
+
+
+def test_a_server_that_does_not_answer_is_an_error(run: Run) -> None:
+    told = run("connect", "zed", "--server", "http://127.0.0.1:1")
+    assert (told.exit_code, told.stdout) == (2, "")
