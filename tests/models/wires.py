@@ -146,7 +146,7 @@ TONGUES = {
     "google": Tongue(
         name="google",
         route="/v1beta/models/fake-model:streamGenerateContent",
-        hearing=lambda: GoogleStreamParser(event_bytes_max=1 << 20),
+        hearing=lambda: GoogleStreamParser(event_bytes_max=1 << 20, model="fake-model"),
         model=lambda upstream: GoogleModel("fake-model", base_url=upstream.url, proxy=""),
         script=_google_script(),
         finish=b'"finishReason":"STOP"',

@@ -42,6 +42,20 @@ _TOO_LONG = re.compile(
 )
 
 
+_THOUGHTS = re.compile(
+    r"thinking` block|`redacted_thinking`|thought.?signature|encrypted content|encrypted_content"
+    r"|of type 'reasoning'|item with id 'rs_",
+    re.IGNORECASE,
+)
+
+
+def about_thoughts(failure: ModelFailed) -> bool:
+    """Whether a server refuses what a model has thought before: a signature, or reasoning that it cannot read."""
+    return failure.status in (400, 404) and (
+        _THOUGHTS.search(f"{failure.reason} {failure.detail}") is not None
+    )
+
+
 def is_transient(status: int, reason: str, *, should_retry: str | None = None) -> bool:
     """Whether the same request may succeed later. `should_retry` is the upstream's own `x-should-retry`."""
     if should_retry in ("true", "false"):

@@ -211,6 +211,10 @@ class Wire(Protocol):
         """What a request says before its messages, if thoughts are bound to it; otherwise None."""
         ...
 
+    def without_thoughts(self, prompt: Prompt) -> Prompt | None:
+        """The prompt without what only its provider can read; None if there is no such thing on this wire."""
+        ...
+
     def parser(self, prompt: Prompt) -> AnswerParser:
         """A parser for the answer to this prompt."""
         ...

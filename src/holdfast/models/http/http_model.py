@@ -26,10 +26,11 @@ from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue, without_frames
 from holdfast.libraries import aiohttp
 from holdfast.models import failures
+from holdfast.models.failures import about_thoughts
 from holdfast.models.http.connections import Connections, proxy_from_environment
 from holdfast.models.http.request_headers import request_headers
 from holdfast.models.model import CountRequest, Dialect, ModelFailed, Prompt, Wire
-from holdfast.observe.events import trace_headers
+from holdfast.observe.events import trace_headers, warn
 from holdfast.wire.headers import CLIENT_REQUEST_ID, RETRY_AFTER
 from holdfast.wire.openai.chat.chunks import ErrorObject
 from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
@@ -127,7 +128,7 @@ class HttpModel:
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
         """The answer; see `Model.stream`."""
-        response = await self._ask(prompt)
+        response, prompt = await self._ask(prompt)
         silence = _Silence(response.close, self._timeouts.first_byte_s)
         protocol = response.connection.protocol if response.connection is not None else None
         if protocol is not None:
@@ -210,7 +211,21 @@ class HttpModel:
 
     # ── requests ──
 
-    async def _ask(self, prompt: Prompt) -> aiohttp.ClientResponse:
+    async def _ask(self, prompt: Prompt) -> tuple[aiohttp.ClientResponse, Prompt]:
+        """The response, and the prompt that it answers.
+
+        A server that refuses a thought would refuse it for ever, so it is asked once more without thoughts.
+        """
+        try:
+            return await self._asked(prompt), prompt
+        except ModelFailed as failure:
+            plain = self._wire.without_thoughts(prompt) if about_thoughts(failure) else None
+            if plain is None:
+                raise
+            warn("model.thoughts_refused", model=self.name, why=failure.detail)
+        return await self._asked(plain), plain
+
+    async def _asked(self, prompt: Prompt) -> aiohttp.ClientResponse:
         return await self._sent(self._url, partial(self._wire.body, prompt), prompt.call_key)
 
     async def _sent(

@@ -36,6 +36,7 @@ from holdfast.wire.anthropic.dialect import (
     ends_with_answer,
     with_breakpoint,
     without_blank_end,
+    without_thinking,
 )
 from holdfast.wire.anthropic.stream_parser import AnthropicStreamParser, parse_whole
 from holdfast.wire.anthropic.thoughts import (
@@ -348,6 +349,10 @@ class AnthropicWire:
 
     def opening(self, prompt: Prompt) -> bytes | None:
         return opening(prompt, self._style) if self.dialect.binds else None
+
+    def without_thoughts(self, prompt: Prompt) -> Prompt | None:
+        plain = without_thinking(b",".join(filter(None, prompt.messages)))
+        return msgspec.structs.replace(prompt, messages=(plain,), prefixes=())
 
     def parser(self, prompt: Prompt) -> AnswerParser:
         return AnthropicStreamParser(

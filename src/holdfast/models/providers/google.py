@@ -26,7 +26,7 @@ from holdfast.models.http.token_counts import CountEndpoint
 from holdfast.models.model import AnswerParser, Dialect, Prompt
 from holdfast.models.output_choices import OutputSchema, ToolChoice, read_choice, read_schema
 from holdfast.models.providers.chat_body import joined_object, json_of
-from holdfast.wire.google.dialect import GoogleDialect
+from holdfast.wire.google.dialect import GoogleDialect, connected, without_signatures
 from holdfast.wire.google.stream_parser import GoogleStreamParser, parse_whole, read_error
 from holdfast.wire.openai.chat import chunks
 from holdfast.wire.openai.chat.chunks import ErrorObject
@@ -71,7 +71,7 @@ def request_body(prompt: Prompt, style: GoogleStyle) -> bytes:
             members["toolConfig"] = _encode(
                 {"functionCallingConfig": _calling(choice, prompt.tools)}
             )
-    return joined_object(members, "contents", [piece for piece in prompt.messages if piece])
+    return joined_object(members, "contents", connected(filter(None, prompt.messages)))
 
 
 def count_body(prompt: Prompt, style: GoogleStyle) -> bytes:
@@ -81,7 +81,7 @@ def count_body(prompt: Prompt, style: GoogleStyle) -> bytes:
         members["systemInstruction"] = _encode({"parts": [{"text": prompt.system}]})
     if prompt.tools:
         members["tools"] = _encode([{"functionDeclarations": list(map(_tool, prompt.tools))}])
-    asked = joined_object(members, "contents", [piece for piece in prompt.messages if piece])
+    asked = joined_object(members, "contents", connected(filter(None, prompt.messages)))
     return b'{"generateContentRequest":' + asked + b"}"
 
 
@@ -175,7 +175,7 @@ class GoogleWire:
     """`streamGenerateContent`, as a `Wire`."""
 
     def __init__(self, style: GoogleStyle) -> None:
-        self.dialect: Dialect = GoogleDialect(signed=style.family.signed)
+        self.dialect: Dialect = GoogleDialect(signed=style.family.signed, model=style.model)
         thinks = style.family.thinking != "none"
         self.knows = KNOWN | (frozenset({"reasoning_effort"}) if thinks else frozenset())
         self._style = style
@@ -186,11 +186,17 @@ class GoogleWire:
     def opening(self, prompt: Prompt) -> bytes | None:
         return None
 
+    def without_thoughts(self, prompt: Prompt) -> Prompt | None:
+        plain = without_signatures(b",".join(filter(None, prompt.messages)))
+        return msgspec.structs.replace(prompt, messages=(plain,))
+
     def parser(self, prompt: Prompt) -> AnswerParser:
-        return GoogleStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
+        return GoogleStreamParser(
+            event_bytes_max=limits.upstream_event_bytes_max, model=self._style.model
+        )
 
     def whole(self, body: bytes, prompt: Prompt) -> Sequence[Delta]:
-        return parse_whole(body)
+        return parse_whole(body, self._style.model)
 
     def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
         return read_error(body) or (chunks.read_error(body), None)

@@ -97,6 +97,9 @@ class ChatWire:
     def opening(self, prompt: Prompt) -> bytes | None:
         return None
 
+    def without_thoughts(self, prompt: Prompt) -> Prompt | None:
+        return None
+
     def parser(self, prompt: Prompt) -> AnswerParser:
         return ChatStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 

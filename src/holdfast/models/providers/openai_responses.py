@@ -31,7 +31,7 @@ from holdfast.models.output_choices import OutputSchema, ToolChoice, read_choice
 from holdfast.models.providers.chat_body import joined_object, json_of
 from holdfast.models.providers.openai_chat import OPENAI_URL
 from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
-from holdfast.wire.openai.responses.dialect import ResponsesDialect
+from holdfast.wire.openai.responses.dialect import ResponsesDialect, without_reasoning
 from holdfast.wire.openai.responses.stream_parser import ResponsesStreamParser, parse_whole
 
 PASSED_ON = frozenset("user safety_identifier prompt_cache_key service_tier".split())
@@ -164,6 +164,10 @@ class ResponsesWire:
 
     def opening(self, prompt: Prompt) -> bytes | None:
         return None
+
+    def without_thoughts(self, prompt: Prompt) -> Prompt | None:
+        plain = without_reasoning(b",".join(filter(None, prompt.messages)))
+        return msgspec.structs.replace(prompt, messages=(plain,))
 
     def parser(self, prompt: Prompt) -> AnswerParser:
         return ResponsesStreamParser(event_bytes_max=limits.upstream_event_bytes_max)

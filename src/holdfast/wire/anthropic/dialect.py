@@ -40,6 +40,7 @@ from holdfast.wire.anthropic.thoughts import (
     BoundThought,
     RedactedBlock,
     ThinkingBlock,
+    Thought,
     bound_thought,
     fitting,
     marked,
@@ -292,6 +293,14 @@ def with_breakpoint(messages: bytes) -> bytes:
     if not messages.startswith(_USER, at) or not messages.endswith(b"}]}"):
         return messages
     return messages[: -len(b"}]}")] + b"," + EPHEMERAL + b"}]}"
+
+
+def without_thinking(messages: bytes) -> bytes:
+    """The messages without thoughts, for a server that refuses one of them."""
+    kept: list[AnthropicMessage] = []
+    for message in msgspec.json.decode(b"[" + messages + b"]", type=list[AnthropicMessage]):
+        _add(kept, message.role, (b for b in message.content if not isinstance(b, Thought)))
+    return b",".join(map(_encode, kept))
 
 
 # ── a request that ends with an assistant's message ──────────────────────────────────────────

@@ -1,9 +1,11 @@
 """Google's Gemini: how a history looks there.
 
 A content is a role and parts. A result is a part of the user's content after the model's call, and names the call.
-Signatures that came with calls, text and thoughts go back with the same parts: newer models refuse a call
-of the current turn without its signature. A call that another provider made never had one, and gets the
-placeholder that Google defines for that case.
+Signatures that came with calls, text and thoughts go back with the same parts, to the model that made them: newer
+models refuse a call of the current turn without a signature, and a signature of another model. A call that another
+model made gets the placeholder that Google defines for that case.
+
+Models refuse a call that does not follow the user's or a result, so a note stands where what was there is hidden.
 
 A part names a blob by its digest, in the member `data`, as `wire.openai.chat.messages` does.
 """
@@ -53,7 +55,7 @@ OWNER = "google"
 """The owner of an `Opaque` that holds the signature of a part."""
 
 UNSIGNED = "skip_thought_signature_validator"
-"""Replaces the signature of a call that another provider's model made."""
+"""Replaces the signature of a call that another model made."""
 
 # ── parts ────────────────────────────────────────────────────────────────────────────────────
 
@@ -102,17 +104,18 @@ class GoogleContent(Struct, frozen=True):
 class GoogleDialect:
     """How a history looks to Gemini. See `models.model.Dialect`.
 
-    `signed`: for models that refuse a call without a signature.
+    `signed`: for models that refuse a call without a signature. `model`: the one that is asked.
     """
 
     binds = False
 
-    def __init__(self, *, signed: bool) -> None:
-        self.name = "google-signed" if signed else "google"
+    def __init__(self, *, signed: bool, model: str = "") -> None:
+        self.name = ("google-signed" if signed else "google") + (f":{model}" if model else "")
         self._signed = signed
+        self._model = model
 
     def encode(self, items: Sequence[Item]) -> bytes:
-        return b",".join(map(_encode, contents_of(items, signed=self._signed)))
+        return b",".join(map(_encode, contents_of(items, signed=self._signed, model=self._model)))
 
     def blobs_in(self, messages: bytes) -> frozenset[str]:
         return blobs_in(messages)
@@ -124,12 +127,15 @@ class GoogleDialect:
 _encode = msgspec.json.Encoder().encode
 
 
-def contents_of(items: Sequence[Item], *, signed: bool) -> list[GoogleContent]:
-    """The contents for these items: user and model alternate, and none is empty."""
+UNSEEN = GooglePart(text="[What came before is not shown.]")
+
+
+def contents_of(items: Sequence[Item], *, signed: bool, model: str = "") -> list[GoogleContent]:
+    """The contents for these items: none is empty, and no two of the model follow each other."""
     contents: list[GoogleContent] = []
     for each in in_order(items):
         if isinstance(each, Step):
-            _add(contents, "model", _said(each.said, signed=signed))
+            _add(contents, "model", _said(each.said, signed=signed, model=model))
             _add(contents, "user", (_result(each, result) for result in each.results))
             # Exactly one response per call, and nothing else in this content: pictures and files follow in another.
             shown = [part for result in each.results for part in _shown_by(result)]
@@ -145,13 +151,28 @@ _Role: TypeAlias = Literal["user", "model"]
 
 def _add(contents: list[GoogleContent], role: _Role, said: Iterable[GooglePart]) -> None:
     parts = list(said)
+    if parts and role == "model" and contents and contents[-1].role == "model":
+        contents.append(GoogleContent(role="user", parts=[UNSEEN]))
     if parts:
         contents.append(GoogleContent(role=role, parts=parts))
 
 
-def _said(said: Iterable[Said], *, signed: bool) -> Iterable[GooglePart]:
+_MODEL = b'{"role":"model","parts":['
+
+
+def connected(pieces: Iterable[bytes]) -> Iterable[bytes]:
+    """Pieces of encoded contents, with a note before an answer that does not follow the user's words."""
+    after_model = True
+    for piece in pieces:
+        if after_model and piece.startswith(_MODEL):
+            yield _encode(GoogleContent(role="user", parts=[UNSEEN]))
+        yield piece
+        after_model = piece.startswith(_MODEL, piece.rfind(b'{"role":"'))
+
+
+def _said(said: Iterable[Said], *, signed: bool, model: str) -> Iterable[GooglePart]:
     for item in said:
-        signature = _signature(item)
+        signature = _signature(item, model)
         match item:
             case Reasoning():
                 if signature:
@@ -178,12 +199,14 @@ def _call(item: ToolCall, signature: str) -> GooglePart:
     return GooglePart(function_call=call, thought_signature=signature)
 
 
-class _Kept(Struct, frozen=True, rename="camel"):
+class _Kept(Struct, frozen=True, rename="camel", omit_defaults=True):
     thought_signature: str
+    model: str = ""
+    """The model that made it; empty in old records."""
 
 
-def kept_signature(signature: str) -> Opaque:
-    kept = _Kept(thought_signature=signature)
+def kept_signature(signature: str, model: str = "") -> Opaque:
+    kept = _Kept(thought_signature=signature, model=model)
     return Opaque(owner=OWNER, json=_encode(kept).decode())
 
 
@@ -191,9 +214,28 @@ def read_signature(extra: Opaque) -> str:
     return msgspec.json.decode(extra.json, type=_Kept).thought_signature
 
 
-def _signature(item: Said) -> str:
+def _signature(item: Said, model: str) -> str:
+    """The signature that came with an item, if this model made it."""
     extras = extras_of(item, OWNER)
-    return read_signature(extras[-1]) if extras else ""
+    if not extras:
+        return ""
+    kept = msgspec.json.decode(extras[-1].json, type=_Kept)
+    return kept.thought_signature if kept.model in ("", model) else ""
+
+
+def without_signatures(messages: bytes) -> bytes:
+    """The contents without thoughts and signatures, for a server that refuses one of them."""
+    contents = msgspec.json.decode(b"[" + messages + b"]")
+    for content in contents:
+        parts = [part for part in content["parts"] if not part.get("thought")]
+        signed = any("thoughtSignature" in part for part in parts)
+        for part in parts:
+            part.pop("thoughtSignature", None)
+        first = next((part for part in parts if "functionCall" in part), None)
+        if first is not None and signed:
+            first["thoughtSignature"] = UNSIGNED
+        content["parts"] = [part for part in parts if part != {"text": ""} and part]
+    return b",".join(_encode(content) for content in contents if content["parts"])
 
 
 def _result(step: Step, result: ToolResult) -> GooglePart:

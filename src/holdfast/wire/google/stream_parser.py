@@ -122,8 +122,10 @@ _decode_list = msgspec.json.Decoder(list[GoogleAnswer]).decode
 class GoogleStreamParser(StreamParser):
     """Parses one stream. See `models.model.AnswerParser`."""
 
-    def __init__(self, *, event_bytes_max: int) -> None:
+    def __init__(self, *, event_bytes_max: int, model: str = "") -> None:
+        """`model`: the one that answers; its signatures are its own."""
         super().__init__(event_bytes_max=event_bytes_max)
+        self._model = model
         self._run: tuple[DraftKind, int] | None = None
         """The kind of the last part, and the index of its deltas while parts of this kind continue."""
         self._runs = 0
@@ -189,7 +191,7 @@ class GoogleStreamParser(StreamParser):
         self, kind: DraftKind, index: int, part: GoogleAnswerPart, deltas: list[Delta]
     ) -> None:
         if part.thought_signature:
-            extra = kept_signature(part.thought_signature)
+            extra = kept_signature(part.thought_signature, self._model)
             deltas.append(ExtraDelta(kind=kind, index=index, extra=extra))
             if kind != "call":
                 self._run = None  # the next part has another signature, or none
@@ -214,9 +216,9 @@ class GoogleStreamParser(StreamParser):
             deltas.append(UsageDelta(usage=usage))
 
 
-def parse_whole(body: bytes) -> Sequence[Delta]:
+def parse_whole(body: bytes, model: str = "") -> Sequence[Delta]:
     """An answer that was not streamed, as the deltas it could have been. Raises StreamFailure."""
-    parser = GoogleStreamParser(event_bytes_max=0)
+    parser = GoogleStreamParser(event_bytes_max=0, model=model)
     deltas: list[Delta] = []
     try:
         responses = _decode_list(body) if body.lstrip()[:1] == b"[" else [_decode(body)]

@@ -113,6 +113,11 @@ class ChatMessage(Struct, frozen=True, omit_defaults=True):
     refusal: str | None = None
 
 
+NO_THOUGHT = " "
+"""The reasoning before a call that had none: servers that want it back refuse a call without it, and one an empty
+text as well."""
+
+
 class ThoughtfulMessage(ChatMessage, frozen=True, omit_defaults=True):
     """A message with the reasoning before it, as some servers want it back. It is never read from clients."""
 
@@ -254,7 +259,7 @@ def spoken(items: Sequence[Item], *, reasoning_back: bool = False) -> list[ChatM
             step.append(item)
             continue
         if step:
-            messages.append(_step(step, thoughts))
+            messages.append(_step(step, thoughts, reasoning_back=reasoning_back))
             unanswered = {each.id for each in step if isinstance(each, ToolCall)}
             step, thoughts = [], []
         if isinstance(item, ToolResult):
@@ -266,7 +271,9 @@ def spoken(items: Sequence[Item], *, reasoning_back: bool = False) -> list[ChatM
             messages += held
             held = []
         held.append(_spoken(item))
-    return [*messages, _step(step, thoughts)] if step else messages + held
+    if not step:
+        return messages + held
+    return [*messages, _step(step, thoughts, reasoning_back=reasoning_back)]
 
 
 def _attachments(result: ToolResult) -> list[ChatMessage]:
@@ -278,7 +285,9 @@ def _attachments(result: ToolResult) -> list[ChatMessage]:
     return [ChatMessage(role="user", content=[head, *shown])]
 
 
-def _step(step: list[AssistantMessage | ToolCall], thoughts: list[str]) -> ChatMessage:
+def _step(
+    step: list[AssistantMessage | ToolCall], thoughts: list[str], *, reasoning_back: bool
+) -> ChatMessage:
     texts = [text_of(each.content) for each in step if isinstance(each, AssistantMessage)]
     calls = [
         ChatToolCall(
@@ -290,13 +299,13 @@ def _step(step: list[AssistantMessage | ToolCall], thoughts: list[str]) -> ChatM
     ]
     text = "".join(texts)
     content = text if text or not calls else None
-    if not thoughts or not calls:  # some servers refuse reasoning without calls
+    if not reasoning_back or not calls:  # some servers refuse reasoning without calls
         return ChatMessage(role="assistant", content=content, tool_calls=calls or None)
     return ThoughtfulMessage(
         role="assistant",
         content=content,
         tool_calls=calls,
-        reasoning_content="\n\n".join(thoughts),
+        reasoning_content="\n\n".join(thoughts).strip() or NO_THOUGHT,
     )
 
 

@@ -1,7 +1,8 @@
 """OpenAI's Responses as a provider's API: how a history looks there.
 
 Nothing is stored at the provider, so every request has the whole history. The model's reasoning arrives
-encrypted (`encrypted_content`), and goes back unchanged, in front of the items that it led to.
+encrypted (`encrypted_content`), and goes back unchanged, in front of the items that it led to: the provider refuses
+reasoning that none of them follows.
 """
 
 from __future__ import annotations
@@ -111,15 +112,20 @@ def input_of(items: Sequence[Item]) -> Iterable[InputItem]:
 
 
 def _said(said: Iterable[Said]) -> Iterable[InputItem]:
+    reasoning: list[InputItem] = []
     for item in said:
         match item:
             case Reasoning():
-                yield from (msgspec.Raw(each.json.encode()) for each in extras_of(item, OWNER))
+                reasoning += (msgspec.Raw(each.json.encode()) for each in extras_of(item, OWNER))
             case AssistantMessage():
                 text = text_of(item.content)
                 if text:
+                    yield from reasoning
+                    reasoning.clear()
                     yield PromptMessage(role="assistant", content=text)
             case _:
+                yield from reasoning
+                reasoning.clear()
                 arguments = item.arguments or "{}"
                 yield PromptCall(call_id=item.call_id, name=item.name, arguments=arguments)
 
@@ -139,6 +145,17 @@ def kept_reasoning(item: bytes) -> Opaque | None:
     if not sealed.encrypted_content:
         return None
     return Opaque(owner=OWNER, json=_encode(sealed).decode())
+
+
+def without_reasoning(messages: bytes) -> bytes:
+    """The input items without reasoning, for a server that refuses one of them."""
+    items = msgspec.json.decode(b"[" + messages + b"]", type=list[msgspec.Raw])
+    kinds = (msgspec.json.decode(item, type=_Kind).type for item in items)
+    return b",".join(item for item, kind in zip(items, kinds, strict=True) if kind != "reasoning")
+
+
+class _Kind(Struct, frozen=True):
+    type: str = ""
 
 
 def _result(result: ToolResult) -> InputItem:
