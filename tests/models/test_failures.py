@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from holdfast import limits
@@ -13,6 +15,9 @@ from holdfast.models.failures import (
     retry_hint,
     without_secrets,
 )
+from holdfast.server.problems import CAUSES
+from holdfast.server.turns.turn_failures import code_of
+from holdfast.wire.google.stream_parser import read_error as read_google_error
 from holdfast.wire.openai.chat.chunks import ErrorObject
 
 NOW_S = 1_445_412_480.0  # Wed, 21 Oct 2015 07:28:00 GMT
@@ -123,3 +128,55 @@ def test_long_words_are_cut() -> None:
 
 def test_secrets_go_no_further() -> None:
     assert without_secrets("key sk-123 is wrong: sk-123", ["sk-123"]) == "key [key] is wrong: [key]"
+
+
+@pytest.mark.parametrize(
+    ("headers", "said", "seconds"),
+    [
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s"}, "", 360.0),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "120ms"}, "", 0.12),
+        ({"x-ratelimit-remaining-tokens": "7", "x-ratelimit-reset-tokens": "9s"}, "", None),
+        (
+            {
+                "anthropic-ratelimit-input-tokens-remaining": "0",
+                "anthropic-ratelimit-input-tokens-reset": "2026-11-18T10:00:30Z",
+            },
+            "",
+            30.0,
+        ),
+        ({"anthropic-ratelimit-requests-remaining": "0"}, "", None),
+        ({"retry-after": "3"}, "Please try again in 20s.", 3.0),
+        ({}, "Rate limit reached. Please try again in 1m2.5s. Visit our page.", 62.5),
+        ({}, "Please try again later", None),
+    ],
+)
+def test_each_vendor_says_in_its_own_way_when_to_come_back(
+    headers: dict[str, str], said: str, seconds: float | None
+) -> None:
+    now_s = datetime(2026, 11, 18, 10, tzinfo=UTC).timestamp()
+    failure = refused(429, ErrorObject(message=said), headers, now_s=now_s)
+    assert failure.retry_after_s == pytest.approx(seconds)
+
+
+def test_an_account_without_credit_is_not_a_wrong_request() -> None:
+    """Anthropic says it with status 400, and a client could do nothing about it."""
+    words = "Your credit balance is too low to access the Anthropic API."
+    error = ErrorObject(message=words, type="invalid_request_error")
+    failure = refused(400, error, {}, now_s=0.0)
+    assert (failure.reason, failure.transient) == ("insufficient_quota", False)
+    assert code_of(failure) == "insufficient_quota"
+
+
+def test_a_key_that_gemini_does_not_know_is_the_operators_fault() -> None:
+    """Gemini says it with status 400; the client of an agent has no key to correct."""
+    body = (
+        b'{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.",'
+        b'"status":"INVALID_ARGUMENT","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo",'
+        b'"reason":"API_KEY_INVALID","domain":"googleapis.com"}]}}'
+    )
+    read = read_google_error(body)
+    assert read is not None
+    failure = refused(400, read[0], {}, now_s=0.0)
+    assert (failure.reason, failure.transient) == ("invalid_api_key", False)
+    assert code_of(failure) == "upstream_refused"
+    assert CAUSES["upstream_refused"].status == 502

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 
 from holdfast import limits
@@ -24,7 +25,7 @@ GARBLED = "upstream_garbled"
 PERMANENT = frozenset(
     """
     account_deactivated authentication_error billing_error billing_hard_limit_reached content_filter
-    content_policy_violation context_length_exceeded insufficient_quota invalid_api_key invalid_prompt
+    content_policy_violation context_length_exceeded credit_balance_exhausted failed_precondition insufficient_quota invalid_api_key invalid_prompt
     model_not_found not_found_error permission_error request_too_large unsupported_parameter
     unsupported_value
     """.split()
@@ -56,6 +57,10 @@ def about_thoughts(failure: ModelFailed) -> bool:
     )
 
 
+_NO_CREDIT = re.compile(r"credit balance is too low", re.IGNORECASE)
+"""Anthropic says so with the status and the type of a wrong request."""
+
+
 def is_transient(status: int, reason: str, *, should_retry: str | None = None) -> bool:
     """Whether the same request may succeed later. `should_retry` is the upstream's own `x-should-retry`."""
     if should_retry in ("true", "false"):
@@ -68,8 +73,49 @@ def is_transient(status: int, reason: str, *, should_retry: str | None = None) -
     return status in PASSING or (status >= 500 and status not in UNABLE)
 
 
-def retry_hint(headers: Mapping[str, str], *, now_s: float) -> float | None:
-    """How long the upstream asks us to wait, in seconds. Header names are lower case."""
+def retry_hint(headers: Mapping[str, str], *, now_s: float, said: str = "") -> float | None:
+    """How long the upstream asks us to wait, in seconds: in a header, or in words. Header names are lower case."""
+    asked = _retry_after(headers, now_s=now_s)
+    if asked is None:
+        asked = _until_reset(headers, now_s=now_s)
+    if asked is None and (found := _TRY_AGAIN.search(said)) is not None:
+        asked = _duration_s(found[1])
+    return asked
+
+
+_TRY_AGAIN = re.compile(r"(?:try again|retry) in ((?:\d+(?:\.\d+)?(?:ms|h|m|s))+)", re.IGNORECASE)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_REMAINING = re.compile(r"(x-ratelimit)-remaining-(\w+)|(anthropic-ratelimit-[\w-]+)-remaining")
+
+
+def _duration_s(text: str) -> float | None:
+    """`6m0s`, `1.5s` or `120ms`, in seconds."""
+    parts = _DURATION.findall(text)
+    return sum(float(number) * _UNITS_S[unit] for number, unit in parts) if parts else None
+
+
+def _until_reset(headers: Mapping[str, str], *, now_s: float) -> float | None:
+    """The time until the last limit is reset of which nothing remains: OpenAI sends a duration, Anthropic a time."""
+    waits: list[float] = []
+    for name, value in headers.items():
+        if value != "0" or (found := _REMAINING.fullmatch(name)) is None:
+            continue
+        reset = f"{found[1]}-reset-{found[2]}" if found[1] else f"{found[3]}-reset"
+        until = headers.get(reset, "")
+        wait_s = _duration_s(until) if found[1] else _since_s(until, now_s)
+        waits += () if wait_s is None else (wait_s,)
+    return max(waits, default=None)
+
+
+def _since_s(text: str, now_s: float) -> float | None:
+    try:
+        return max(0.0, datetime.fromisoformat(text).timestamp() - now_s)
+    except ValueError:
+        return None
+
+
+def _retry_after(headers: Mapping[str, str], *, now_s: float) -> float | None:
     for name, unit_s in ((RETRY_AFTER_MS.name, 0.001), (RETRY_AFTER.name, 1.0)):
         seconds = _number(headers.get(name, ""))
         if seconds is not None:
@@ -94,7 +140,7 @@ def refused(
         f"{what}: {said}",
         status=status,
         reason=reason,
-        retry_after_s=retry_hint(headers, now_s=now_s),
+        retry_after_s=retry_hint(headers, now_s=now_s, said=said if status == 429 else ""),
         transient=is_transient(status, reason, should_retry=headers.get(SHOULD_RETRY.name)),
     )
 
@@ -104,6 +150,8 @@ def reason_of(error: ErrorObject) -> str:
     kind = error.type or ""
     if _TOO_LONG.search(f"{error.code} {kind} {error.message or ''}"):
         return "context_length_exceeded"
+    if _NO_CREDIT.search(error.message or ""):
+        return "insufficient_quota"
     code = error.code if isinstance(error.code, str) and not error.code.isdecimal() else ""
     return (code or kind)[:100]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 
@@ -30,12 +31,18 @@ from tests.agents.models import Factory
 ENVIRONMENT = {"HOUSE_URL": "http://127.0.0.1:9/v1", "SECRET": "s3cret"}
 
 
-def read(text: str, *, trusted: bool = True, directory: Path = Path("/")) -> AgentFile:
+def read(
+    text: str,
+    *,
+    trusted: bool = True,
+    directory: Path = Path("/"),
+    environment: Mapping[str, str] = ENVIRONMENT,
+) -> AgentFile:
     return check_agent_file(
         textwrap.dedent(text).encode(),
         place="shop.yaml",
         directory=directory,
-        environment=ENVIRONMENT,
+        environment=environment,
         trusted=trusted,
     ).usable()
 
@@ -116,6 +123,22 @@ async def test_the_example_of_the_reference_loads_as_it_stands() -> None:
     assert list(tools) == ["find_parcel", "mark_delivered"]
     assert tools["find_parcel"].read_only and not tools["mark_delivered"].read_only
     assert msgspec.json.decode(tools["mark_delivered"].parameters)["required"] == ["number"]
+
+
+async def test_no_model_is_told_the_name_of_a_variable() -> None:
+    """Neither in its instruction nor as its own name; what looks like one can be written all the same."""
+    text = (
+        "agents: {root: {model: 'openai/${MODEL}', instruction: 'At ${env.SHOP}, $${x} and $5.', "
+        "fallback: {models: ['${SPARE}']}}}\n"
+        "models: {spare: {provider: '${WHO}', model: 'm-${MODEL}'}}"
+    )
+    environment = {"MODEL": "gpt-5", "SHOP": "the desk", "SPARE": "spare", "WHO": "google"}
+    file = read(text, environment=environment)
+    team = await assemble(file, Factory())
+    assert team.agents["root"].instruction == "At the desk, ${x} and $5."
+    config = file.agents[0].model
+    assert (config.provider, config.model) == ("openai", "gpt-5")
+    assert [(each.provider, each.model) for each in config.fallbacks] == [("google", "m-gpt-5")]
 
 
 @pytest.mark.parametrize(
@@ -400,6 +423,10 @@ WRONG = [
     (in_model("base_url: file:///etc/passwd"), "base_url: expected the address of a server"),
     (in_model("base_url: $NOBODY"), "base_url: the environment variable 'NOBODY' is not set"),
     (in_model("base_url: '${env.NOBODY}/v1'"), "the environment variable 'NOBODY' is not set"),
+    (in_agent("instruction: You work at ${NOBODY}."), "shop.yaml:4:5: agents.root.instruction: the environment variable 'NOBODY' is not set; write $${"),
+    (in_agent("instruction: 'Say ${1 + 1}'"), "instruction: only a variable's name can stand in ${…}, not '1 + 1'"),
+    ("agents: {root: {model: 'openai/${NOBODY}'}}", "agents.root.model: the environment variable 'NOBODY' is not set"),
+    ("agents: {root: {model: m}}\nmodels: {m: {provider: openai, model: '${env.NOBODY}'}}", "models.m.model: the environment variable 'NOBODY' is not set"),
     (in_model("token_key: sk-abc-def"), "token_key: expected the name of an environment variable"),
     (in_model("token_key: ${env.KEY}"), "token_key: expected the name of an environment variable"),
     ("providers: {p: {token_key: A}}\n" + SMALL, "providers.p: 'base_url' is missing"),
@@ -595,6 +622,8 @@ async def test_only_the_tools_that_are_listed() -> None:
         (in_agent("add_prompt_files: [/etc/passwd]"), "add_prompt_files: is not accepted from a URL"),
         (in_agent("hooks: {on_user_input: [{type: command, command: a}]}"), "hooks: is not accepted from a URL"),
         (in_agent("add_environment_info: true"), "add_environment_info: is not accepted from a URL"),
+        (in_agent("instruction: At ${HOME}."), "let the owner of that server read our variables"),
+        ("agents: {root: {model: 'openai/${HOME}'}}", "let the owner of that server read our variables"),
     ],
 )  # fmt: skip
 def test_a_remote_file_is_not_trusted_with_this_machine(text: str, told: str) -> None:

@@ -43,6 +43,7 @@ from holdfast.agents.file.shapes import (
     StructuredOutputShape,
 )
 from holdfast.agents.file.toolsets import AgentTools, FileTools
+from holdfast.agents.file.variables import filled_prose
 from holdfast.agents.surroundings import NoPrompt, environment_info, prompt_file
 from holdfast.core.codec import Value
 from holdfast.core.items import Permissions, TurnLimits
@@ -81,6 +82,7 @@ class AgentPlan:
         handoffs: tuple[str, ...],
         permissions: Permissions,
         safety: Safety,
+        instruction: str,
         surroundings: tuple[str, ...],
         hooks: Hooks,
         summary_model: ModelConfig | None,
@@ -97,6 +99,8 @@ class AgentPlan:
         self.handoffs = handoffs
         self.permissions = permissions
         self.safety: Safety = safety
+        self.instruction = instruction
+        """The file's, with its variables filled in."""
         self.surroundings = surroundings
         """Texts that are added to its instruction, read together with the file."""
         self.hooks = hooks
@@ -281,7 +285,7 @@ def _agent(plan: AgentPlan, models: Mapping[ModelConfig, Model]) -> Agent:
         plan.name,
         models[plan.model],
         description=shape.description,
-        instruction="\n\n".join(filter(None, (shape.instruction, *plan.surroundings))),
+        instruction="\n\n".join(filter(None, (plan.instruction, *plan.surroundings))),
         welcome_message=shape.welcome_message,
         commands=plan.commands,
         add_date=shape.add_date,
@@ -431,6 +435,7 @@ class _Reading:
             commands=self._commands(shape, file, where),
             sub_agents=sub_agents,
             handoffs=handoffs,
+            instruction=self._prose(shape.instruction, (*where, "instruction")),
             surroundings=self._surroundings(shape, where),
             hooks=self._hooks.of_agent(shape.hooks, (*where, "hooks")),
             permissions=permissions,
@@ -452,6 +457,10 @@ class _Reading:
         if chosen == "autonomous" and not self._trusted:
             self._found.wrong(at, UNTRUSTED.format(what="run every tool without a question"))
         return chosen or "restricted"
+
+    def _prose(self, text: str, where: Where) -> str:
+        refusal = "" if self._trusted else UNTRUSTED.format(what="read our variables")
+        return filled_prose(text, self._environment, self._found, where, refusal=refusal)
 
     def _surroundings(self, shape: AgentShape, where: Where) -> tuple[str, ...]:
         """The texts about this machine and from prompt files that are added to an agent's instruction."""

@@ -21,7 +21,7 @@ from holdfast.agents.file.shapes import (
     ProviderShape,
     SettingsShape,
 )
-from holdfast.agents.file.variables import filled_in, seconds_in
+from holdfast.agents.file.variables import filled_in, filled_prose, seconds_in
 from holdfast.core.turns.events import Parameters
 from holdfast.models.http.request_headers import Headers, header_problem
 from holdfast.models.price import Price
@@ -146,7 +146,13 @@ class FileModels:
         model = self._file.models.get(_names(shape.model)[0], ModelShape())
         return model.compaction_threshold or shape.compaction_threshold
 
+    def _name(self, text: str, where: Where) -> str:
+        """The name of a model or provider with its variables filled in."""
+        refusal = "" if self._trusted else UNTRUSTED.format(what="read our variables")
+        return filled_prose(text, self._environment, self._found, where, refusal=refusal)
+
     def _find(self, name: str, where: Where) -> ModelConfig | None:
+        name = self._name(name, where)
         if name in self._named:
             return self._named[name]
         if name == AUTO:
@@ -195,6 +201,11 @@ class FileModels:
         )
 
     def _config(self, shape: ModelShape, where: Where) -> ModelConfig:
+        shape = msgspec.structs.replace(
+            shape,
+            provider=self._name(shape.provider, (*where, "provider")),
+            model=self._name(shape.model, (*where, "model")),
+        )
         for field in ("provider", "model"):
             if not getattr(shape, field).strip():
                 self._found.wrong(where, f"{field!r} is missing")

@@ -52,7 +52,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "compaction_threshold": "The share of the model's window at which older turns are summed up.",
     "compaction_model": "The model that writes these summaries.",
     "Agent.description": "What the agent is for; other agents and clients see it.",
-    "Agent.instruction": "The system prompt of its model.",
+    "Agent.instruction": "The system prompt of its model; `${NAME}` is filled in from the environment, `$${` stands for `${`.",
     "Agent.welcome_message": "A greeting that clients show to people.",
     "Agent.toolsets": "The tools that it can use.",
     "Agent.sub_agents": "Agents that it can give a task.",

@@ -55,3 +55,32 @@ def filled_in(
     for name in result.missing:
         found.wrong(where, f"the environment variable {name!r} is not set")
     return result
+
+
+_IN_PROSE = re.compile(r"\$\$\{|\$\{([^{}\n]*)\}", re.ASCII)
+_NAME = re.compile(r"(?:env\.)?([A-Za-z_]\w*)", re.ASCII)
+
+
+def filled_prose(
+    text: str, environment: Mapping[str, str], found: Findings, where: Where, *, refusal: str = ""
+) -> str:
+    """A text that a model reads, or a model's name, with its variables filled in: no model is told `${NAME}`.
+
+    `$${` stands for `${` itself. A variable that is not set, and anything else in `${…}`, become problems of this
+    field; so does every variable if there is a `refusal`, which says why.
+    """
+
+    def value_of(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return "${"
+        name = _NAME.fullmatch(match[1].strip())
+        if name is not None and not refusal and environment.get(name[1]):
+            return environment[name[1]]
+        if name is None:
+            words = f"only a variable's name can stand in ${{…}}, not {match[1][:60]!r}"
+        else:
+            words = refusal or f"the environment variable {name[1]!r} is not set"
+        found.wrong(where, f"{words}; write $${{ for the characters themselves")
+        return match[0]
+
+    return _IN_PROSE.sub(value_of, text) if "${" in text else text

@@ -71,8 +71,11 @@ def code_of(failure: ModelFailed) -> str:
     return reason if reason in CAUSES else "upstream_error"
 
 
-_QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
-_OUR_FAULT = frozenset({"invalid_api_key", "account_deactivated", "model_not_found"})
+_QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "credit_balance_exhausted"})
+_OUR_FAULT = frozenset(
+    {"invalid_api_key", "account_deactivated", "model_not_found", "failed_precondition"}
+)
+"""The operator's: a key that is not valid, a country or an account that the provider does not serve."""
 _ABOUT_THE_REQUEST = frozenset(
     """
     content_filter content_policy_violation context_length_exceeded invalid_prompt invalid_request_error

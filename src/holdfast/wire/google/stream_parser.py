@@ -97,6 +97,7 @@ class GoogleFeedback(Struct, frozen=True, rename="camel"):
 
 class GoogleErrorDetail(Struct, frozen=True, rename="camel"):
     retry_delay: str | None = None
+    reason: str | None = None
 
 
 class GoogleError(Struct, frozen=True):
@@ -250,7 +251,11 @@ def read_error(body: bytes) -> tuple[ErrorObject, float | None] | None:
 
 
 def error_of(error: GoogleError) -> ErrorObject:
-    """Google's error as OpenAI's: `status` becomes the type, `code` the HTTP status."""
-    return ErrorObject(
-        message=error.message, type=(error.status or "").lower() or None, code=error.code
-    )
+    """Google's error as OpenAI's: `status` becomes the type, `code` the HTTP status.
+
+    A key that is not valid has the status of a wrong request; only a detail tells it apart.
+    """
+    kind: str | None = (error.status or "").lower() or None
+    if any((each.reason or "").startswith("API_KEY_") for each in error.details or ()):
+        kind = "invalid_api_key"
+    return ErrorObject(message=error.message, type=kind, code=error.code)
