@@ -94,9 +94,9 @@ USAGE = Usage(
 
 def _google_script() -> Script:
     usage = Usage(input_tokens=9, cached_tokens=3, output_tokens=40, reasoning_tokens=2)
-    said = thinking((0, kept_signature(SIGNATURE)), usage=usage).steps
-    signed = ExtraDelta(kind="call", index=0, extra=kept_signature("c2ln"))
-    closing = ExtraDelta(kind="message", index=0, extra=kept_signature("Z2lz"))
+    said = thinking((0, kept_signature(SIGNATURE, "fake-model")), usage=usage).steps
+    signed = ExtraDelta(kind="call", index=0, extra=kept_signature("c2ln", "fake-model"))
+    closing = ExtraDelta(kind="message", index=0, extra=kept_signature("Z2lz", "fake-model"))
     calls_at = next(n for n, step in enumerate(said) if isinstance(step, ToolCallDelta))
     return Script(
         *said[:calls_at], closing, *said[calls_at : calls_at + 3], signed, *said[calls_at + 3 :]

@@ -86,7 +86,7 @@ def retry_hint(headers: Mapping[str, str], *, now_s: float, said: str = "") -> f
 _TRY_AGAIN = re.compile(r"(?:try again|retry) in ((?:\d+(?:\.\d+)?(?:ms|h|m|s))+)", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_REMAINING = re.compile(r"(x-ratelimit)-remaining-(\w+)|(anthropic-ratelimit-[\w-]+)-remaining")
+_REMAINING = re.compile(r"(\w-ratelimit)-remaining-(\w+)|(anthropic-ratelimit-[\w-]+)-remaining")
 
 
 def _duration_s(text: str) -> float | None:
