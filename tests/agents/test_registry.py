@@ -177,6 +177,22 @@ async def test_a_qualified_name_always_works() -> None:
     assert registry.find("a/root") == registry.find("root") == registry.find("/data/a.yaml/root")
 
 
+async def test_a_source_goes_by_the_name_of_its_file_where_no_agent_has_it() -> None:
+    sources = (
+        Given("/x/shop.yaml", "root", "cook", name="shop"),
+        Given("/y/cook.yaml", name="cook"),
+    )
+    registry = await registry_of(*sources)
+    assert registry.choose("shop").agent is registry.choose("shop/root").agent
+    assert registry.choose("cook").agent is registry.choose("shop/cook").agent, "agents come first"
+    assert registry.choose("shop", session("/x/shop.yaml", agent="cook")).agent.name == "cook"
+    twice = await registry_of(
+        Given("/x/shop.yaml", name="shop"), Given("/y/shop.yaml", name="shop")
+    )
+    with pytest.raises(ModelNotFound):
+        twice.choose("shop")
+
+
 async def test_what_is_listed_about_an_agent() -> None:
     registry = await registry_of(Given("/data/a.yaml", "root", "clerk", name="a"))
     listed = registry.find("clerk")

@@ -350,6 +350,8 @@ class Registry:
         return name.startswith(f"{live.key}/") or len(namesakes) == 1
 
     def _only_agent(self, model: str) -> tuple[_Live, Agent]:
+        """The entry agent of the only source, if no model is named, or of the only source of this name, if no agent has
+        it. Raises ModelNotFound."""
         known = tuple(self._ids)
         loaded = [live for live in self._live.values() if live.current is not None]
         if not model and len(loaded) == 1:
@@ -361,6 +363,10 @@ class Registry:
             raise ModelNotFound(model, known=known, why="is not named, and there are several")
         if len(namesakes) > 1:
             raise ModelNotFound(model, known=known, why="could be several agents")
+        sources = [live for live in loaded if live.name == model]
+        if len(sources) == 1 and not namesakes:
+            team = _team(sources[0])
+            return sources[0], team.agents[team.entry]
         raise ModelNotFound(model, known=known)
 
     # ── playing turns ──
