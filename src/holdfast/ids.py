@@ -195,7 +195,8 @@ class ReasoningId(ItemId, prefix="rs_"):
 
 
 class NoteId(ItemId, prefix="itm_"):
-    """An item that neither the user nor the model wrote: an interruption, a summary, a hand-off."""
+    """An item that neither the user nor the model wrote: an interruption, a summary, a hand-off; or an item that only
+    other servers act on."""
 
     __slots__ = ()
 

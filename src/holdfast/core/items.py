@@ -257,6 +257,28 @@ class Summary(Value, tag="summary"):
     path: Path = ()
 
 
+class ForeignContent(Value):
+    """An item that only other servers act on, as a client sent it."""
+
+    kind: str
+    """Its type."""
+    json: str
+    """The item, exactly as it came."""
+    given_id: str = ""
+    """Its own id, if it has one."""
+    text: str = ""
+    """The text that a model reads in place of it; empty for an item that no model is shown."""
+
+
+class ForeignItem(Value, tag="foreign"):
+    """An item that only other servers act on: stored, listed and exported as it came."""
+
+    id: NoteId
+    original: ForeignContent
+    path: Path = ()
+    extras: Opaques = ()
+
+
 Item: TypeAlias = (
     UserMessage
     | SystemMessage
@@ -267,6 +289,7 @@ Item: TypeAlias = (
     | Interruption
     | HandOff
     | Summary
+    | ForeignItem
 )
 Items: TypeAlias = tuple[Item, ...]
 

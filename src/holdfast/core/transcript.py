@@ -13,6 +13,7 @@ from holdfast.core.items import (
     AssistantMessage,
     Audio,
     File,
+    ForeignItem,
     HandOff,
     Image,
     Interruption,
@@ -83,6 +84,8 @@ def entry_of(item: Item) -> str:
             return f"{item.from_agent} handed the conversation over to {item.to_agent}."
         case Summary():
             return f"Summary of everything before: {item.text}"
+        case ForeignItem():
+            return item.original.text
         case Reasoning():
             return ""
         case _:  # pragma: no cover

@@ -24,7 +24,7 @@ from holdfast.integrations.framework_turns import FrameworkConversation
 from holdfast.sessions.manual_turns import LOCAL
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.openai.responses.dialect import input_of
-from holdfast.wire.openai.responses.items import joined, read_input
+from holdfast.wire.openai.responses.items import read_input
 
 ItemObject: TypeAlias = dict[str, Any]
 """An input item of the Responses API; the SDK's TResponseInputItem."""
@@ -87,7 +87,7 @@ class HoldfastSession:
     async def _commit(self) -> None:
         staged, self._staged = self._staged, []
         said = read_input(msgspec.json.encode(staged), param="items")
-        messages = joined(each for each in said if isinstance(each, Incoming))
+        messages = tuple(each for each in said if isinstance(each, Incoming))
         self._base = await self._conversation.add(messages, base=self._base)
 
 

@@ -278,7 +278,7 @@ CONVERSATION_DIVERGED = Header(
 IGNORED_PARAMS = Header(
     "x-ignored-params",
     answer="Parameters that the agent's model does nothing about, and what only other servers know: fields, tools, "
-    "values of `include`.",
+    "items, parts, values of `include`.",
     of_turn=True,
 )
 TOKEN_COUNT = Header(

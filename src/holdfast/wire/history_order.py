@@ -15,6 +15,7 @@ import msgspec
 from holdfast.core.codec import Value
 from holdfast.core.items import (
     AssistantMessage,
+    ForeignItem,
     HandOff,
     Interruption,
     Item,
@@ -33,7 +34,7 @@ from holdfast.core.items import (
 from holdfast.core.turns.closure import note_for_model
 
 Said: TypeAlias = AssistantMessage | Reasoning | ToolCall
-Other: TypeAlias = UserMessage | SystemMessage | Interruption | Summary
+Other: TypeAlias = UserMessage | SystemMessage | Interruption | Summary | ForeignItem
 
 
 class Step(Value):
@@ -95,6 +96,8 @@ def words_of(item: Other) -> Parts:
             return plain_text(note_for_model(item))
         case Summary():
             return plain_text(f"[Summary of the conversation so far: {item.text}]")
+        case ForeignItem():
+            return plain_text(item.original.text)
         case _:  # pragma: no cover
             assert_never(item)
 

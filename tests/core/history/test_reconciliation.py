@@ -626,6 +626,8 @@ def test_an_answer_before_the_one_that_was_not_heard_is_known_by_its_calls() -> 
 def test_an_answer_that_is_known_in_part_has_diverged() -> None:
     found = fresh(TALK, *SO_FAR[:3], heard("Cold. And wet."), says("So?"))
     assert (words(found.input), found.diverged) == (["U: So?"], True)
+    other = fresh(WAITING, says("Hello"), heard("Well."), tells(ONE.call_id), tells(TWO.call_id))
+    assert (len(other.input), other.diverged) == (2, True)
     # In a message of its own, the rest would be another answer, from elsewhere.
     session = waiting_for(new_session(), THREE)
     brought = [tells(THREE.call_id), heard("From elsewhere."), says("So?")]

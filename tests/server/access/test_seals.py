@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
-from holdfast.core.history.reconciliation import Thought
 from holdfast.core.items import Opaque, Reasoning
 from holdfast.ids import ReasoningId, Tenant
 from holdfast.server.access.seals import MARK, UNSEALED, Seals, new_seal_key
@@ -124,8 +123,10 @@ async def test_reasoning_comes_back_as_it_was_sealed_and_is_refused_from_anybody
     ours, theirs = await seals_of(MemoryStore())
     sealed = sealed_reasoning(THOUGHT, ours)
     assert sealed is not None
-    (said,) = read_input(reasoning(sealed), seal=ours)
-    assert said.thoughts == (Thought(text="Hm.", extras=THOUGHT.extras),)  # type: ignore[union-attr]
+    said, _ = read_input(reasoning(sealed), seal=ours)
+    (thought,) = said.thoughts  # type: ignore[union-attr]
+    assert (thought.text, thought.extras[:-1]) == ("Hm.", THOUGHT.extras)
+    assert (thought.extras[-1].owner, sealed in thought.extras[-1].json) == ("client", True)
     for seal, text in ((theirs, sealed), (ours, sealed[:-4]), *((ours, each) for each in UNSEALED)):
         with pytest.raises(Refused) as refused:
             read_input(reasoning(text), seal=seal)
@@ -135,7 +136,7 @@ async def test_reasoning_comes_back_as_it_was_sealed_and_is_refused_from_anybody
             "invalid_encrypted_content",
             "input[0]",
         )
-    (foreign,) = read_input(reasoning("gAAAA"), seal=ours)
+    foreign, _ = read_input(reasoning("gAAAA"), seal=ours)
     assert [each.owner for each in foreign.thoughts[0].extras] == ["openai"]  # type: ignore[union-attr]
 
 

@@ -119,7 +119,7 @@ async def test_a_history_is_summed_up_and_goes_on_from_there() -> None:
     assert made.json["usage"]["total_tokens"] == 13
     assert [(each["role"], each["content"][0]["text"]) for each in kept] == [
         ("user", "Hi"),
-        ("system", "Rhyme."),
+        ("developer", "Rhyme."),
         ("user", "Oslo"),
     ]
     assert summed["type"] == "compaction"

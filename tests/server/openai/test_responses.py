@@ -144,7 +144,7 @@ async def test_instructions_are_for_one_request_and_system_messages_are_items() 
     assert "Shout." not in str(model.prompts[1])
     assert "Rhyme." in str(model.prompts[1])
     assert second.json["instructions"] is None
-    assert [each["role"] for each in items.json["data"]] == ["system", "user"]
+    assert [each["role"] for each in items.json["data"]] == ["developer", "user"]
 
 
 # ── lines ────────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.reconciliation import Fresh, Incoming, Reconciled, reconcile
 from holdfast.core.items import AssistantMessage, Item, ToolCall, ToolResult, UserMessage, text_of
 from holdfast.wire.openai.chat.request import read_chat_request
-from holdfast.wire.openai.responses.items import joined, read_input
+from holdfast.wire.openai.responses.items import read_input
 from tests.core.builders import after, answered, asked, call, new_minter, result, said, user
 from tests.core.histories import ending, new_session, turn_on
 
@@ -155,7 +155,7 @@ def responses(pieces: Sequence[Piece]) -> tuple[Incoming, ...]:
                 output = {"call_id": each.call_id, "output": each.text}
                 items.append({"type": "function_call_output", **output})
     found = read_input(json.dumps(items).encode())
-    return joined(each for each in found if isinstance(each, Incoming))
+    return tuple(each for each in found if isinstance(each, Incoming))
 
 
 APIS: dict[str, Callable[[Sequence[Piece]], tuple[Incoming, ...]]] = {

@@ -137,6 +137,13 @@ const KINDS = {
             h('summary', null, 'Summed up for the model'),
             h('div', { class: 'prose' }, markdown(item.text)),
         ),
+    foreign: (item) =>
+        h(
+            'details',
+            { class: 'summary-item' },
+            h('summary', null, 'An item for other servers: ', h('code', null, item.original.kind)),
+            h('pre', { class: 'plain' }, item.original.json),
+        ),
     unreadable: () => unreadable(),
 };
 

@@ -29,6 +29,7 @@ from holdfast.core.items import (
     AttributeName,
     AttributeValue,
     EndedBy,
+    ForeignItem,
     Interruption,
     Item,
     Items,
@@ -585,6 +586,8 @@ def _concerns_model(item: Item) -> bool:
             return not (item.ended_by == "limit" and item.detail in _CUT_BY_LENGTH)
         case Reasoning():
             return item.state == "complete"
+        case ForeignItem():
+            return bool(item.original.text)
         case ToolCall() | AssistantMessage():
             return item.state != "set_aside"
         case UserMessage():

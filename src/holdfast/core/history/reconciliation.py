@@ -27,6 +27,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import chain
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -51,6 +53,8 @@ from holdfast.core.history.seen_messages import Seen, media, telling_of, without
 from holdfast.core.items import (
     AssistantMessage,
     CallDecision,
+    ForeignContent,
+    ForeignItem,
     Item,
     Items,
     Opaques,
@@ -63,11 +67,12 @@ from holdfast.core.items import (
     ToolResult,
     UserMessage,
     is_substantial,
+    item_id,
     plain_text,
     result_for,
     text_of,
 )
-from holdfast.ids import CallId, MessageId, Minter, ReasoningId
+from holdfast.ids import CallId, ItemId, MessageId, Minter, NoteId, ReasoningId
 
 # ── messages of a request ────────────────────────────────────────────────────────────────────
 
@@ -76,6 +81,7 @@ class IncomingCall(Value):
     call_id: str
     name: str
     arguments: str
+    extras: Opaques = ()
 
 
 class Thought(Value):
@@ -88,7 +94,8 @@ class Thought(Value):
 class Incoming(Value):
     """One message of a request, as its client sends it."""
 
-    role: Literal["user", "assistant", "system", "tool"]
+    role: Literal["user", "assistant", "system", "tool", "foreign"]
+    """`foreign`: no message, but an item that only other servers act on."""
     content: Parts = ()
     name: str = ""
     calls: tuple[IncomingCall, ...] = ()
@@ -100,6 +107,9 @@ class Incoming(Value):
     """An assistant's reasoning, before its text."""
     decisions: tuple[CallDecision, ...] = ()
     """A user's decisions about calls that wait for an approval, by their ids."""
+    foreign: ForeignContent | None = None
+    ours: ItemId | None = None
+    """The item of ours that a foreign one repeats, by its id: answers show some items in a form that other servers use."""
 
 
 class Speaker(Value):
@@ -227,7 +237,12 @@ def reconcile(
             return resend
     else:  # a resend has more than one message, and most requests are no resend
         resend = _NO_RESEND
-    new = [each for n, each in enumerate(spoken) if not (resend.knows(n) or _is_supplied(each))]
+    stored = _foreign_stored(spoken, snapshot, running or (), is_resend=resend.dropped > 0)
+    new = [
+        each
+        for n, each in enumerate(spoken)
+        if not (n in stored if each.foreign else resend.knows(n) or _is_supplied(each))
+    ]
     again = _given_again(new, waiting, spoken, snapshot, running or ())
     if again:
         new = [each for n, each in enumerate(new) if n not in again]
@@ -329,7 +344,7 @@ def is_steered_again(
 ) -> bool:
     """Whether a request repeats a message that was steered into the last turn, and has no new message."""
     spoken = (each for each in messages if system_is_stored or each.role != "system")
-    sent = without_results((_seen_of(each), None) for each in spoken)
+    sent = without_results((seen, None) for each in spoken if (seen := _seen_of(each)))
     return repeats_steered(snapshot, [seen for seen, _ in sent])
 
 
@@ -406,6 +421,44 @@ def _given_again(
     return found
 
 
+def _foreign_stored(
+    spoken: Sequence[Incoming], snapshot: Snapshot, running: Items, *, is_resend: bool
+) -> frozenset[int]:
+    """The positions of foreign items that the history has already. An item without an id counts only in a resend of
+    messages: a client may mean the same item twice."""
+    sent = [
+        (n, each, each.foreign)
+        for n, each in enumerate(spoken)
+        if each.foreign is not None and (is_resend or each.foreign.given_id or each.ours)
+    ]
+    if not sent:  # nearly always
+        return frozenset()
+    repeated = {each.ours for _, each, _ in sent if each.ours}
+    kinds = {content.kind for _, _, content in sent}
+    held = Counter[tuple[str, bytes]]()
+    ours: set[ItemId] = set()
+    for item in chain(snapshot.items, running):
+        if isinstance(item, ForeignItem) and item.original.kind in kinds:
+            held[_foreign_key(item.original)] += 1
+        elif (its_id := item_id(item)) in repeated and its_id is not None:
+            ours.add(its_id)
+    found: set[int] = set()
+    for n, each, content in sent:
+        key = _foreign_key(content)
+        if each.ours in ours:
+            found.add(n)
+        elif held[key]:
+            found.add(n)
+            held[key] -= 1
+    return frozenset(found)
+
+
+def _foreign_key(content: ForeignContent) -> tuple[str, bytes]:
+    """A key that is the same for the same item, however its JSON is written."""
+    value = msgspec.json.decode(content.json)
+    return content.kind, sha256(msgspec.json.encode(value, order="sorted")).digest()
+
+
 def _result_seen(call_id: str, content: Parts) -> Seen:
     return "tool", text_of(content), (call_id, *media(content))
 
@@ -421,7 +474,9 @@ def _results_first(new: Sequence[Incoming], waiting: Sequence[ToolCall]) -> Sequ
 # ── comparing with history ───────────────────────────────────────────────────────────────────
 
 
-def _seen_of(message: Incoming) -> Seen:
+def _seen_of(message: Incoming) -> Seen | None:
+    if message.foreign is not None:
+        return None
     if message.role == "tool":
         return "tool", "", (message.call_id,)
     if message.role == "assistant":
@@ -473,21 +528,25 @@ class _Intake:
         """Add the items of one more message, or return why the request is refused."""
         if message.role == "tool":
             return self._take_result(message)
-        if not (message.calls or message.decisions or is_substantial(message.content)):
+        if message.foreign is not None:
+            self._items.append(ForeignItem(id=self._mint(NoteId), original=message.foreign))
+            return None
+        if message.role == "assistant":
+            self._take_answer(message)  # calls of neighbouring messages are answered side by side
+            return None
+        if not (message.decisions or message.extras or is_substantial(message.content)):
             return None
         refusal = self._settle_open()
         if refusal is not None:
             return refusal
-        if message.role == "assistant":
-            self._take_answer(message)
-        elif message.role == "system":
+        if message.role == "system":
             self._items.append(
                 SystemMessage(
                     id=self._mint(MessageId), content=message.content, extras=message.extras
                 )
             )
         else:
-            self._substantial = True
+            self._substantial |= bool(message.decisions) or is_substantial(message.content)
             self._items.append(
                 UserMessage(
                     id=self._mint(MessageId),
@@ -529,12 +588,14 @@ class _Intake:
 
     def _take_answer(self, message: Incoming) -> None:
         """Add an assistant's message that is not in this session: the client brought it from another conversation."""
+        if not self._open:
+            self._answered = False  # all calls before it have their results
         self._items += (
             Reasoning(id=self._mint(ReasoningId), text=each.text, extras=each.extras)
             for each in message.thoughts
         )
         content = _without_question(message.content)
-        if is_substantial(content):
+        if is_substantial(content) or message.extras:
             self._items.append(
                 AssistantMessage(id=self._mint(MessageId), content=content, extras=message.extras)
             )
@@ -545,6 +606,7 @@ class _Intake:
                 name=each.name,
                 arguments=each.arguments,
                 waits_for="client",
+                extras=each.extras,
             )
             self._items.append(call)
             self._open[call.id] = call

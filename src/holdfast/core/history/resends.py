@@ -314,12 +314,13 @@ class _ResultsSent:
 
 def _recent_history(past: _Past, telling: Telling) -> _Match | None:
     """The part of a request that is the end of the history, for a request that answers a call that waits: its client has
-    seen the history up to that call, and sends the messages since some message of it. None if the request does not
-    contain such an end."""
+    seen the history up to that call, and sends the messages since some message of it, and no other answers. None if the
+    request does not contain such an end."""
     if not telling.said or not any(call_id in past.waiting for call_id, _ in telling.results):
         return None
     (begins, *_), *_ = telling.said
     asked = sum(role != "assistant" for (role, *_), _ in telling.said)
+    answers_end = max((end for (role, *_), end in telling.said if role == "assistant"), default=0)
     recent = deque[tuple[Seen, bool]]()
     for turn in past.held_back():
         for each in reversed(turn):
@@ -329,7 +330,7 @@ def _recent_history(past: _Past, telling: Telling) -> _Match | None:
                 return None
             if each[0] == begins or each[0][0] == begins[0] == "assistant":
                 found = _whole_history(recent, telling, past.waiting)
-                if found is not None and found.at:
+                if found is not None and found.end >= answers_end:
                     return found
     return None
 

@@ -54,11 +54,14 @@ class Telling(NamedTuple):
         return bool(self.results) and (not self.said or self.results[-1][1] >= self.said[-1][1])
 
 
-def telling_of(messages: Iterable[Seen]) -> Telling:
+def telling_of(messages: Iterable[Seen | None]) -> Telling:
+    """The messages, None for each that is not compared."""
     said: SentMessages = []
     results: list[tuple[str, int]] = []
     answers_end = 0
     for n, seen in enumerate(messages):
+        if seen is None:
+            continue
         if seen[0] == "tool":
             results.append((seen[2][0], n))
             continue
@@ -204,9 +207,10 @@ class ToldAnswer:
         return True
 
     def known_to(self) -> int | None:
-        """The position of its first message that the history has not; None if it has only a part of that one."""
+        """The position of its first message that the history has not; None if it has only a part of that one, or none of
+        its messages."""
         chars, calls = len(self._text), Counter[str]()
-        for at in range(len(self._messages), -1, -1):
+        for at in range(len(self._messages), 0, -1):
             if chars == self._chars and calls == self._calls:
                 return self._at + at
             _, text, told = self._messages[at - 1]

@@ -53,8 +53,10 @@ from holdfast.wire.openai.pages import PageAsk, page_object, read_page
 from holdfast.wire.openai.request_types import AddedItems, NewConversation, NewMetadata
 from holdfast.wire.openai.responses.items import (
     ItemObject,
+    by_id,
+    find_item,
     item_object,
-    read_address,
+    listed,
     with_cuts,
 )
 from holdfast.wire.openai.responses.request import SHOW_TOOLS
@@ -216,14 +218,13 @@ class Conversations:
         "GET /v1/conversations/{conversation}/items/{item}",
         "chat",
         "retrieveItem",
-        AnswerDescription("The item.", openai.OutputItem),
+        AnswerDescription("The item.", openai.ListedItem),
     )
     async def item(self, call: HttpCall) -> None:
         """An item."""
         row = await self._find(call)
         snapshot = await self._snapshot(call.tenant, row.id)
-        wanted = _item_id(call.names[1])
-        found = next((each for each in with_cuts(_seen(snapshot)) if each.id == wanted), None)
+        found = find_item(by_id(with_cuts(_seen(snapshot))), call.names[1])
         shown = item_object(found, row.id) if found else None
         if shown is None:
             raise unknown_item(call.names[1])
@@ -243,12 +244,12 @@ class Conversations:
         """
         row = await self._find(call)
         seen = _seen(await self._snapshot(call.tenant, row.id))
-        wanted = _item_id(call.names[1])
-        if not any(each.id == wanted for each in seen):
+        wanted = find_item(by_id(seen), call.names[1])
+        if wanted is None:
             raise unknown_item(call.names[1])
         hidden = Visibility(to_people=False, to_model=False)
         await self._operations.annotate(
-            call.tenant, row.id, [(each, hidden) for each in _with_partner(wanted, seen)]
+            call.tenant, row.id, [(each, hidden) for each in _with_partner(wanted.id, seen)]
         )
         await self._say(call, await self._row(call.tenant, row.id))
 
@@ -323,7 +324,7 @@ class Conversations:
             verbatim=True,
         )
         if not ask.messages:
-            return []  # all of them were of kinds that only other servers use
+            return []  # references to items that clients do not see
         try:
             watch = await call.exchange.unless_gone(
                 self._sessions.submit(ask, play=_play_without_model)
@@ -336,8 +337,7 @@ class Conversations:
             store = self._sessions.store
             raise Refused(await problem_for(store, call.tenant, watch, ending, stored=True))
         kept = await self._turns.find(call.tenant, ending.turn_id.response_id)
-        shown = (item_object(each, session_id) for each in kept.items)
-        return [each for each in shown if each is not None]
+        return listed(kept.items, session_id)
 
     def _shown(self, snapshot: Snapshot, call: HttpCall) -> list[ItemObject]:
         """The items of a conversation that clients see, oldest first."""
@@ -345,10 +345,7 @@ class Conversations:
         results: dict[ItemId, ToolResult] = {}
         if SHOW_TOOLS in (call.query.get("include"), call.query.get("include[]")):
             results = {each.call: each for each in seen if isinstance(each, ToolResult)}
-        shown = (
-            item_object(each, snapshot.session_id, result=results.get(each.id)) for each in seen
-        )
-        return [each for each in shown if each is not None]
+        return listed(seen, snapshot.session_id, results=results)
 
     async def _say(self, call: HttpCall, row: SessionRow) -> None:
         said = conversation_object(row.id, created_s=row.created_ms // 1000, settings=row.settings)
@@ -368,13 +365,6 @@ async def _play_without_model(turn: OpenTurn) -> None:
 
 def _seen(snapshot: Snapshot) -> list[Item]:
     return [each for each in seen_by_people(snapshot) if not isinstance(each, Unreadable)]
-
-
-def _item_id(name: str) -> ItemId:
-    address = read_address(name)
-    if address is None:
-        raise unknown_item(name)
-    return address.item
 
 
 def _with_partner(wanted: ItemId, items: list[Item]) -> list[ItemId]:

@@ -15,7 +15,8 @@ from holdfast.wire.openai.responses.items import (
     InputPiece,
     ItemReference,
     brought_along,
-    joined,
+    by_id,
+    find_item,
     question_message,
     read_address,
     unknown_reference,
@@ -40,7 +41,7 @@ class ItemReferences:
         self._tenant = tenant
         self._line = line
         self._previous = previous
-        self._known: dict[SessionId, dict[ItemId, Item]] = {}
+        self._known: dict[SessionId, dict[str, Item]] = {}
         if held is not None:
             self._line = held.session_id
             self._known[held.session_id] = _by_id(held)
@@ -58,20 +59,21 @@ class ItemReferences:
             said = brought_along(item)
             if said is not None:
                 found.append(said)
-        return joined(found)
+        return tuple(found)
 
     async def _find(self, reference: ItemReference) -> Item | None:
         address = read_address(reference.id)
-        if address is None:
-            return None
-        session_id = address.session_id or await self._here()
+        session_id = (address and address.session_id) or await self._here()
         if session_id is None:
             return None
         items = await self._items(session_id)
-        return items.get(address.item) or await self._question(session_id, items, address.item)
+        found = find_item(items, reference.id)
+        if found is None and address is not None:
+            return await self._question(session_id, items, address.item)
+        return found
 
     async def _question(
-        self, session_id: SessionId, items: dict[ItemId, Item], name: ItemId
+        self, session_id: SessionId, items: dict[str, Item], name: ItemId
     ) -> Item | None:
         """The server's question about waiting calls, which is a message of an output and no item."""
         call = items.get(CallId.from_body(name.body))
@@ -90,13 +92,13 @@ class ItemReferences:
             self._line = row.session_id if row else None
         return self._line
 
-    async def _items(self, session_id: SessionId) -> dict[ItemId, Item]:
+    async def _items(self, session_id: SessionId) -> dict[str, Item]:
         if session_id not in self._known:
             snapshot = await self._sessions.snapshot(self._tenant, session_id)
             self._known[session_id] = _by_id(snapshot) if snapshot else {}
         return self._known[session_id]
 
 
-def _by_id(snapshot: Snapshot) -> dict[ItemId, Item]:
+def _by_id(snapshot: Snapshot) -> dict[str, Item]:
     seen = seen_by_people(snapshot)
-    return {each.id: each for each in seen if not isinstance(each, Unreadable)}
+    return by_id(each for each in seen if not isinstance(each, Unreadable))

@@ -26,7 +26,7 @@ from holdfast.wire.headers import TURN_ID
 from holdfast.wire.openai import answer_types as openai
 from holdfast.wire.openai.pages import page_object, read_page
 from holdfast.wire.openai.responses.answer import response_object, whole_response
-from holdfast.wire.openai.responses.items import item_object
+from holdfast.wire.openai.responses.items import listed
 from holdfast.wire.openai.responses.stream import ResponseStream
 from holdfast.wire.problems import bad_request
 from holdfast.wire.sse import HEARTBEAT
@@ -118,8 +118,7 @@ class StoredResponses:
         """The items of a response's request."""
         ask = read_page(call.query)
         kept = await self._turns.find(call.tenant, call.names[0])
-        shown = (item_object(each, kept.row.session_id) for each in kept.input)
-        page = page_object([each for each in shown if each is not None], ask)
+        page = page_object(listed(kept.input, kept.row.session_id), ask)
         body = msgspec.json.encode(page)
         await call.exchange.answer(
             200, await inlined(self._store, call.tenant, kept.row.session_id, body)

@@ -6,9 +6,9 @@ Answers that grow token by token are written by templates, not from these types 
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, get_args
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 from holdfast.core.codec import Value
 from holdfast.wire.api.objects import AnswerBody
@@ -187,7 +187,7 @@ class InputText(AnswerBody, tag="input_text"):
 
 
 class InputImage(AnswerBody, tag="input_image"):
-    image_url: str
+    image_url: str | None
     detail: Literal["auto", "low", "high", "original"]
     file_id: str | None
 
@@ -205,7 +205,7 @@ ContentPart: TypeAlias = OutputText | OutputRefusal | InputText | InputImage | I
 class MessageItem(AnswerBody, tag="message"):
     id: str
     status: ItemStatus
-    role: Literal["user", "assistant", "system"]
+    role: Literal["user", "assistant", "system", "developer"]
     content: tuple[ContentPart, ...]
 
 
@@ -290,9 +290,30 @@ OutputItem: TypeAlias = (
 )
 
 
+ListedItem: TypeAlias = Annotated[
+    Raw,
+    Meta(
+        extra_json_schema={
+            "anyOf": [
+                *(
+                    {"$ref": f"#/components/schemas/{kind.__name__}"}
+                    for kind in get_args(OutputItem)
+                ),
+                {
+                    "type": "object",
+                    "description": "An item of another type, or with other parts, as a client sent it.",
+                    "required": ["id", "type"],
+                    "properties": {"id": {"type": "string"}, "type": {"type": "string"}},
+                },
+            ]
+        }
+    ),
+]
+
+
 class ItemList(AnswerBody):
     object: Literal["list"]
-    data: tuple[OutputItem, ...]
+    data: tuple[ListedItem, ...]
     first_id: str | None
     last_id: str | None
     has_more: bool

@@ -7,14 +7,26 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.history.reconciliation import Incoming, IncomingCall
-from holdfast.core.items import File, Image, Inline, Link, Refusal, Text, UserMessage
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.reconciliation import Fresh, Incoming, take_in
+from holdfast.core.items import (
+    File,
+    ForeignItem,
+    Image,
+    Inline,
+    Link,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
 from holdfast.ids import MessageId, ResponseId, SessionId
 from holdfast.wire.openai.responses.answer import Echo, echo_of, note_of
 from holdfast.wire.openai.responses.items import (
     ItemAddress,
     ItemReference,
-    joined,
     read_address,
     read_input,
 )
@@ -96,15 +108,16 @@ def test_calls_side_by_side_are_one_step_and_their_results_are_tool_messages() -
         },
         {"type": "web_search_call", "id": "ws_1", "status": "completed"},
     )
-    step, one, two = joined(found)
-    assert step.calls == (
-        IncomingCall(call_id="a", name="f", arguments="{}"),
-        IncomingCall(call_id="b", name="g", arguments="{}"),
-    )
-    (thought,) = step.thoughts
+    taken = take_in(Snapshot(session_id=MINT(SessionId)), found, MINT)
+    assert isinstance(taken, Fresh)
+    thought, call, other, one, two, kept = taken.input
+    assert isinstance(thought, Reasoning)
     assert [each.owner for each in thought.extras] == ["openai"]
-    assert (one.call_id, two.call_id) == ("a", "b")
-    assert two.content == (Text(text="2"),)
+    assert isinstance(call, ToolCall) and isinstance(other, ToolCall)
+    assert (call.call_id, call.name, other.call_id, other.name) == ("a", "f", "b", "g")
+    assert isinstance(one, ToolResult) and isinstance(two, ToolResult)
+    assert (one.call_id, two.call_id, two.content) == ("a", "b", (Text(text="2"),))
+    assert isinstance(kept, ForeignItem) and kept.original.kind == "web_search_call"
 
 
 def test_a_reference_is_kept_until_somebody_knows_what_it_means() -> None:
@@ -219,4 +232,6 @@ def test_what_is_too_large_to_be_kept_every_time_goes_without_instructions_and_t
 
 
 def test_a_summary_that_another_server_has_sealed_is_left_alone() -> None:
-    assert pieces({"type": "compaction", "encrypted_content": "gAAAA"}) == ()
+    """It is kept as it is, and no model is shown it."""
+    (kept,) = pieces({"type": "compaction", "encrypted_content": "gAAAA"})
+    assert isinstance(kept, Incoming) and kept.foreign is not None and not kept.foreign.text

@@ -24,6 +24,7 @@ from holdfast.core.items import (
     Audio,
     Blob,
     File,
+    ForeignItem,
     HandOff,
     Image,
     Inline,
@@ -310,7 +311,7 @@ def _step(
 
 
 def _spoken(
-    item: UserMessage | SystemMessage | ToolResult | Interruption | Summary,
+    item: UserMessage | SystemMessage | ToolResult | Interruption | Summary | ForeignItem,
 ) -> ChatMessage:
     match item:
         case UserMessage():
@@ -328,6 +329,8 @@ def _spoken(
             return ChatMessage(
                 role="user", content=f"[Summary of the conversation so far: {item.text}]"
             )
+        case ForeignItem():
+            return ChatMessage(role="user", content=item.original.text)
         case _:  # pragma: no cover
             assert_never(item)
 

@@ -43,9 +43,10 @@ class PromptText(Struct, frozen=True, tag="input_text"):
     text: str
 
 
-class PromptImage(Struct, frozen=True, tag="input_image"):
-    image_url: str
+class PromptImage(Struct, frozen=True, tag="input_image", omit_defaults=True, kw_only=True):
+    image_url: str = ""
     detail: str
+    file_id: str = ""
 
 
 class PromptFile(Struct, frozen=True, tag="input_file", omit_defaults=True):
@@ -177,6 +178,8 @@ def _part(part: Part) -> InputPart:
     match part:
         case Text() | Refusal():
             return PromptText(text=part.text)
+        case Image(source=Link(url=url)) if ":" not in url:
+            return PromptImage(file_id=url, detail=part.detail)
         case Image():
             return PromptImage(image_url=url_of(part.source), detail=part.detail)
         case File():

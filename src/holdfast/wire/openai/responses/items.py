@@ -1,7 +1,7 @@
 """The items of the Responses and Conversations APIs, in both directions.
 
-In: we accept much from clients. A message may lack its type, id and status; parts and items of kinds that only
-other servers know are ignored.
+In: we accept much from clients. A message may lack its type, id and status; items that only other servers act on are
+kept as they are (`foreign_items.py`).
 
 Out: the id of an item is its *address*: its own id, followed by the body of its session's id. So an
 `item_reference` finds its item in later requests, however old it is, without an index of items. A bare id
@@ -10,7 +10,7 @@ is understood too, wherever the session is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, assert_never
 
 import msgspec
@@ -25,14 +25,17 @@ from holdfast.core.items import (
     CallDecision,
     Completeness,
     File,
+    ForeignItem,
     Image,
     Item,
     Link,
     Opaque,
+    Opaques,
     Part,
     Parts,
     Reasoning,
     Refusal,
+    Source,
     SystemMessage,
     Text,
     ToolCall,
@@ -52,6 +55,13 @@ from holdfast.wire.openai.chat.messages import (
     part_of,
     source_of,
     url_of,
+)
+from holdfast.wire.openai.responses.foreign_items import foreign_content, original_object
+from holdfast.wire.openai.responses.kept_members import (
+    CLIENT,
+    is_plain,
+    kept_members,
+    with_members,
 )
 from holdfast.wire.problems import Problem, Refused, bad_request
 from holdfast.wire.seal import Seal, opened
@@ -138,12 +148,19 @@ _ROLES: dict[str, Literal["user", "assistant", "system"]] = {
     "system": "system",
     "developer": "system",
 }
+_OTHER_ROLES = frozenset({"unknown", "critic", "discriminator", "tool"})
+"""Roles that OpenAI documents and no client of an agent has: such messages are only kept."""
 
 
 def read_input(
-    raw: Raw | bytes, *, param: str = "input", seal: Seal | None = None
+    raw: Raw | bytes,
+    *,
+    param: str = "input",
+    seal: Seal | None = None,
+    ignored: list[str] | None = None,
 ) -> tuple[InputPiece, ...]:
-    """The input of a request: a text, or items. Raises Refused. Without a `seal`, no sealed content counts as ours."""
+    """The input of a request: a text, or items. Raises Refused. Without a `seal`, no sealed content counts as ours. The
+    names of items and parts that no model is shown are added to `ignored`."""
     body = bytes(raw).strip()
     if body.startswith(b'"'):
         text = msgspec.json.decode(body, type=str)
@@ -155,12 +172,16 @@ def read_input(
             "invalid_type", f"{param} is a text or a list of items", param=param
         ) from error
     demand_few(param, len(items))
-    return tuple(_pieces(items, param, seal))
+    return tuple(_pieces(items, param, seal, [] if ignored is None else ignored))
 
 
-def _pieces(items: Sequence[Raw], param: str, seal: Seal | None) -> Iterator[InputPiece]:
-    """Each item by itself. An assistant's reasoning is kept with the item that follows it."""
-    thoughts: list[Thought] = []
+def _pieces(
+    items: Sequence[Raw], param: str, seal: Seal | None, ignored: list[str]
+) -> Iterator[InputPiece]:
+    """Each item by itself. Reasoning that its provider can use again is an assistant's; other reasoning, and reasoning
+    that no answer follows, is kept as it is."""
+    held: list[tuple[Incoming, Incoming]] = []
+    """Reasoning and what follows it up to an answer, each in the form that it has if there is one, and if there is none."""
     parts = 0
     for n, raw in enumerate(items):
         where = f"{param}[{n}]"
@@ -169,41 +190,110 @@ def _pieces(items: Sequence[Raw], param: str, seal: Seal | None) -> Iterator[Inp
         item = _read_item(raw, where)
         parts += sum(len(each) for each in (item.content, item.output) if isinstance(each, list))
         demand_few(param, parts, limits.request_parts_max)
-        if item.type == "reasoning":
-            thoughts += _thought(item, raw, seal, where)
+        piece = _piece(item, raw, where, seal, ignored) or _foreign(item, raw, where)
+        thought = _thought(item, raw, seal, where) if item.type == "reasoning" else None
+        is_foreign = isinstance(piece, Incoming) and piece.foreign is not None
+        if isinstance(piece, Incoming) and is_foreign and (thought is not None or held):
+            held.append((thought or piece, piece))
             continue
-        piece = _piece(item, where, seal)
-        if isinstance(piece, Incoming) and piece.role == "assistant" and thoughts:
-            piece = msgspec.structs.replace(piece, thoughts=tuple(thoughts))
-            thoughts = []
-        if piece is not None:
-            yield piece
+        yield from _answered(held, piece, ignored)
+        held = []
+        yield piece
+        if isinstance(piece, Incoming) and is_foreign:
+            ignored += _unread(piece)
+    yield from _answered(held, None, ignored)
+
+
+def _answered(
+    held: Sequence[tuple[Incoming, Incoming]], by: InputPiece | None, ignored: list[str]
+) -> Iterator[Incoming]:
+    """Items from some reasoning on, up to its answer. Without an answer, no provider takes the reasoning."""
+    is_answer = isinstance(by, Incoming) and by.role == "assistant"
+    for with_answer, alone in held:
+        each = with_answer if is_answer else alone
+        ignored += _unread(each)
+        yield each
+
+
+def _unread(piece: Incoming) -> Iterator[str]:
+    """The name of a foreign item that no model is shown."""
+    if piece.foreign is not None and not piece.foreign.text:
+        yield piece.name
+
+
+_ACTED_ON = frozenset({None, "message", "item_reference", "function_call", "function_call_output"})
+
+
+class ItemHead(Struct, frozen=True):
+    """The members that every type of item has."""
+
+    type: str | None = None
+    id: str | None = None
+
+
+_head_decoder = msgspec.json.Decoder(ItemHead)
 
 
 def _read_item(raw: Raw, where: str) -> InputItem:
     try:
         return _item_decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise bad_request("invalid_type", f"{where}: {error}", param=where) from error
+        head = _foreign_head(raw)
+        if head is None:
+            raise bad_request("invalid_type", f"{where}: {error}", param=where) from error
+        return InputItem(type=head.type, id=head.id)
 
 
-def _thought(item: InputItem, raw: Raw, seal: Seal | None, where: str) -> Iterator[Thought]:
-    """Reasoning as its provider encrypted it, to go back unchanged. Without encrypted content it is dropped."""
+def _foreign_head(raw: Raw) -> ItemHead | None:
+    """The head of an item that only other servers act on; its other members may have our names. None if it is malformed,
+    or an item that we act on."""
+    try:
+        head = _head_decoder.decode(raw)
+    except msgspec.ValidationError:
+        return None
+    return None if head.type in _ACTED_ON else head
+
+
+def _thought(item: InputItem, raw: Raw, seal: Seal | None, where: str) -> Incoming | None:
+    """Reasoning as its provider encrypted it, to go back unchanged. None if it is not encrypted, or too large."""
     if not item.encrypted_content:
-        return
+        return None
     plain = opened(seal, "reasoning", item.encrypted_content, where=where)
     said = bytes(raw).decode()
+    fits = len(said) <= limits.opaque_bytes_max
     if plain is not None:
-        yield msgspec.json.decode(plain, type=Thought)
-    elif len(said) <= limits.opaque_bytes_max:
-        yield Thought(extras=(Opaque(owner="openai", json=said),))
+        thought = msgspec.json.decode(plain, type=Thought)
+        if fits and len(thought.extras) < limits.opaques_max:
+            extras = (*thought.extras, Opaque(owner=CLIENT, json=said))
+            thought = Thought(text=thought.text, extras=extras)
+    elif fits:
+        thought = Thought(extras=(Opaque(owner="openai", json=said),))
+    else:
+        return None
+    return Incoming(role="assistant", thoughts=(thought,))
 
 
-def _piece(item: InputItem, where: str, seal: Seal | None) -> InputPiece | None:
+def _foreign(item: InputItem, raw: Raw, where: str) -> Incoming:
+    """An item that only other servers act on, by the name that it has in this request."""
+    content = foreign_content(item.type or "message", item.id, bytes(raw))
+    address = read_address(item.id) if item.id else None
+    ours = address.item if address else None
+    return Incoming(role="foreign", name=where, foreign=content, ours=ours)
+
+
+def _piece(
+    item: InputItem, raw: Raw, where: str, seal: Seal | None, ignored: list[str]
+) -> InputPiece | None:
+    """An item that we act on; None for an item of another type."""
     bare = item.id and item.role is None and item.content is None
     match item.type or ("item_reference" if bare else "message"):
-        case "message":
-            return _message(item, where)
+        case "message" if item.role not in _OTHER_ROLES:
+            said = _message(item, where)
+            if is_plain(said.role, raw):
+                return said
+            shown = _message_object("", said.role, _message_parts(said), "completed")
+            extras = _kept(item.content, raw, shown, "content", where, ignored)
+            return msgspec.structs.replace(said, extras=extras)
         case "item_reference":
             return ItemReference(id=_needed(item.id, where, "id"))
         case "function_call":
@@ -212,13 +302,20 @@ def _piece(item: InputItem, where: str, seal: Seal | None) -> InputPiece | None:
                 name=_needed(item.name, where, "name"),
                 arguments=item.arguments or "",
             )
+            if not is_plain("call", raw):
+                shown = _call_object(call.call_id, call.name, call.arguments, "", "completed")
+                extras = _kept(None, raw, shown, "", where, ignored)
+                call = msgspec.structs.replace(call, extras=extras)
             return Incoming(role="assistant", calls=(call,))
-        case "function_call_output":
-            return Incoming(
-                role="tool",
-                call_id=_needed(item.call_id, where, "call_id"),
-                content=_parts(item.output, f"{where}.output"),
-            )
+        case "function_call_output" if item.call_id is not None or item.name is None:
+            call_id = _needed(item.call_id, where, "call_id")
+            content = _parts(item.output, f"{where}.output")
+            given = Incoming(role="tool", call_id=call_id, content=content)
+            if is_plain("tool", raw):
+                return given
+            shown = _result_object(call_id, [*map(_input_part, content)], "")
+            extras = _kept(item.output, raw, shown, "output", where, ignored)
+            return msgspec.structs.replace(given, extras=extras)
         case "mcp_approval_response":
             return _decision(item, where)
         case "compaction":
@@ -228,7 +325,7 @@ def _piece(item: InputItem, where: str, seal: Seal | None) -> InputPiece | None:
             text = f"[Summary of the conversation so far: {summary.decode()}]"
             return Incoming(role="system", content=(Text(text=text),))
         case _:
-            return None  # an item of other servers
+            return None
 
 
 def _decision(item: InputItem, where: str) -> Incoming | None:
@@ -250,6 +347,26 @@ def _message(item: InputItem, where: str) -> Incoming:
         known = ", ".join(_ROLES)
         raise bad_request("invalid_value", f"{where}.role is one of {known}", param=f"{where}.role")
     return Incoming(role=role, content=_parts(item.content, f"{where}.content"))
+
+
+def _message_parts(said: Incoming) -> list[ItemObject]:
+    part = _answer_part if said.role == "assistant" else _input_part
+    return [part(each) for each in said.content]
+
+
+def _kept(
+    content: str | list[InputPart] | None,
+    raw: Raw,
+    shown: ItemObject,
+    name: str,
+    where: str,
+    ignored: list[str],
+) -> Opaques:
+    """The members of an item that we do not use, in its parts too. Parts that we do not know are ignored by models."""
+    parts = content if isinstance(content, list) else []
+    known = [_part(each) is not None for each in parts]
+    ignored += (f"{where}.{name}[{n}]" for n, is_known in enumerate(known) if not is_known)
+    return kept_members(raw, shown, name, known, where=where)
 
 
 def _needed(value: str | None, where: str, name: str) -> str:
@@ -300,10 +417,10 @@ _DETAILS: dict[str, Literal["auto", "low", "high", "original"]] = {
 def brought_along(item: Item) -> Incoming | None:
     """A referenced item, as if the client had sent it; None for an item that clients do not see."""
     match item:
-        case UserMessage() if not item.path and item.content:
-            return Incoming(role="user", content=item.content, name=item.name)
+        case UserMessage() if not item.path and (item.content or item.extras):
+            return Incoming(role="user", content=item.content, name=item.name, extras=item.extras)
         case SystemMessage() if not item.path:
-            return Incoming(role="system", content=item.content)
+            return Incoming(role="system", content=item.content, extras=item.extras)
         case AssistantMessage() if not item.path:
             return Incoming(role="assistant", content=item.content, extras=item.extras)
         case ToolCall() if item.waits_for == "client":
@@ -311,29 +428,10 @@ def brought_along(item: Item) -> Incoming | None:
             return Incoming(role="assistant", calls=(call,))
         case ToolResult() if item.from_client:
             return Incoming(role="tool", call_id=item.call_id, content=item.content)
+        case ForeignItem():
+            return Incoming(role="foreign", foreign=item.original, ours=item.id)
         case _:
             return None
-
-
-def joined(messages: Iterable[Incoming]) -> tuple[Incoming, ...]:
-    """The text and calls of one assistant step joined into one message: parallel calls are answered
-    together."""
-    found: list[Incoming] = []
-    for each in messages:
-        before = found[-1] if found else None
-        if before is None or before.role != "assistant" or each.role != "assistant":
-            found.append(each)
-        elif each.calls:
-            found[-1] = msgspec.structs.replace(
-                before,
-                content=before.content + each.content,
-                calls=before.calls + each.calls,
-                extras=(before.extras + each.extras)[-limits.opaques_max :],
-                thoughts=before.thoughts + each.thoughts,
-            )
-        else:
-            found.append(each)
-    return tuple(found)
 
 
 # ── out ──────────────────────────────────────────────────────────────────────────────────────
@@ -388,11 +486,16 @@ def item_object(
         case UserMessage() | SystemMessage():
             role = "user" if isinstance(item, UserMessage) else "system"
             content = [_input_part(each) for each in item.content]
-            return _message_object(where, role, content, "completed")
+            shown = _message_object(where, role, content, "completed")
+            return with_members(shown, item.extras, "content")
         case AssistantMessage():
             return message_object(item, where)
+        case Reasoning() if not item.agent and (sent := _original(item)) is not None:
+            return original_object(sent, where)
         case Reasoning() if shows.reasoning:
             return reasoning_object(item, where, shows)
+        case ForeignItem():
+            return original_object(item.original.json, where)
         case ToolCall() if item.waits_for == "client" or not item.agent:
             return call_object(item, where)
         case ToolCall() if item.state == "set_aside" and item.name in shows.functions:
@@ -402,19 +505,68 @@ def item_object(
         case ToolCall() if result is not None:
             return served_call_object(item, where, result)
         case ToolResult() if item.from_client:
-            return {
-                "id": where,
-                "type": "function_call_output",
-                "call_id": item.call_id,
-                "output": _output(item.content),
-                "status": "completed",
-            }
+            output = [*map(_input_part, item.content)]
+            shown = _result_object(item.call_id, output, where)
+            return with_members(shown, item.extras, "output")
         case _:
             return None
 
 
+def listed(
+    items: Iterable[Item],
+    session_id: SessionId,
+    *,
+    results: Mapping[ItemId, ToolResult] | None = None,
+) -> list[ItemObject]:
+    """The items that clients are shown. Each has another id, also if a client has given one id to two items."""
+    found: list[ItemObject] = []
+    ids: set[str] = set()
+    for each in items:
+        shown = item_object(each, session_id, result=results.get(each.id) if results else None)
+        if shown is None:
+            continue
+        if shown["id"] in ids:
+            shown["id"] = str(ItemAddress(item=each.id, session_id=session_id))
+        ids.add(shown["id"])
+        found.append(shown)
+    return found
+
+
+def by_id(items: Iterable[Item]) -> dict[str, Item]:
+    """The items by their ids, and by their clients' own ids if they are listed under them."""
+    found: dict[str, Item] = {}
+    for each in items:
+        found[each.id] = each
+        if given := _given_id(each):
+            found.setdefault(given, each)
+    return found
+
+
+def find_item(items: Mapping[str, Item], name: str) -> Item | None:
+    """The item that a client names by an address, or as it is listed; of items `by_id`."""
+    address = read_address(name)
+    return items.get(name if address is None else address.item)
+
+
+def _given_id(item: Item) -> str | None:
+    if isinstance(item, ForeignItem):
+        return item.original.given_id
+    sent = _original(item) if isinstance(item, Reasoning) and not item.agent else None
+    return _head_decoder.decode(sent).id if sent else None
+
+
+def _original(item: Reasoning) -> str | None:
+    """Reasoning that a client brought along, as it came."""
+    owners = {each.owner: each.json for each in item.extras}
+    return owners.get(CLIENT) or owners.get("openai")
+
+
 def message_object(item: AssistantMessage, where: str) -> ItemObject:
-    """An agent's message: its text as one part, its refusal as another."""
+    """An agent's message: its text as one part, its refusal as another. One that a client brought along: part by part."""
+    if not item.agent:
+        parts = [_answer_part(each) for each in item.content]
+        shown = _message_object(where, "assistant", parts, _STATUS[item.state])
+        return with_members(shown, item.extras, "content")
     text = "".join(part.text for part in item.content if isinstance(part, Text))
     refusal = "".join(part.text for part in item.content if isinstance(part, Refusal))
     content = [
@@ -448,13 +600,29 @@ def _message_object(where: str, role: str, content: list[ItemObject], status: st
 
 
 def call_object(item: ToolCall, where: str) -> ItemObject:
+    status = _STATUS[item.state]
+    shown = _call_object(item.call_id, item.name, item.arguments, where, status)
+    return with_members(shown, item.extras)
+
+
+def _call_object(call_id: str, name: str, arguments: str, where: str, status: str) -> ItemObject:
     return {
         "id": where,
         "type": "function_call",
-        "status": _STATUS[item.state],
-        "call_id": item.call_id,
-        "name": item.name,
-        "arguments": item.arguments,
+        "status": status,
+        "call_id": call_id,
+        "name": name,
+        "arguments": arguments,
+    }
+
+
+def _result_object(call_id: str, output: list[ItemObject], where: str) -> ItemObject:
+    return {
+        "id": where,
+        "type": "function_call_output",
+        "call_id": call_id,
+        "output": output,
+        "status": "completed",
     }
 
 
@@ -557,32 +725,39 @@ def _input_part(part: Part) -> ItemObject:
         case Refusal():
             return {"type": "refusal", "refusal": part.text}
         case Image():
+            named = _file_id(part.source)
             return {
                 "type": "input_image",
-                "image_url": url_of(part.source),
+                "image_url": None if named else url_of(part.source),
                 "detail": part.detail,
-                "file_id": None,
+                "file_id": named,
             }
         case File():
             return {"type": "input_file", "filename": part.name or None, **_file(part)}
         case Audio():
-            return {"type": "input_text", "text": part.transcript or "[a recording]"}
+            sound = url_of(part.source).partition(";base64,")[2] or url_of(part.source)
+            return {
+                "type": "input_audio",
+                "input_audio": {"data": sound, "format": part.format or "wav"},
+            }
         case _:  # pragma: no cover
             assert_never(part)
+
+
+def _answer_part(part: Part) -> ItemObject:
+    return text_part(part.text) if isinstance(part, Text) else _input_part(part)
 
 
 def _file(part: File) -> ItemObject:
     if not isinstance(part.source, Link):
         return {"file_data": url_of(part.source)}
-    if ":" in part.source.url:
-        return {"file_url": part.source.url}
-    return {"file_id": part.source.url}
+    named = _file_id(part.source)
+    return {"file_id": named} if named else {"file_url": part.source.url}
 
 
-def _output(parts: Parts) -> str | list[ItemObject]:
-    if all(isinstance(each, Text) for each in parts):
-        return text_of(parts)
-    return [_input_part(each) for each in parts]
+def _file_id(source: Source) -> str | None:
+    """The id of a file at a provider; None if the source is no such id."""
+    return source.url if isinstance(source, Link) and ":" not in source.url else None
 
 
 # ── reasoning ────────────────────────────────────────────────────────────────────────────────

@@ -151,11 +151,15 @@ def read_responses_request(
         raise missing_parameter("input")
     _check(request)
     tools, shown, left_alone = _tools(request.tools or [])
+    unread: list[str] = []
+    pieces: tuple[InputPiece, ...] = ()
+    if as_json(request.input) is not None:
+        pieces = read_input(request.input, seal=seal, ignored=unread)
     choice = _tool_choice(request.tool_choice, tools)
     parameters = _parameters(request, choice)
     return ResponsesAsk(
         model=request.model,
-        input=() if as_json(request.input) is None else read_input(request.input, seal=seal),
+        input=pieces,
         instructions=(request.instructions,) if request.instructions else (),
         parameters=parameters,
         client_tools=tools,
@@ -168,7 +172,7 @@ def read_responses_request(
         calls_max=request.max_tool_calls,
         given=_given(parameters),
         declares_mcp=any(_tool_decoder.decode(each).type == "mcp" for each in request.tools or ()),
-        left_alone=(*unknown_fields(body, _KNOWN), *_ignored(request), *left_alone),
+        left_alone=(*unknown_fields(body, _KNOWN), *_ignored(request), *left_alone, *unread),
     )
 
 

@@ -1,0 +1,186 @@
+"""Members of messages, calls and results that we do not use: kept beside the item, and listed with it again.
+
+Most items have none. An item that has some gets an `Opaque` of the owner `client`, with its members and its parts as
+far as the item itself does not tell them. So an item is listed with every member that its client gave, but for the id,
+which is ours, and text content, which is listed as a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from holdfast import limits
+from holdfast.core.items import Opaque, Opaques
+from holdfast.wire.problems import bad_request
+
+CLIENT = "client"
+"""The owner of an `Opaque` that holds what a client sent."""
+
+# ── items without such members ───────────────────────────────────────────────────────────────
+
+_Nothing: TypeAlias = Annotated[list[Raw], Meta(max_length=0)] | None
+
+
+class _PlainText(Struct, frozen=True, tag="input_text", forbid_unknown_fields=True):
+    text: str
+
+
+class _PlainAnswer(Struct, frozen=True, tag="output_text", forbid_unknown_fields=True):
+    text: str
+    annotations: _Nothing = None
+    logprobs: _Nothing = None
+
+
+class _PlainRefusal(Struct, frozen=True, tag="refusal", forbid_unknown_fields=True):
+    refusal: str
+
+
+class _PlainImage(Struct, frozen=True, tag="input_image", forbid_unknown_fields=True):
+    image_url: str
+    detail: Literal["auto", "low", "high", "original"] | None = None
+    file_id: None = None
+
+
+_Given: TypeAlias = str | list[_PlainText | _PlainImage]
+
+
+class _PlainInput(Struct, frozen=True, forbid_unknown_fields=True):
+    role: Literal["user", "system"]
+    content: _Given
+    type: Literal["message"] | None = None
+    id: str | None = None
+    status: Literal["completed"] | None = None
+
+
+class _PlainMessage(Struct, frozen=True, forbid_unknown_fields=True):
+    role: Literal["assistant"]
+    content: str | list[_PlainAnswer | _PlainRefusal]
+    type: Literal["message"] | None = None
+    id: str | None = None
+    status: Literal["completed"] | None = None
+
+
+class _PlainCall(Struct, frozen=True, forbid_unknown_fields=True):
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+    id: str | None = None
+    status: Literal["completed"] | None = None
+
+
+class _PlainResult(Struct, frozen=True, forbid_unknown_fields=True):
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str
+    id: str | None = None
+    status: Literal["completed"] | None = None
+
+
+_plain: dict[str, msgspec.json.Decoder[Any]] = {
+    "user": msgspec.json.Decoder(_PlainInput),
+    "system": msgspec.json.Decoder(_PlainInput),
+    "assistant": msgspec.json.Decoder(_PlainMessage),
+    "call": msgspec.json.Decoder(_PlainCall),
+    "tool": msgspec.json.Decoder(_PlainResult),
+}
+
+
+def is_plain(kind: str, raw: Raw) -> bool:
+    """Whether an item of this role, or a `call`, has no member that we do not use."""
+    try:
+        _plain[kind].decode(raw)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+# ── items with such members ──────────────────────────────────────────────────────────────────
+
+
+class KeptPart(Struct, frozen=True, array_like=True):
+    """What the item does not tell of a part: some members, or all of a part that only other servers know."""
+
+    members: dict[str, Raw]
+    whole: bool
+
+
+class KeptMembers(Struct, frozen=True, omit_defaults=True):
+    members: dict[str, Raw] = {}
+    parts: list[KeptPart] = []
+    is_list: bool = False
+    """Of an output that is all text: whether it came in parts. Text content is always listed as a part."""
+
+
+_members_decoder = msgspec.json.Decoder(dict[str, Raw])
+_parts_decoder = msgspec.json.Decoder(list[dict[str, Raw]])
+_kept_decoder = msgspec.json.Decoder(KeptMembers)
+
+
+def kept_members(
+    raw: Raw, shown: Mapping[str, Any], content: str, known: Sequence[bool], *, where: str
+) -> Opaques:
+    """What the item `shown` does not tell of the item that a client sent. `content` is the name of the member with its
+    parts, `known` says which of them we know. Raises Refused if that is too large to be kept."""
+    sent = _members_decoder.decode(raw)
+    parts = sent.pop(content, Raw(b"null"))
+    members = _untold(sent, shown, but=("id", "type"))
+    kept: list[KeptPart] = []
+    if bytes(parts).lstrip().startswith(b"["):
+        listed = iter(shown[content])
+        for part, is_known in zip(_parts_decoder.decode(parts), known, strict=True):
+            told = _untold(part, next(listed)) if is_known else part
+            kept.append(KeptPart(members=told, whole=not is_known))
+    is_list = content == "output" and bool(kept)
+    if not any(each.members for each in kept):
+        kept = []
+    if not (members or kept or is_list):
+        return ()
+    found = KeptMembers(members=members, parts=kept, is_list=is_list)
+    json = msgspec.json.encode(found).decode()
+    if len(json) > limits.opaque_bytes_max:
+        raise bad_request(
+            "invalid_value",
+            f"{where} has members that this server only keeps, and they are larger than "
+            f"{limits.opaque_bytes_max} bytes",
+            param=where,
+        )
+    return (Opaque(owner=CLIENT, json=json),)
+
+
+def _untold(
+    sent: Mapping[str, Raw], shown: Mapping[str, Any], but: Sequence[str] = ()
+) -> dict[str, Raw]:
+    return {
+        name: raw
+        for name, raw in sent.items()
+        if name not in but and (name not in shown or msgspec.json.decode(raw) != shown[name])
+    }
+
+
+def with_members(shown: dict[str, Any], extras: Opaques, content: str = "") -> dict[str, Any]:
+    """The item as it is listed, with what its client gave besides."""
+    json = next((each.json for each in extras if each.owner == CLIENT), None)
+    kept = KeptMembers() if json is None else _kept_decoder.decode(harmless(json))
+    shown |= kept.members
+    if kept.parts:
+        listed = iter(shown[content])
+        shown[content] = [
+            each.members if each.whole else {**next(listed), **each.members} for each in kept.parts
+        ]
+    elif (
+        content == "output"
+        and not kept.is_list
+        and all(each["type"] == "input_text" for each in shown[content])
+    ):
+        shown[content] = "".join(each["text"] for each in shown[content])
+    return shown
+
+
+def harmless(json: str) -> str:
+    """The same JSON, in which no text is taken for the name of a blob, which would be replaced by its bytes."""
+    return json.replace('"blob:', '"\\u0062lob:')

@@ -1,0 +1,99 @@
+"""Items that only other servers act on: kept over requests, listings and exports, and never stored twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.verification.verification import Finding, verify
+from holdfast.testing import ScriptedModel
+from holdfast.wire.openai.responses.foreign_items import SHOWN_KINDS
+from tests.server.stubs import Serving, agent, serving
+from tests.wire.openai.documented_types import items
+
+ACTED_ON = {"message", "function_call", "function_call_output", "item_reference"}
+KINDS = sorted(set(items()) - ACTED_ON)
+KEPT: list[dict[str, Any]] = [
+    {**items()[kind][0], "id": f"{kind}_{n}"} for n, kind in enumerate(KINDS)
+]
+"""An item of each type, under an id of its own."""
+HELLO = {"role": "user", "content": "Hello"}
+
+
+def yes() -> ScriptedModel:
+    return ScriptedModel(otherwise=lambda prompt: "Yes.")
+
+
+async def listed(server: Serving, path: str) -> list[dict[str, Any]]:
+    """All pages of a list."""
+    found: list[dict[str, Any]] = []
+    query = "?order=asc&limit=7"
+    while True:
+        page = (await server.get(path + query)).json
+        found += page["data"]
+        if not page["has_more"]:
+            return found
+        query = f"?order=asc&limit=7&after={page['last_id']}"
+
+
+async def test_every_type_of_item_is_listed_as_it_came_and_shown_or_named() -> None:
+    model = yes()
+    async with serving(agent(model)) as server:
+        first = await server.respond([*KEPT, HELLO])
+        given = await listed(server, f"/v1/responses/{first.json['id']}/input_items")
+        assert given[:-1] == KEPT
+        line = first.headers["x-session-id"]
+        whole = await listed(server, f"/v1/conversations/{line}/items")
+        # The client resends everything, in another order of members, and asks something new.
+        again = [dict(reversed(each.items())) for each in KEPT]
+        answer = {"role": "assistant", "content": "Yes."}
+        more = {"type": "hologram_call", "id": "holo_1"}
+        second = await server.respond(
+            [*again, HELLO, answer, more, {"role": "user", "content": "And?"}], conversation=line
+        )
+        new = await listed(server, f"/v1/responses/{second.json['id']}/input_items")
+        by_id = await server.get(f"/v1/conversations/{line}/items/{KEPT[3]['id']}")
+        refers = {"type": "item_reference", "id": KEPT[3]["id"]}
+        third = await server.respond(
+            [refers, {"role": "user", "content": "So?"}], conversation=line
+        )
+    hidden = [f"input[{n}]" for n, kind in enumerate(KINDS) if kind not in SHOWN_KINDS]
+    assert first.headers["x-ignored-params"] == ", ".join(hidden)
+    prompt = str(model.prompts[0])
+    assert all((f"[{kind}: " in prompt) is (kind in SHOWN_KINDS) for kind in KINDS)
+    assert whole[:-2] == KEPT
+    assert [each.get("content", each["id"]) for each in new] == [
+        "holo_1",
+        [{"type": "input_text", "text": "And?"}],
+    ]
+    assert "x-conversation-diverged" not in second.headers
+    assert by_id.json == KEPT[3] and third.status == 200
+
+
+async def test_items_are_kept_by_conversations_exports_and_imports() -> None:
+    home, elsewhere = MemoryStore(), MemoryStore()
+    async with serving(agent(yes()), store=home) as server:
+        body = msgspec.json.encode({"items": KEPT[:20]})
+        made = await server.request("POST", "/v1/conversations", data=body)
+        path = f"/v1/conversations/{made.json['id']}/items"
+        body = msgspec.json.encode({"items": [*KEPT[20:], KEPT[0]]})
+        added = await server.request("POST", path, data=body)
+        before = await listed(server, path)
+        exported = await server.get(f"/api/sessions/{made.json['id']}/export")
+        hidden = await server.request("DELETE", f"{path}/{KEPT[5]['id']}")
+        after = await listed(server, path)
+    assert added.status == hidden.status == 200
+    assert before[:-1] == KEPT
+    # An id that was given twice names the first item; the second one is listed under one of ours.
+    assert before[-1] == {**KEPT[0], "id": before[-1]["id"]} != KEPT[0]
+    assert after == [each for each in before if each["id"] != KEPT[5]["id"]]
+    async with serving(agent(yes()), store=elsewhere) as server:
+        taken = await server.request("POST", "/api/sessions/import", data=exported.body)
+        assert taken.status == 200, taken.body
+        (there,) = taken.json["imported"]
+        assert await listed(server, f"/v1/conversations/{there}/items") == before
+    for store in (home, elsewhere):
+        assert not [each async for each in verify(store) if isinstance(each, Finding)]
+        await store.close()

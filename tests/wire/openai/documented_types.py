@@ -1,0 +1,95 @@
+"""Examples of every type in OpenAI's documents, made from the types of the installed SDK.
+
+A type that a newer SDK adds is tried as soon as that SDK is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from openai._models import BaseModel
+from openai.types.conversations import ConversationItem
+from openai.types.responses import ResponseInputItem, ResponseItem, ResponseOutputItem, Tool
+
+Json = dict[str, Any]
+
+_WORDS = {
+    "file_data": "data:text/plain;base64,d29yZHM=",
+    "data": "d29yZHM=",
+    "image_url": "https://example.com/x.png",
+    "file_url": "https://example.com/x.pdf",
+}
+"""Texts that have a form."""
+
+
+def members(union: Any) -> Iterator[Any]:
+    """The types of a union, also of unions in it."""
+    origin = get_origin(union)
+    if origin is Annotated:
+        yield from members(get_args(union)[0])
+    elif origin in (Union, UnionType):
+        for each in get_args(union):
+            yield from members(each)
+    else:
+        yield union
+
+
+def examples(kind: type[BaseModel]) -> Iterator[Json]:
+    """Values of one type: with all its members, once for each alternative that its members have; and with as few
+    members as it needs."""
+    yielded: list[Json] = []
+    for choice in range(12):
+        for full in (True, False):
+            made = _object(kind, choice, full=full)
+            if made not in yielded:
+                yielded.append(made)
+                yield made
+
+
+def _object(kind: type[BaseModel], choice: int, *, full: bool) -> Json:
+    return {
+        field.alias or name: _WORDS.get(name) or _value(field.annotation, choice, full=full)
+        for name, field in kind.model_fields.items()
+        if full or field.is_required() or name == "type"
+    }
+
+
+def _value(kind: Any, choice: int, *, full: bool) -> Any:
+    origin, given = get_origin(kind), get_args(kind)
+    if origin in (Annotated, Union, UnionType):
+        kinds = [each for each in members(kind) if each is not NoneType]
+        return _value(kinds[choice % len(kinds)], choice // len(kinds), full=full)
+    if origin is Literal:
+        return given[choice % len(given)]
+    if origin is list:
+        kinds = list(members(given[0]))
+        return [_value(each, choice, full=full) for each in kinds[choice % len(kinds) :][:3]]
+    if origin is dict:
+        return {"any": _value(given[1], choice, full=full)}
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return _object(kind, choice, full=full)
+    plain: dict[Any, Any] = {str: "words", int: 7, float: 0.5, bool: True, object: [1, None, "x"]}
+    return plain[kind]
+
+
+def items() -> dict[str, list[Json]]:
+    """Examples of all items that clients may send or that OpenAI lists, by type."""
+    found: dict[str, list[Json]] = {}
+    for union in (ResponseInputItem, ResponseOutputItem, ResponseItem, ConversationItem):
+        for kind in members(union):
+            for each in examples(kind):
+                kinds = found.setdefault(each["type"], [])
+                if each not in kinds:
+                    kinds.append(each)
+    return found
+
+
+def tools() -> dict[str, list[Json]]:
+    """Examples of all tools, by type."""
+    found: dict[str, list[Json]] = {}
+    for kind in members(Tool):
+        for each in examples(kind):
+            found.setdefault(each["type"], []).append(each)
+    return found
