@@ -1,7 +1,7 @@
 """Files as the other programs write them: their published tables, with conversations that ended in every way.
 
 docker-agent: `pkg/session/{store,migrations}.go` and `pkg/chat/chat.go`. goose: `crates/goose/src/session/` and
-`conversation/message/`. Agents SDK: `agents/memory/sqlite_session.py`.
+`conversation/message/`. Agents SDK: `agents/memory/sqlite_session.py`. openclaw: pi's `session-manager.ts` and `types.ts`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,24 @@ def docker_agent(path: Path) -> None:
     db = apsw.Connection(str(path))
     db.execute("""
         create table sessions (
-            id text primary key, messages text, created_at text, tools_approved boolean default 0,
-            title text default '', parent_id text references sessions(id) on delete cascade);
+            id text primary key, created_at text, tools_approved boolean default 0,
+            input_tokens integer default 0, output_tokens integer default 0, title text default '',
+            cost real default 0, send_user_message boolean default 1, max_iterations integer default 0,
+            working_dir text default '', starred boolean default 0, permissions text default '',
+            agent_model_overrides text default '{}', custom_models_used text default '[]',
+            thinking boolean default 1, parent_id text references sessions(id) on delete cascade,
+            instruction_context text default '', safety_policy text default '',
+            attributes text default '{}', origin text not null default 'run');
         create table session_items (
             id integer primary key autoincrement, session_id text not null, position integer not null,
             item_type text not null, agent_name text, message_json text, implicit boolean default 0,
-            subsession_id text, summary_text text);
+            subsession_id text, summary_text text, first_kept_entry integer default 0,
+            cost real not null default 0, model text not null default '', usage_json text not null default '');
     """)
     sessions = [
         ("trip", "A trip to Oslo", None),
         ("torn", "", None),
-        ("helper", "", "trip"),
+        ("helper", "", None),
         ("summed", "Long", None),
         ("nothing", "", None),
     ]
@@ -60,7 +67,13 @@ def docker_agent(path: Path) -> None:
                 "tool_calls": [call],
             },
             {"role": "tool", "content": "at eight", "tool_call_id": "c1"},
-            {"role": "assistant", "content": "The ferry leaves at eight."},
+            {
+                "role": "assistant",
+                "content": "The ferry leaves at eight.",
+                "model": "openai/gpt-x",
+                "cost": 0.002,
+                "usage": {"input_tokens": 10, "output_tokens": 5, "cached_input_tokens": 90},
+            },
             {"role": "user", "content": "", "multi_content": picture},
             {"role": "assistant", "content": "In Oslo."},
         ],
@@ -73,12 +86,61 @@ def docker_agent(path: Path) -> None:
     for session_id, messages in said.items():
         for position, message in enumerate(messages):
             _add(db, session_id, position, message)
+    _summed(db)
+    _kept(db)
+    _delegated(db)
+    db.close()
+
+
+def _delegated(db: apsw.Connection) -> None:
+    """A task for a sub-agent, whose session is an item before the result; then a request that failed."""
+    transfer = {
+        "id": "t1",
+        "type": "function",
+        "function": {"name": "transfer_task", "arguments": '{"task":"Look"}'},
+    }
+    look = {"id": "s1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    db.execute(
+        "insert into sessions (id, created_at, starred, permissions) values ('team', ?, 1, ?)",
+        (AT, json.dumps({"allow": ["shell"]})),
+    )
+    db.execute("update sessions set parent_id = 'team' where id = 'helper'")
+    _add(db, "helper", 1, {"role": "assistant", "content": "", "tool_calls": [look]}, "finder")
+    _add(db, "helper", 2, {"role": "tool", "content": "two", "tool_call_id": "s1"})
+    _add(db, "helper", 3, {"role": "assistant", "content": "There are two."}, "finder")
+    _add(db, "team", 0, {"role": "user", "content": "Any ferries?"})
+    _add(db, "team", 1, {"role": "assistant", "content": "", "tool_calls": [transfer]})
     db.execute(
         "insert into session_items (session_id, position, item_type, subsession_id)"
-        " values ('trip', 6, 'subsession', 'helper')"
+        " values ('team', 2, 'subsession', 'helper')"
     )
-    _summed(db)
-    db.close()
+    _add(db, "team", 3, {"role": "tool", "content": "There are two.", "tool_call_id": "t1"})
+    _add(db, "team", 4, {"role": "assistant", "content": "Two."})
+    _add(db, "team", 5, {"role": "user", "content": "Book one"})
+    db.execute(
+        "insert into session_items (session_id, position, item_type, message_json)"
+        " values ('team', 6, 'error', ?)",
+        (json.dumps({"message": "the provider is overloaded"}),),
+    )
+    _add(db, "team", 7, {"role": "user", "content": "Book one"})
+    _add(db, "team", 8, {"role": "assistant", "content": "Booked."})
+
+
+def _kept(db: apsw.Connection) -> None:
+    """A summary in the middle of a turn, with a part of that turn kept in full."""
+    db.execute("insert into sessions (id, created_at) values ('kept', ?)", (AT,))
+    call = {"id": "k1", "type": "function", "function": {"name": "count", "arguments": "{}"}}
+    _add(db, "kept", 0, {"role": "user", "content": "Hello"})
+    _add(db, "kept", 1, {"role": "assistant", "content": "Hi"})
+    _add(db, "kept", 2, {"role": "user", "content": "Count"})
+    _add(db, "kept", 3, {"role": "assistant", "content": "", "tool_calls": [call]})
+    _add(db, "kept", 4, {"role": "tool", "content": "1", "tool_call_id": "k1"})
+    db.execute(
+        "insert into session_items (session_id, position, item_type, summary_text, first_kept_entry, cost, usage_json)"
+        " values ('kept', 5, 'summary', 'They said hello.', 3, 0.5, ?)",
+        (json.dumps({"input_tokens": 7, "output_tokens": 3}),),
+    )
+    _add(db, "kept", 6, {"role": "assistant", "content": "One."})
 
 
 def _summed(db: apsw.Connection) -> None:
@@ -93,11 +155,13 @@ def _summed(db: apsw.Connection) -> None:
     _add(db, "summed", 4, {"role": "assistant", "content": "2"})
 
 
-def _add(db: apsw.Connection, session_id: str, position: int, message: Json) -> None:
+def _add(
+    db: apsw.Connection, session_id: str, position: int, message: Json, agent: str = "root"
+) -> None:
     db.execute(
         "insert into session_items (session_id, position, item_type, agent_name, message_json)"
-        " values (?, ?, 'message', 'root', ?)",
-        (session_id, position, json.dumps(message)),
+        " values (?, ?, 'message', ?, ?)",
+        (session_id, position, agent, json.dumps(message)),
     )
 
 
@@ -121,10 +185,12 @@ def goose(path: Path) -> None:
         create table sessions (
             id text primary key, name text not null default '', description text not null default '',
             session_type text not null default 'user', working_dir text not null default '',
-            created_at timestamp default current_timestamp);
+            created_at timestamp default current_timestamp, total_tokens integer, input_tokens integer,
+            output_tokens integer, accumulated_total_tokens integer, accumulated_input_tokens integer,
+            accumulated_output_tokens integer);
         create table messages (
-            id integer primary key autoincrement, session_id text not null references sessions(id),
-            role text not null, content_json text not null, created_timestamp integer not null,
+            id integer primary key autoincrement, message_id text,
+            session_id text not null references sessions(id), role text not null, content_json text not null, created_timestamp integer not null,
             timestamp timestamp default current_timestamp, tokens integer, metadata_json text);
     """)
     request = {
@@ -168,11 +234,28 @@ def goose(path: Path) -> None:
             ("user", [_text("Go on")], seen),
             ("assistant", [_text("2")], seen),
         ],
+        "20260301_4": [
+            ("user", [_text("/review")], old),
+            ("user", [_text("Review the changes with care.")], for_model),
+            ("assistant", [request], old),
+            ("user", [response], old),
+            ("user", [_text("A call of shell gave a.txt.")], for_model),
+            ("assistant", [again], seen),
+            ("user", [_text("Stop")], seen),
+            ("assistant", [_text("Stopped.")], seen),
+            ("assistant", [_text("Only you see this.")], old),
+        ],
+        "20260301_5": [("user", [_text("For a sub-agent")], seen)],
     }
     for session_id, messages in said.items():
         db.execute(
-            "insert into sessions (id, name, created_at) values (?, ?, '2026-03-01 10:00:00')",
-            (session_id, f"Session {session_id}"),
+            "insert into sessions (id, name, created_at, session_type, accumulated_input_tokens,"
+            " accumulated_output_tokens) values (?, ?, '2026-03-01 10:00:00', ?, 100, 20)",
+            (
+                session_id,
+                f"Session {session_id}",
+                "sub_agent" if session_id.endswith("_5") else "user",
+            ),
         )
         for n, (role, content, metadata) in enumerate(messages):
             values = (session_id, role, json.dumps(content), AT_S + n, json.dumps(metadata))
@@ -182,6 +265,62 @@ def goose(path: Path) -> None:
                 values,
             )
     db.close()
+
+
+def goose_lines(path: Path) -> None:
+    """As before there was a database: a line about the session, then its messages."""
+    lines: list[Json] = [
+        {"working_dir": "here", "description": "Old talk", "message_count": 2, "input_tokens": 4},
+        {"role": "user", "created": AT_S, "content": [_text("Hello")]},
+        {"role": "assistant", "created": AT_S + 1, "content": [_text("Hi")]},
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n{broken\n")
+
+
+def openclaw(path: Path) -> None:
+    """`sessions.json` with a compacted transcript that has a branch, a failed answer, and one that is not there."""
+    sessions: Json = {
+        "agent:main:main": {"sessionId": "s-1", "updatedAt": AT_S * 1000, "label": "Mine"},
+        "agent:main:gone": {"sessionId": "s-2", "updatedAt": AT_S * 1000},
+    }
+    path.write_text(json.dumps(sessions))
+
+    def line(n: int, parent: int | None, kind: str, **more: object) -> Json:
+        above = None if parent is None else f"e{parent}"
+        return {"type": kind, "id": f"e{n}", "parentId": above, "timestamp": AT, **more}
+
+    def user(words: str) -> Json:
+        return {"role": "user", "content": words, "timestamp": AT_S * 1000}
+
+    def answer(*content: Json, stop: str = "stop", **more: object) -> Json:
+        cost = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": 0.001}
+        usage = {"input": 1, "output": 2, "cacheRead": 3, "cacheWrite": 0, "totalTokens": 6}
+        made: dict[str, object] = {"role": "assistant", "content": list(content), "api": "x"}
+        made |= {"provider": "anthropic", "model": "m", "usage": {**usage, "cost": cost}}
+        return {**made, "stopReason": stop, "timestamp": AT_S * 1000, **more}
+
+    call = {"type": "toolCall", "id": "c1", "name": "exec", "arguments": {"cmd": "ls"}}
+    result = {"role": "toolResult", "toolCallId": "c1", "toolName": "exec", "isError": False}
+    lines = [
+        {"type": "session", "version": 3, "id": "s-1", "timestamp": AT, "cwd": "here"},
+        line(1, None, "message", message=user("Old question")),
+        line(2, 1, "message", message=answer(_text("Old answer"))),
+        line(3, 2, "message", message=user("Another way")),
+        line(4, 2, "message", message=user("List")),
+        line(5, 4, "message", message=answer({"type": "thinking", "thinking": "hm"}, call)),
+        line(6, 5, "message", message={**result, "content": [_text("a.txt")]}),
+        line(7, 6, "compaction", summary="An old talk.", firstKeptEntryId="e4", tokensBefore=9),
+        line(8, 7, "message", message=answer(_text("There is a.txt."))),
+        line(9, 8, "message", message=user("More")),
+        line(
+            10, 9, "message", message=answer(_text("Ha"), stop="error", errorMessage="overloaded")
+        ),
+        line(11, 10, "custom_message", customType="clock", content="It is ten.", display=False),
+        line(12, 11, "message", message=user("More?")),
+        line(13, 12, "message", message=answer(_text("No."))),
+        line(14, 13, "custom", customType="todo", data={}),
+    ]
+    path.with_name("s-1.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
 
 def _text(words: str) -> Json:

@@ -11,18 +11,31 @@ import pytest
 
 from holdfast.cli.session_lookup import find_session
 from holdfast.core.codec import Unreadable
-from holdfast.core.history.conversation import seen_by_model
-from holdfast.core.items import Image, Interruption, Item, ToolResult, UserMessage, text_of
-from holdfast.ids import SessionKey, Tenant
+from holdfast.core.history.conversation import seen_by_model, seen_by_people
+from holdfast.core.items import (
+    AssistantMessage,
+    Image,
+    Interruption,
+    Item,
+    Reasoning,
+    Summary,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    text_of,
+)
+from holdfast.core.turns.events import Usage
+from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.peers.conversion import convert
 from holdfast.peers.foreign_tables import NotTheirs
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.transfer.imports import take_in
 from holdfast.store.verification.verification import Finding, verify
 from holdfast.testing import ManualClock
-from tests.peers import files
+from tests.peers import files, prompts
 
 LOCAL = Tenant("local")
+NAMES = {"openclaw": "sessions.json"}
 
 
 @pytest.fixture
@@ -44,7 +57,7 @@ class Moved(NamedTuple):
 async def moved(
     store: MemoryStore, peer: str, write: Callable[[Path], None], here: Path
 ) -> dict[str, Moved]:
-    path = here / "theirs.db"
+    path = here / NAMES.get(peer, "theirs.db")
     if not path.exists():
         write(path)
     found: dict[str, Moved] = {}
@@ -75,7 +88,7 @@ def _line(item: Item) -> str:
         case ToolResult():
             return f"result {item.outcome}: {text_of(item.content)[:20]}"
         case Interruption():
-            return f"interruption: {item.detail}"
+            return f"interruption: {item.detail[:20]}"
         case UserMessage():
             return f"user: {text_of(item.content)}"
     words = getattr(item, "text", "") or text_of(getattr(item, "content", ()))
@@ -94,13 +107,15 @@ async def test_sessions_of_docker_agent_arrive_turn_by_turn(
 ) -> None:
     found = await moved(store, "docker-agent", files.docker_agent, tmp_path)
     assert {name: each.how for name, each in found.items()} == {
-        "trip": "fresh",
-        "torn": "fresh",
-        "summed": "fresh",
+        "kept": "fresh",
         "nothing": "empty",
+        "summed": "fresh",
+        "team": "fresh",
+        "torn": "fresh",
+        "trip": "fresh",
     }
     assert found["trip"].turns == 2
-    assert found["trip"].repairs == ("a sub-agent's own conversation",)
+    assert found["trip"].repairs == ()
     assert await lines(store, "trip") == [
         "user: To Oslo",
         "Reasoning: By sea.",
@@ -118,6 +133,43 @@ async def test_sessions_of_docker_agent_arrive_turn_by_turn(
     await assert_sound(store)
 
 
+async def test_usage_models_stars_errors_and_sub_sessions_of_docker_agent_come_along(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    found = await moved(store, "docker-agent", files.docker_agent, tmp_path)
+    assert found["team"].repairs == ("its permissions",)
+    assert await lines(store, "team") == [
+        "user: Any ferries?",
+        "ToolCall: transfer_task",
+        "user: Look for ferries",
+        "ToolCall: look",
+        "result ok: two",
+        "AssistantMessage: There are two.",
+        "result ok: There are two.",
+        "AssistantMessage: Two.",
+        "user: Book one",
+        "interruption: the provider is over",
+        "user: Book one",
+        "AssistantMessage: Booked.",
+    ]
+    inside = (await items(store, "team"))[2:6]
+    (call,) = {each.path for each in inside}
+    assert call == ((await items(store, "team"))[1].id,)
+    turns = await store.turns(LOCAL, SessionId(found["team"].session_id))
+    assert [each.ended_by for each in turns] == ["completed", "model_error", "completed"]
+    team = await store.session(LOCAL, SessionId(found["team"].session_id))
+    assert team is not None and team.settings.attributes == (("starred", "true"),)
+    trip = await store.turns(LOCAL, SessionId(found["trip"].session_id))
+    used = sum((each.usage for each in trip), Usage())
+    assert (used.input_tokens, used.cached_tokens, used.output_tokens) == (100, 90, 5)
+    assert used.cost_micros == 2000
+    answer = (await items(store, "trip"))[4]
+    assert isinstance(answer, AssistantMessage)
+    assert [each.json for each in answer.extras] == ['{"model":"openai/gpt-x"}']
+    kept = await store.turns(LOCAL, SessionId(found["kept"].session_id))
+    assert sum(each.usage.cost_micros for each in kept) == 500_000
+
+
 async def test_a_call_without_a_result_has_an_unknown_outcome(
     store: MemoryStore, tmp_path: Path
 ) -> None:
@@ -129,7 +181,7 @@ async def test_a_call_without_a_result_has_an_unknown_outcome(
         "AssistantMessage: At once.",
         "ToolCall: ferries",
         "result unknown: Outcome unknown: thi",
-        "interruption: as docker-agent left it",
+        "interruption: as docker-agent left",
     ]
 
 
@@ -152,7 +204,7 @@ async def test_older_files_of_docker_agent_are_read_too(store: MemoryStore, tmp_
         "user: Hello",
         "AssistantMessage: Hi",
         "user: Still there?",
-        "interruption: as docker-agent left it",
+        "interruption: as docker-agent left",
     ]
 
 
@@ -161,7 +213,8 @@ async def test_older_files_of_docker_agent_are_read_too(store: MemoryStore, tmp_
 
 async def test_sessions_of_goose_arrive_turn_by_turn(store: MemoryStore, tmp_path: Path) -> None:
     found = await moved(store, "goose", files.goose, tmp_path)
-    assert [each.how for each in found.values()] == ["fresh"] * 3
+    assert [each.how for each in found.values()] == ["fresh"] * 4 + ["empty"]
+    assert found["20260301_5"].repairs == ("a sub-agent's own session",)
     assert await lines(store, "20260301_1") == [
         "user: List the files",
         "Reasoning: ls",
@@ -175,11 +228,106 @@ async def test_sessions_of_goose_arrive_turn_by_turn(store: MemoryStore, tmp_pat
     assert await lines(store, "20260301_3") == [
         "user: Count",
         "AssistantMessage: 1",
+        "AssistantMessage: We counted to 1.",
         "user: Go on",
-        "Summary: We counted to 1.",
         "AssistantMessage: 2",
     ]
+    snapshot = await store.snapshot(LOCAL, SessionId(found["20260301_4"].session_id))
+    assert snapshot is not None
+    people = [_line(each) for each in seen_by_people(snapshot) if not isinstance(each, Unreadable)]
+    assert "user: /review" in people and "AssistantMessage: Only you see this." in people
+    assert "user: Review the changes with care." not in people
+    used = [each.usage for each in await store.turns(LOCAL, snapshot.session_id)]
+    assert sum(each.input_tokens for each in used) == 100
+    assert sum(each.output_tokens for each in used) == 20
     await assert_sound(store)
+
+
+async def test_goose_files_of_lines_are_read_too(store: MemoryStore, tmp_path: Path) -> None:
+    path = tmp_path / "20250101_old.jsonl"
+    files.goose_lines(path)
+    (made,) = convert("goose", path)
+    assert (made.name, made.turns) == ("20250101_old", 1)
+    assert made.repairs == ("a message that cannot be read",)
+    assert b'"title":"Old talk"' in made.exported and b'"input_tokens":4' in made.exported
+
+
+# ── openclaw ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_sessions_of_openclaw_arrive_turn_by_turn(store: MemoryStore, tmp_path: Path) -> None:
+    found = await moved(store, "openclaw", files.openclaw, tmp_path)
+    assert found["agent:main:gone"].repairs == ("its transcript s-2.jsonl is not there",)
+    assert found["agent:main:main"].repairs == (
+        "1 entries of other branches",
+        "the state of the extension 'todo'",
+    )
+    assert await lines(store, "agent:main:main") == [
+        "user: Old question",
+        "AssistantMessage: Old answer",
+        "user: List",
+        "Reasoning: hm",
+        "ToolCall: exec",
+        "result ok: a.txt",
+        "AssistantMessage: There is a.txt.",
+        "user: More",
+        "AssistantMessage: Ha",
+        "interruption: overloaded",
+        "user: It is ten.",
+        "user: More?",
+        "AssistantMessage: No.",
+    ]
+    turns = await store.turns(LOCAL, SessionId(found["agent:main:main"].session_id))
+    assert sum(each.usage.cost_micros for each in turns) == 5000
+    await assert_sound(store)
+    (alone,) = convert("openclaw", tmp_path / "s-1.jsonl")
+    assert (alone.name, alone.turns) == ("s-1", len(turns))
+
+
+# ── what the model sees ──────────────────────────────────────────────────────────────────────
+
+PROMPTS: dict[str, tuple[Callable[[Path, str], list[str]], tuple[tuple[str, str], ...]]] = {
+    "docker-agent": (
+        prompts.docker_agent,
+        tuple((each, each) for each in ("trip", "torn", "summed", "kept", "team")),
+    ),
+    "goose": (
+        prompts.goose,
+        tuple((each, each) for each in (f"20260301_{n}" for n in (1, 2, 3, 4))),
+    ),
+    "openclaw": (prompts.openclaw, (("agent:main:main", "s-1"),)),
+}
+
+
+@pytest.mark.parametrize("peer", PROMPTS)
+async def test_the_model_sees_what_it_would_have_seen_there(
+    store: MemoryStore, tmp_path: Path, peer: str
+) -> None:
+    await moved(store, peer, EVERY[peer], tmp_path)
+    sent, sessions = PROMPTS[peer]
+    for name, theirs in sessions:
+        snapshot = await store.snapshot(LOCAL, await find_session(store, LOCAL, SessionKey(name)))
+        assert snapshot is not None
+        seen = list(map(_sent, seen_by_model(snapshot)))
+        expected = sent(tmp_path / NAMES.get(peer, "theirs.db"), theirs)
+        assert [each for each in seen if each] == expected, name
+
+
+def _sent(item: Item) -> str:
+    match item:
+        case UserMessage():
+            return f"user: {text_of(item.content)}"
+        case AssistantMessage():
+            return f"assistant: {text_of(item.content)}"
+        case ToolCall():
+            return f"call: {item.name}"
+        case ToolResult():
+            return "result: ?" if item.outcome == "unknown" else f"result: {text_of(item.content)}"
+        case Summary():
+            return f"summary: {item.text}"
+        case Reasoning():
+            return ""
+    return type(item).__name__
 
 
 # ── the Agents SDK ───────────────────────────────────────────────────────────────────────────
@@ -212,6 +360,7 @@ EVERY = {
     "docker-agent": files.docker_agent,
     "goose": files.goose,
     "openai-agents": files.openai_agents,
+    "openclaw": files.openclaw,
 }
 
 
@@ -229,7 +378,7 @@ async def test_importing_again_changes_nothing(
 
 @pytest.mark.parametrize("peer", EVERY)
 async def test_their_file_is_only_read(store: MemoryStore, tmp_path: Path, peer: str) -> None:
-    path = tmp_path / "theirs.db"
+    path = tmp_path / NAMES.get(peer, "theirs.db")
     EVERY[peer](path)
     before = path.read_bytes()
     path.chmod(0o400)
@@ -241,10 +390,12 @@ async def test_their_file_is_only_read(store: MemoryStore, tmp_path: Path, peer:
 async def test_a_file_of_somebody_else_is_refused(
     store: MemoryStore, tmp_path: Path, peer: str
 ) -> None:
-    (tmp_path / "theirs.db").write_bytes(b"not a database at all, but a text of some length " * 40)
+    (tmp_path / NAMES.get(peer, "theirs.db")).write_bytes(
+        b"not a database at all, but a text of some length " * 40
+    )
     with pytest.raises(NotTheirs):
         await moved(store, peer, EVERY[peer], tmp_path)
-    with pytest.raises(NotTheirs, match="does not exist"):
+    with pytest.raises(NotTheirs, match=r"does not exist|cannot be read"):
         list(convert(peer, tmp_path / "absent.db"))
 
 

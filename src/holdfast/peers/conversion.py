@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from holdfast.core.codec import Value
 from holdfast.ids import Tenant
-from holdfast.peers import docker_agent, goose, openai_agents
+from holdfast.peers import docker_agent, goose, openai_agents, openclaw
 from holdfast.peers.foreign_conversation import ForeignConversation
 from holdfast.peers.rebuilt_session import rebuild
 from holdfast.store.transfer import export_lines
@@ -19,6 +19,7 @@ READERS: Mapping[str, Read] = {
     docker_agent.PEER: docker_agent.read,
     goose.PEER: goose.read,
     openai_agents.PEER: openai_agents.read,
+    openclaw.PEER: openclaw.read,
 }
 """The name of a program, as `--from` takes it → the reader of its files."""
 

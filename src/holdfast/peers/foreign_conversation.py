@@ -5,10 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from holdfast.core.codec import Value
 from holdfast.core.items import Image, Inline, Link, Part, Parts
+from holdfast.core.turns.events import Usage
+
+Seen: TypeAlias = Literal["both", "people", "model", "none"]
+"""Who saw an entry in the other program: its user, its model, both or neither."""
 
 
 class ForeignMessage(Value):
@@ -16,6 +20,7 @@ class ForeignMessage(Value):
 
     content: Parts
     at_ms: int = 0
+    seen_by: Seen = "both"
 
 
 class ForeignInstruction(Value):
@@ -40,6 +45,12 @@ class ForeignAnswer(Value):
     calls: tuple[ForeignCall, ...] = ()
     agent: str = ""
     at_ms: int = 0
+    seen_by: Seen = "both"
+    usage: Usage = Usage()
+    model: str = ""
+    """The model that gave the answer, as the other program names it."""
+    is_cut: bool = False
+    """The answer broke off: an error follows."""
 
 
 class ForeignResult(Value):
@@ -49,16 +60,40 @@ class ForeignResult(Value):
     content: Parts
     failed: bool = False
     at_ms: int = 0
+    seen_by: Seen = "both"
 
 
 class ForeignSummary(Value):
-    """A summary that stands for everything before it in the model's view."""
+    """A summary that stands for the past in the model's view. Only the last one of a conversation counts."""
 
     text: str
+    kept_from: int | None = None
+    """The first entry before the summary that the model still sees, by its index; None: it sees none of them."""
+
+
+class ForeignError(Value):
+    """The request failed: the turn ends here. The model is not told."""
+
+    text: str
+    by: Literal["model_error", "cancelled", "limit"] = "model_error"
+    at_ms: int = 0
+
+
+class ForeignBranch(Value):
+    """The work of a sub-agent on the call of the answer before it. The model of that answer sees only the result."""
+
+    agent: str
+    entries: tuple[Entry, ...]
 
 
 Entry: TypeAlias = (
-    ForeignMessage | ForeignInstruction | ForeignAnswer | ForeignResult | ForeignSummary
+    ForeignMessage
+    | ForeignInstruction
+    | ForeignAnswer
+    | ForeignResult
+    | ForeignSummary
+    | ForeignError
+    | ForeignBranch
 )
 
 
@@ -71,6 +106,11 @@ class ForeignConversation(Value):
     created_ms: int = 0
     left_out: tuple[str, ...] = ()
     """Descriptions of the parts that could not be read, or that Holdfast cannot hold."""
+    attributes: tuple[tuple[str, str], ...] = ()
+    usage: Usage = Usage()
+    """What the whole conversation used, where the file has no usage for each answer."""
+    drops_open_calls: bool = False
+    """Whether the other program leaves calls without a result out of its prompts."""
 
 
 _DATA_URL = re.compile(r"data:(image/[a-z0-9.+-]+);base64,(.*)", re.DOTALL)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from holdfast import limits
+import msgspec
+
 from holdfast.core.codec import Value, encode
 from holdfast.core.history import chain
-from holdfast.core.history.conversation import Titled
+from holdfast.core.history.conversation import Annotation, Notes, Patch, annotated
 from holdfast.core.turns.turn import Turn, committed_items
 from holdfast.errors import InvalidId
-from holdfast.ids import SessionId, SessionKey, Tenant, Version
+from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, Version
 from holdfast.peers.foreign_conversation import ForeignConversation
 from holdfast.store.first_words import opening_of
 from holdfast.store.outcomes import SessionDump
@@ -26,6 +27,13 @@ class PlayedTurn(Value):
     ended_ms: int
 
 
+class Note(Value):
+    """An annotation of the session, or of an item."""
+
+    patch: Patch
+    item: ItemId | None = None
+
+
 def dump_of(
     foreign: ForeignConversation,
     played: Sequence[PlayedTurn],
@@ -33,6 +41,7 @@ def dump_of(
     tenant: Tenant,
     session_id: SessionId,
     blobs: Mapping[str, bytes],
+    notes: Iterable[Note] = (),
 ) -> SessionDump:
     """The session of these turns. No agent is bound to it: the agent of the next request continues it."""
     turns: list[TurnRow] = []
@@ -54,15 +63,22 @@ def dump_of(
         )
         turns.append(row)
         link = row.link
-    title = foreign.title[: limits.title_chars_max]
+    turns[-1] = msgspec.structs.replace(turns[-1], usage=turns[-1].usage + foreign.usage)
+    annotations = tuple(
+        Annotation(rev=rev, patch=each.patch, item=each.item, at_ms=turns[-1].ended_ms)
+        for rev, each in enumerate(notes, start=1)
+    )
+    known = annotated(Notes(), annotations)
     session = SessionRow(
         tenant=tenant,
         id=session_id,
         head=Version(len(turns)),
         length=len(items),
         link=link,
-        title=title,
-        meta_rev=1 if title else 0,
+        title=known.title,
+        settings=known.settings,
+        meta_rev=known.rev,
+        summary_rev=known.summary_rev,
         opening=opening_of(item for each in played for item in committed_items(each.turn)),
         created_ms=foreign.created_ms,
         active_ms=turns[-1].ended_ms,
@@ -73,7 +89,17 @@ def dump_of(
         turns=tuple(turns),
         items=tuple(items),
         state=(),
-        annotations=_titled(session),
+        annotations=tuple(
+            AnnotationRow(
+                tenant=tenant,
+                session_id=session_id,
+                rev=each.rev,
+                item=each.item,
+                patch=encode(each.patch),
+                at_ms=each.at_ms,
+            )
+            for each in annotations
+        ),
         blobs=tuple(sorted(blobs.items())),
     )
 
@@ -105,6 +131,7 @@ def _row(
         start=start,
         end=start + len(bodies),
         link=chain.link(previous, header, items=bodies, changes=()),
+        usage=turn.usage,
         began_ms=played.began_ms,
         ended_ms=played.ended_ms,
     )
@@ -117,18 +144,3 @@ def _keys(foreign: ForeignConversation, session: SessionRow) -> tuple[KeyRow, ..
     except InvalidId:
         return ()
     return (KeyRow(tenant=session.tenant, key=key, session_id=session.id),)
-
-
-def _titled(session: SessionRow) -> tuple[AnnotationRow, ...]:
-    if not session.title:
-        return ()
-    return (
-        AnnotationRow(
-            tenant=session.tenant,
-            session_id=session.id,
-            rev=1,
-            item=None,
-            patch=encode(Titled(title=session.title)),
-            at_ms=session.active_ms,
-        ),
-    )

@@ -84,7 +84,7 @@ def _written(path: Path | None) -> Iterator[IO[bytes]]:
     "--from",
     "peer",
     type=click.Choice(sorted(READERS)),
-    help="FILE is the database of this program, and is only read.",
+    help="FILE is a file of this program, and is only read.",
 )
 @click.option(
     "--on-conflict",
@@ -115,12 +115,13 @@ def import_command(
       holdfast sessions import --from docker-agent ~/.cagent/session.db
       holdfast sessions import --from goose ~/.local/share/goose/sessions/sessions.db
       holdfast sessions import --from openai-agents conversations.db
+      holdfast sessions import --from openclaw ~/.openclaw/agents/main/sessions/sessions.json
     """
     with open_backend(at) as here:
         if peer is None:
             taken = here.take_in(file.read(), on_conflict=on_conflict)
         elif file.name == "<stdin>":
-            raise click.UsageError("--from needs the name of a file: a database is no stream")
+            raise click.UsageError("--from needs the name of a file: it is read more than once")
         else:
             taken = _taken_from(peer, Path(file.name), here, on_conflict)
     if as_json:
