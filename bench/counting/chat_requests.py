@@ -28,6 +28,7 @@ class OneTeam:
     """A source that never changes."""
 
     name = key = "counted"
+    given_name = ""
     poll_s = None
 
     async def changed(self) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.policy import Policy
 from holdfast.ids import SessionId, SessionKey, Version
-from holdfast.wire.headers import HEADERS, ConversationHeaders, read_naming
+from holdfast.wire.headers import HEADERS, AnswerOptions, ConversationHeaders, read_naming
 from holdfast.wire.problems import Problem, Refused
 
 
@@ -43,8 +43,7 @@ def test_everything_that_can_be_said() -> None:
         policy=Policy(cancel="discard", disconnect="finish"),
         idempotency_key=naming.idempotency_key,
         client_attempt=2,
-        show_tools=True,
-        show_reasoning=True,
+        answer=AnswerOptions(show_tools=True, show_reasoning=True),
     )
     assert naming.idempotency_key == "abc"
 

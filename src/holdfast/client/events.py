@@ -24,6 +24,7 @@ from holdfast.wire.headers import (
     SESSION_ID,
     SHOULD_RETRY,
     TURN_ID,
+    AnswerOptions,
 )
 from holdfast.wire.openai.chat.answer import AnswerHead, ChatStream
 from holdfast.wire.problems import ErrorAnswer, ErrorBody
@@ -291,7 +292,8 @@ class TurnEventReader(EventReader[AnswerEvent]):
     """
 
     def __init__(self, turn_id: str) -> None:
-        head = AnswerHead(turn_id=TurnId(turn_id), created_s=0, model="", show_tools=True)
+        shown = AnswerOptions(show_tools=True)
+        head = AnswerHead(turn_id=TurnId(turn_id), created_s=0, model="", options=shown)
         self._stream = ChatStream(head)
         self._reader = ChatReader(turn_id)
         self._records = RecordReader()

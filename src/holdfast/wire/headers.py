@@ -2,7 +2,8 @@
 
 A row says everything about its header: how a request's is parsed, whether pages may send or see it (CORS), what
 OpenAPI and docs/reference/headers.md say about it. The check for misspelt names compares with the same rows.
-A new header is a row here, and a field of `ConversationHeaders` if requests have it.
+A new header is a row here and, if requests have it, a field of `ConversationHeaders`, or of `AnswerOptions` if the
+answer depends on it.
 """
 
 from __future__ import annotations
@@ -338,6 +339,14 @@ def allowed(names: Iterable[str]) -> str:
 # ── the headers of a request ─────────────────────────────────────────────────────────────────
 
 
+class AnswerOptions(Value):
+    """How a request wants its answer told."""
+
+    show_tools: bool = False
+    show_reasoning: bool = False
+    asks_in_words: bool = True
+
+
 class ConversationHeaders(Value):
     """How a request names its conversation, and how it wants to be treated."""
 
@@ -348,9 +357,7 @@ class ConversationHeaders(Value):
     policy: Policy = Policy()
     idempotency_key: IdempotencyKey | None = None
     client_attempt: int = 0
-    show_tools: bool = False
-    show_reasoning: bool = False
-    asks_in_words: bool = True
+    answer: AnswerOptions = AnswerOptions()
     approvals: tuple[tuple[CallId, bool], ...] = ()
     """A person's answers to calls of the conversation that wait for one."""
 
@@ -370,9 +377,11 @@ def read_naming(
         policy=TURN_POLICY.read(headers),
         idempotency_key=IDEMPOTENCY_KEY.read(headers),
         client_attempt=RETRY_COUNT.read(headers),
-        show_tools=SHOW_TOOLS.read(headers),
-        show_reasoning=SHOW_REASONING.read(headers),
-        asks_in_words=APPROVALS.read(headers),
+        answer=AnswerOptions(
+            show_tools=SHOW_TOOLS.read(headers),
+            show_reasoning=SHOW_REASONING.read(headers),
+            asks_in_words=APPROVALS.read(headers),
+        ),
         approvals=(*approved, *denied),
     )
 

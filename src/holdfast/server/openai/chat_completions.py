@@ -220,7 +220,5 @@ def _head(asked: ChatAsk, naming: ConversationHeaders, watch: Watch) -> AnswerHe
         model=asked.model,
         client_tools=frozenset(each.name for each in asked.client_tools),
         include_usage=asked.include_usage,
-        show_tools=naming.show_tools,
-        show_reasoning=naming.show_reasoning,
-        asks_in_words=naming.asks_in_words,
+        options=naming.answer,
     )

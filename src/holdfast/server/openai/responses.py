@@ -466,8 +466,8 @@ def _with_echo(asked: ResponsesAsk, naming: ConversationHeaders, user_agent: str
     echo = msgspec.structs.replace(
         asked.echo,
         named=naming.name is not None,
-        show_tools=asked.echo.show_tools or naming.show_tools,
-        asks_in_words=naming.asks_in_words,
+        show_tools=asked.echo.show_tools or naming.answer.show_tools,
+        asks_in_words=naming.answer.asks_in_words,
         asks_in_items=asked.declares_mcp or not user_agent.startswith(_STRICT_CLIENTS),
     )
     return msgspec.structs.replace(asked, echo=echo)

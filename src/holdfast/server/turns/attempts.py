@@ -29,7 +29,7 @@ def attempt_of(call: HttpCall, naming: ConversationHeaders) -> Attempt:
         str(naming.name),
         *(exchange.headers.get(name, "") for name in SHAPING),
         # Newer than the others: requests without it have the hash that older servers give them.
-        *(() if naming.asks_in_words else (APPROVALS.name,)),
+        *(() if naming.answer.asks_in_words else (APPROVALS.name,)),
     ):
         piece = part.encode()
         shape.update(len(piece).to_bytes(4) + piece)

@@ -47,7 +47,7 @@ class ChatApprovals:
     def key_of(self, call: HttpCall, naming: ConversationHeaders) -> str | None:
         """The key that a question of this request's turn may be answered with: empty where no key is needed, None if
         no message decides."""
-        if self._when == "off" or not naming.asks_in_words:
+        if self._when == "off" or not naming.answer.asks_in_words:
             return None
         match self._when:
             case "on":

@@ -19,6 +19,7 @@ from holdfast.core.items import (
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
 from holdfast.ids import CallId, MessageId, Minter, ResultId, TurnId, Version
+from holdfast.wire.headers import AnswerOptions
 from holdfast.wire.openai.chat.answer import AnswerEnd, AnswerHead, ChatStream, completion
 
 mint = Minter(now_ms=lambda: 1_700_000_000_000, random_bits=lambda bits: 7)
@@ -203,7 +204,7 @@ def test_an_answer_that_is_not_stored_has_no_version() -> None:
 def test_a_call_of_an_earlier_turn_that_was_allowed_is_on_the_trail() -> None:
     asked = call("pay", waits_for="approval")
     request = ev.TurnRequest(turn_id=HEAD.turn_id, carried=(asked,), approved=(asked.id,))
-    stream = ChatStream(msgspec.structs.replace(HEAD, show_tools=True))
+    stream = ChatStream(msgspec.structs.replace(HEAD, options=AnswerOptions(show_tools=True)))
     events: list[ev.Event] = [ev.Began(request=request), ev.ToolStarted(call=asked.id)]
     frames = [stream.frames(Record(n=n, at_ms=0, event=each)) for n, each in enumerate(events)]
     assert frames[0] == b""

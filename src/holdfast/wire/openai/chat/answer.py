@@ -35,6 +35,7 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
 from holdfast.core.turns.unfinished_turns import is_cut
 from holdfast.ids import ItemId, TurnId, Version
+from holdfast.wire.headers import AnswerOptions
 from holdfast.wire.problems import Problem
 from holdfast.wire.sse import DONE, data_frame, one_line
 
@@ -50,9 +51,7 @@ class AnswerHead(Value):
     model: str
     client_tools: frozenset[str] = frozenset()
     include_usage: bool = False
-    show_tools: bool = False
-    show_reasoning: bool = False
-    asks_in_words: bool = True
+    options: AnswerOptions = AnswerOptions()
     """A question about calls that wait for an approval is part of the text."""
 
 
@@ -98,7 +97,7 @@ def _unanswered(items: tuple[Item, ...], by: WaitsFor) -> list[ToolCall]:
 
 def _question(head: AnswerHead, end: AnswerEnd) -> str:
     """The question that ends the text; empty if nothing is asked."""
-    if not head.asks_in_words:
+    if not head.options.asks_in_words:
         return ""
     if end.again is not None:
         return end.again.text
@@ -147,7 +146,7 @@ def completion(head: AnswerHead, end: AnswerEnd) -> bytes:
     text = STEP_BREAK.join(filter(None, (_whole_text(end.items), _question(head, end))))
     refusal = "".join(_refusal(each) for each in end.items if _is_said(each))
     about = _about(head, end)
-    if head.show_tools:
+    if head.options.show_tools:
         about["tools"] = _trail_of(end.items)
     calls = [_call_object(each) for each in waiting_for_client(end.items)]
     message: dict[str, object] = {
@@ -157,7 +156,7 @@ def completion(head: AnswerHead, end: AnswerEnd) -> bytes:
     }
     if calls:
         message["tool_calls"] = calls
-    if head.show_reasoning and (thought := _thought(end.items)):
+    if head.options.show_reasoning and (thought := _thought(end.items)):
         message["reasoning_content"] = thought
     body = {
         "id": head.turn_id.completion_id,
@@ -305,7 +304,7 @@ class ChatStream:
                     each.state == "set_aside" and each.id in self._shown for each in event.items
                 )
                 return b""
-            case ev.ToolStarted() | ev.ToolFinished() if self._head.show_tools:
+            case ev.ToolStarted() | ev.ToolFinished() if self._head.options.show_tools:
                 return self._tool(event)
             case ev.Began():  # with calls of earlier turns that a person has approved meanwhile
                 self._trail.update((each.id, each) for each in event.request.carried)
@@ -354,7 +353,7 @@ class ChatStream:
             return self._says(event.item, event.text, refusal=event.refusal)
         if kind == "call" and event.item in self._call_index:
             return self._call_grows(event.item, event.text)
-        if kind == "reasoning" and self._head.show_reasoning:
+        if kind == "reasoning" and self._head.options.show_reasoning:
             return self._thinks(event.item, event.text)
         return b""
 
@@ -377,7 +376,7 @@ class ChatStream:
                 for part in item.content
                 if isinstance(part, Text | Refusal)
             )
-        if isinstance(item, Reasoning) and self._head.show_reasoning:
+        if isinstance(item, Reasoning) and self._head.options.show_reasoning:
             return b"" if item.id in self._thought else self._thinks(item.id, item.text)
         if isinstance(item, ToolCall) and item.waits_for == "client":
             begins = self._call_begins(item.id, item.call_id, item.name)
