@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-core test-others test-fast test-clients check bench torture torture-store torture-claims torture-sessions torture-http torture-resources lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-upgrade torture-api licences sbom torture-replay console-pictures
+.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-core test-others test-fast test-clients check bench torture torture-store torture-claims torture-sessions torture-http torture-resources lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-upgrade torture-api licences sbom torture-replay console-pictures release
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -185,6 +185,10 @@ licences: $(READY) ## renew the list of what a server is made of, and its licenc
 sbom: $(READY) ## write a bill of materials (CycloneDX) to build/
 	@mkdir -p build
 	$(BIN)/python scripts/supply.py sbom > build/sbom.cdx.json
+
+# Into dist/; `--python python3.13` goes into ARGS.
+release: $(READY) ## build what a release consists of, and try the wheel on every supported Python
+	@$(BIN)/python scripts/release.py $(ARGS)
 
 # A peer that needs a newer Python says so in its first line.
 lock-peers: ## renew the locks of what bench/ measures against (needs uv)

@@ -7,6 +7,7 @@ import re
 import tomllib
 
 import pytest
+import yaml
 
 from tests import repository
 
@@ -116,3 +117,16 @@ def test_a_requirement_without_version_or_hash_is_seen() -> None:
     assert unhashed(good) == []
     assert unhashed(good + "b==2\n" + good) == ["b==2"]
     assert unhashed("c>=1 \\\n    --hash=sha256:00\n") == ["c>=1"]
+
+
+def test_a_forge_runs_what_is_run_here() -> None:
+    """The workflow has no steps of its own that could drift away from ours."""
+    workflow = yaml.safe_load(
+        (repository.ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    )
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    assert [step["run"] for step in steps if "run" in step] == [".ci/run", "make release"]
+    targets = re.findall(
+        r"^([a-z-]+):", (repository.ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert "release" in targets and (repository.ROOT / ".ci/run").stat().st_mode & 0o100
