@@ -108,7 +108,14 @@ class Environment:
             (self.folder / module.name).symlink_to(module)
         self._run(
             *node().npm,
-            *("ci", "--prefix", str(self.folder), "--ignore-scripts", "--no-audit", "--no-fund"),
+            *(
+                "ci",
+                "--prefix",
+                str(self.folder.resolve()),
+                "--ignore-scripts",
+                "--no-audit",
+                "--no-fund",
+            ),
         )
 
     def _run(self, *command: str) -> None:

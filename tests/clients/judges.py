@@ -40,8 +40,8 @@ async def _conversation(world: World, saw: Saw) -> None:
     said = [("user", "My name is Ada."), ("assistant", "Hello, Ada.")]
     asked = ("user", "What is my name?")
     assert saw["answers"] == ["Hello, Ada.", "Ada."]
-    assert _spoken(world) == [said[:1], [*said, asked]]
-    assert await _stored(world) == [*said, asked, ("assistant", "Ada.")]
+    assert spoken(world) == [said[:1], [*said, asked]]
+    assert await stored(world) == [*said, asked, ("assistant", "Ada.")]
 
 
 async def _resending(world: World, saw: Saw) -> None:
@@ -52,9 +52,9 @@ async def _resending(world: World, saw: Saw) -> None:
         *(("user", "three"), ("assistant", "3")),
     ]
     assert saw["answers"] == ["1", "2", "3"]
-    assert _spoken(world) == [said[:1], said[:3], said[:5]]
-    assert await _stored(world) == said
-    assert await _ends(world) == ["committed"] * 3
+    assert spoken(world) == [said[:1], said[:3], said[:5]]
+    assert await stored(world) == said
+    assert await ends(world) == ["committed"] * 3
     for request in world.upstream.requests:
         assert ["Be kind." in text for text in _instructions(request)].count(True) == 1
 
@@ -64,21 +64,21 @@ async def _stream(world: World, saw: Saw) -> None:
     assert len([each for each in saw["pieces"] if each]) == 3
     assert saw["finish"] == "stop"
     assert saw["usage"] == [7, 3]
-    assert await _stored(world) == [("user", "one"), ("assistant", "This is it.")]
+    assert await stored(world) == [("user", "one"), ("assistant", "This is it.")]
 
 
 async def _tools(world: World, saw: Saw) -> None:
     """The client's tool ran once, and the next turn's model saw the call and its result."""
     await _after_tools(world, saw)
-    assert _spoken(world) == [TOOL_TALK[:1], TOOL_TALK[:4], TOOL_TALK[:6]]
-    assert await _ends(world) == ["committed"] * 3
+    assert spoken(world) == [TOOL_TALK[:1], TOOL_TALK[:4], TOOL_TALK[:6]]
+    assert await ends(world) == ["committed"] * 3
 
 
 async def _tools_retry(world: World, saw: Saw) -> None:
     """The turn that brought the result failed in the middle, and was sent again: the tool was not."""
     await _after_tools(world, saw)
-    assert _spoken(world) == [TOOL_TALK[:1], TOOL_TALK[:4], TOOL_TALK[:4], TOOL_TALK[:6]]
-    assert await _ends(world) == ["committed", "discarded", "committed", "committed"]
+    assert spoken(world) == [TOOL_TALK[:1], TOOL_TALK[:4], TOOL_TALK[:4], TOOL_TALK[:6]]
+    assert await ends(world) == ["committed", "discarded", "committed", "committed"]
 
 
 TOOL_TALK: Said = [
@@ -95,7 +95,7 @@ TOOL_TALK: Said = [
 async def _after_tools(world: World, saw: Saw) -> None:
     assert saw["ran"] == [{"city": "Oslo"}]
     assert saw["answers"] == ["It rains.", "It will rain."]
-    assert await _stored(world) == TOOL_TALK
+    assert await stored(world) == TOOL_TALK
     offered = [each.json["tools"] for each in world.upstream.requests]
     assert all("get_weather" in [tool["function"]["name"] for tool in each] for each in offered)
 
@@ -115,16 +115,16 @@ async def _tools_streamed(world: World, saw: Saw) -> None:
         ("user", "And tomorrow?"),
         ("assistant", "Still rains."),
     ]
-    assert _spoken(world) == [said[:1], said[:6], said[:8]]
-    assert await _stored(world) == said
-    assert await _ends(world) == ["committed"] * 3
+    assert spoken(world) == [said[:1], said[:6], said[:8]]
+    assert await stored(world) == said
+    assert await ends(world) == ["committed"] * 3
 
 
 async def _responses(world: World, saw: Saw) -> None:
     """The same talk over Responses, kept together in the client's own way: the model was told the same."""
     assert saw["ran"] == [{"city": "Oslo"}]
     assert saw["answers"] == ["It rains.", "It will rain."]
-    assert _spoken(world) == [TOOL_TALK[:1], TOOL_TALK[:4], TOOL_TALK[:6]]
+    assert spoken(world) == [TOOL_TALK[:1], TOOL_TALK[:4], TOOL_TALK[:6]]
 
 
 ANSWER = "This is the whole answer to {} "
@@ -146,7 +146,7 @@ METHODS: Saw = {
     "sync_cancel": [400, "invalid_request"],
     "lost": [400, "previous_response_not_found"],
     "count": ["response.input_tokens", True],
-    "compact": ["response.compaction", ["compaction"]],
+    "compact": ["response.compaction", ["message", "message", "message", "compaction"]],
     "gone": [404, "conversation_not_found"],
 }
 """What every method of the SDKs' `responses` and `conversations` gives; the oldest one lacks two of them."""
@@ -172,7 +172,7 @@ async def _typed(world: World, saw: Saw) -> None:
     assert asked["type"] == "json_schema"
     assert set(asked["json_schema"]["schema"]["properties"]) == {"city", "degrees"}
     answer = '{"city": "Oslo", "degrees": 4}'
-    assert await _stored(world) == [("user", "Weather in Oslo?"), ("assistant", answer)]
+    assert await stored(world) == [("user", "Weather in Oslo?"), ("assistant", answer)]
 
 
 async def _retry(world: World, saw: Saw) -> None:
@@ -184,9 +184,9 @@ async def _failed_once(world: World, saw: Saw, first: str, second: str) -> None:
     """The second request failed in the middle and was sent again; nothing is there twice, nothing half."""
     said = [("user", first), ("assistant", "Fine."), ("user", second), ("assistant", "Whole.")]
     assert saw["answers"] == ["Fine.", "Whole."]
-    assert _spoken(world) == [said[:1], said[:3], said[:3]]
-    assert await _stored(world) == said
-    assert await _ends(world) == ["committed", "discarded", "committed"]
+    assert spoken(world) == [said[:1], said[:3], said[:3]]
+    assert await stored(world) == said
+    assert await ends(world) == ["committed", "discarded", "committed"]
 
 
 async def _broken_stream(world: World, saw: Saw) -> None:
@@ -198,7 +198,7 @@ async def _broken_stream(world: World, saw: Saw) -> None:
 async def _keyed(world: World, saw: Saw) -> None:
     assert saw["answers"] == ["Once.", "Once."]
     assert len(world.upstream.requests) == 1
-    assert await _stored(world) == [("user", "one"), ("assistant", "Once.")]
+    assert await stored(world) == [("user", "one"), ("assistant", "Once.")]
 
 
 async def _models(world: World, saw: Saw) -> None:
@@ -242,7 +242,7 @@ SCENARIOS: dict[str, Scenario] = {
 # ── what there is to see ─────────────────────────────────────────────────────────────────────
 
 
-def _spoken(world: World) -> list[Said]:
+def spoken(world: World) -> list[Said]:
     """What the model was told, request by request, without instructions."""
     return [_said(each) for each in world.upstream.requests]
 
@@ -264,7 +264,7 @@ def _instructions(request: UpstreamRequest) -> list[str]:
     return [_text(each["content"]) for each in request.json["messages"] if each["role"] == "system"]
 
 
-async def _stored(world: World) -> Said:
+async def stored(world: World) -> Said:
     """What the conversation holds."""
     said: Said = []
     for item in await world.items("trip"):
@@ -275,7 +275,7 @@ async def _stored(world: World) -> Said:
     return said
 
 
-async def _ends(world: World) -> list[str]:
+async def ends(world: World) -> list[str]:
     """How its turns ended, the first one first."""
     return [str(turn["state"]) for turn in reversed(await world.turns("trip"))]
 

@@ -7,9 +7,8 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from tests.clients.catalogue import Client
 from tests.clients.environments import SHARED, CannotInstall
 from tests.e2e.world import World
 from tests.means import skip_without
@@ -20,10 +19,17 @@ PROGRAM_S = 240
 T = TypeVar("T")
 
 
-async def drive(client: Client, scenario: str, world: World) -> dict[str, Any]:
-    """Run a client's driver, and say what the client saw."""
+class Driven(Protocol):
+    """A client or a framework with a driver."""
+
+    def command(self, *arguments: str) -> list[str]: ...
+
+
+async def drive(client: Driven, scenario: str, world: World) -> dict[str, Any]:
+    """Run a client's driver, and say what the client saw: the last line that it prints."""
     command = await installed(lambda: client.command(f"{world.url}/v1", scenario))
-    saw: dict[str, Any] = json.loads(await run(command, home=world.here))
+    printed = await run(command, home=world.here)
+    saw: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
     return saw
 
 

@@ -10,9 +10,11 @@ import pytest
 from tests.clients import environments
 from tests.clients.catalogue import CODEX, ENVIRONMENTS
 from tests.clients.environments import NODE, CannotInstall, Environment
+from tests.clients.frameworks import FRAMEWORKS, INSTRUCTOR
 from tests.test_repository import unhashed
 
-LOCKS = [each.lock for each in (*ENVIRONMENTS, CODEX, NODE)]
+APART = [each.environment for each in (*FRAMEWORKS, INSTRUCTOR)]
+LOCKS = [each.lock for each in (*ENVIRONMENTS, *APART, CODEX, NODE)]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: f"{lock.parent.name}/{lock.name}")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.items import ToolCall, UserMessage, plain_text, result_for
 from holdfast.core.turns.events import Parameters, ToolDefinition
+from holdfast.ids import CallId, MessageId
 from holdfast.loop.parameters import merged, unforced
 from holdfast.testing import says
+from tests.core.builders import mint
 from tests.loop.stage import Deed, Stage, agent, scripted, task
 
 
@@ -71,3 +74,14 @@ async def test_a_client_that_requires_a_call_means_one_of_its_own_tools() -> Non
     )
     asked = [each.parameters.tool_choice for each in scripted(butler).prompts]
     assert asked == ["required", "required"]
+
+
+async def test_calls_that_a_request_brings_along_do_not_meet_its_choice() -> None:
+    """A client without a conversation sends its history again, with the calls of earlier turns."""
+    called = ToolCall(id=mint(CallId), call_id="c", name="look", arguments="{}")
+    result = result_for(called, "ok", plain_text("Cold."), mint)
+    butler = agent("butler", says(calls=[("look", "{}")]), "Cold.", tools=[Deed("look")])
+    said = UserMessage(id=mint(MessageId), content=plain_text("Again!"))
+    await Stage(butler).play(called, result, said, parameters=Parameters(tool_choice="required"))
+    asked = [each.parameters.tool_choice for each in scripted(butler).prompts]
+    assert asked == ["required", "auto"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import msgspec
 
 from holdfast.core.items import Path, ToolCall
@@ -54,7 +56,8 @@ def unforced(choice: str) -> str:
 
 
 def _has_called(turn: Turn, path: Path) -> bool:
+    """Whether the model has called a tool in this turn. Calls that the request brought along do not count."""
     return any(
         isinstance(item, ToolCall) and item.path == path and item.state == "complete"
-        for item in turn.items
+        for item in islice(turn.items, len(turn.request.input), None)
     )

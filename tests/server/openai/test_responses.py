@@ -332,6 +332,23 @@ async def test_a_client_may_keep_the_history_itself_and_refer_to_items() -> None
     assert strange.status == 404
 
 
+async def test_the_text_of_a_step_may_come_after_its_calls() -> None:
+    """As one framework tells its history: calls, then the text that came before them, then the results."""
+    call = {"type": "function_call", "name": "weather", "arguments": "{}"}
+    result = {"type": "function_call_output", "output": "-3"}
+    model = ScriptedModel("Cold.")
+    async with serving(agent(model)) as server:
+        told = [
+            {"role": "user", "content": "Oslo, Rome?"},
+            *({**call, "call_id": each} for each in ("c1", "c2")),
+            {"role": "assistant", "content": "Let me see."},
+            *({**result, "call_id": each} for each in ("c1", "c2")),
+        ]
+        answer = await server.respond(told, tools=[WEATHER])
+    assert answer.status == 200
+    assert [each.role for each in model.messages()] == ["user", "assistant", "tool", "tool"]
+
+
 async def test_the_agents_own_tools_are_shown_on_request_only() -> None:
     tool = HeldTool("look", held=False)
     script = says(calls=[("look", "{}")])

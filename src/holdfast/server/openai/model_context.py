@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast import limits
-from holdfast.core.history.conversation import Snapshot, seen_by_model
+from holdfast.core.history.conversation import Snapshot, seen_by_model, seen_by_people
 from holdfast.core.history.reconciliation import Fresh, NothingNew, take_in
 from holdfast.core.items import Item, SystemMessage, UserMessage
 from holdfast.ids import ResponseId, SessionId
@@ -76,7 +76,8 @@ class ModelContexts:
         writing = self._compacting.write(ask, snapshot, len(snapshot.items))
         made = await call.exchange.unless_gone(writing)
         response_id = self._sessions.mint(ResponseId)
-        told = (each for each in snapshot.items if isinstance(each, SystemMessage | UserMessage))
+        seen = seen_by_people(snapshot)
+        told = (each for each in seen if isinstance(each, SystemMessage | UserMessage))
         said = {
             "id": str(response_id),
             "object": "response.compaction",

@@ -1,0 +1,136 @@
+"""Frameworks that run tools of their own: parallel calls, then another round, then another message.
+
+Each talk is held over each API that the framework speaks, streamed and not, in a named conversation and in none. It
+is judged by what the framework saw, by what the model was asked, and by what the store holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+
+from holdfast.core.turns.deltas import FinishDelta, TextDelta, ToolCallDelta
+from holdfast.testing import Gate, Script, says
+from tests.clients.frameworks import FRAMEWORKS, INSTRUCTOR, Framework
+from tests.clients.judges import Said, ends, spoken, stored
+from tests.clients.programs import drive
+from tests.e2e.world import World
+
+pytestmark = [pytest.mark.slow, pytest.mark.clients]
+
+
+def script(tool: str) -> tuple[Script, ...]:
+    """The answers of the model. It sends two calls side by side, as some providers do."""
+    oslo, rome = (partial(ToolCallDelta, index=n) for n in range(2))
+    return (
+        Script(
+            TextDelta(text="Let me "),
+            TextDelta(text="look."),
+            oslo(call_id="call_oslo", name=tool, arguments='{"city":'),
+            rome(call_id="call_rome", name=tool, arguments='{"city": "R'),
+            oslo(arguments=' "Oslo"}'),
+            rome(arguments='ome"}'),
+            FinishDelta(finish="tool_calls"),
+        ),
+        says(calls=[(tool, '{"city": "Paris"}', "call_paris")]),
+        says("It ", "rains."),
+        says("It will ", "rain."),
+    )
+
+
+def talk(tool: str) -> Said:
+    """All that is said."""
+    return [
+        ("user", "Weather in Oslo, Rome and Paris?"),
+        ("assistant", "Let me look."),
+        ("call", tool),
+        ("call", tool),
+        *PARALLEL,
+        ("call", tool),
+        ("result", "rain in Paris"),
+        ("assistant", "It rains."),
+        ("user", "And tomorrow?"),
+        ("assistant", "It will rain."),
+    ]
+
+
+PARALLEL = [("result", "rain in Oslo"), ("result", "rain in Rome")]
+
+CASES = [
+    pytest.param(each, how, id=f"{each.name}-{how}") for each in FRAMEWORKS for how in each.ways
+]
+
+
+@pytest.mark.parametrize(("framework", "how"), CASES)
+async def test_a_framework_runs_its_tools_in_rounds(
+    world: World, framework: Framework, how: str
+) -> None:
+    world.upstream.will(*script(framework.tool))
+    whole = talk(framework.tool)
+    saw: dict[str, Any] = await drive(framework, how, world)
+    assert saw["answers"] == ["It rains.", "It will rain."]
+    assert sorted(saw["ran"][:2]) == ["Oslo", "Rome"] and saw["ran"][2:] == ["Paris"]
+    asked = [_sorted(each) for each in spoken(world)]
+    lengths = (1, 6, 8, 10)
+    if how.endswith("-named"):
+        assert asked == [_sorted(whole[:n]) for n in lengths]
+        held = [each for each in await stored(world) if each[0] != "system"]
+        assert _sorted(held) == _sorted(whole)
+        assert await ends(world) == ["committed"] * 4
+    else:
+        assert list(map(_worked, asked)) == [_worked(_sorted(whole[:n])) for n in lengths]
+    await world.verify()
+
+
+@pytest.mark.parametrize("framework", [each for each in FRAMEWORKS if each.retries], ids=str)
+async def test_a_framework_does_not_notice_that_the_server_was_killed(
+    world: World, framework: Framework
+) -> None:
+    """In the middle of the answer to its results: no tool runs again, and nothing is stored twice."""
+    first, second, third, fourth = script(framework.tool)
+    gate = Gate()
+    world.upstream.will(first, second, third.waiting(gate, at=1), third, fourth)
+    address = world.url.removeprefix("http://")
+    talking = asyncio.create_task(drive(framework, "chat-plain-named", world))
+    reached = asyncio.create_task(gate.reached.wait())
+    await asyncio.wait((talking, reached), return_when=asyncio.FIRST_COMPLETED)
+    await world.kill()
+    await world.start(listen=address)
+    gate.release()
+    saw = await talking
+    assert saw["answers"] == ["It rains.", "It will rain."]
+    assert sorted(saw["ran"]) == ["Oslo", "Paris", "Rome"]
+    assert _sorted(await stored(world)) == _sorted(talk(framework.tool))
+    assert await ends(world) == ["committed", "committed", "discarded", "committed", "committed"]
+    await world.verify()
+
+
+INVALID, VALID = '{"city": "Oslo", "degrees": "cold"}', '{"city": "Oslo", "degrees": 4}'
+
+
+@pytest.mark.parametrize("how", list(INSTRUCTOR.ways))
+async def test_instructor_asks_again_for_what_is_not_valid(world: World, how: str) -> None:
+    plain = "plain" in how
+    arguments, tool = ((INVALID, VALID), "Weather") if plain else ((VALID,), "PartialWeather")
+    world.upstream.will(*(says(calls=[(tool, each, f"c_{each[-2]}")]) for each in arguments))
+    saw = await drive(INSTRUCTOR, how, world)
+    assert saw["answers"] == [{"city": "Oslo", "degrees": 4}]
+    assert len(world.upstream.requests) == len(arguments)
+    assert all("Weather" in str(each.json["tool_choice"]) for each in world.upstream.requests)
+    await world.verify()
+
+
+def _sorted(said: Said) -> Said:
+    """The same talk, with the results of parallel calls in one order: frameworks send them as they come."""
+    parallel = [n for n, each in enumerate(said) if each in PARALLEL]
+    for place, result in zip(parallel, sorted(said[n] for n in parallel), strict=True):
+        said = [*said[:place], result, *said[place + 1 :]]
+    return said
+
+
+def _worked(said: Said) -> Said:
+    """What a framework must tell again. Some drop the text before their calls, or tell it later."""
+    return [each for each in said if each[0] != "assistant"]
