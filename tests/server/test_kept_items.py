@@ -72,6 +72,34 @@ async def test_every_type_of_item_is_listed_as_it_came_and_shown_or_named() -> N
     assert by_id.json == KEPT[3] and third.status == 200
 
 
+async def test_a_chat_message_keeps_parts_of_other_kinds() -> None:
+    model = yes()
+    parts: list[dict[str, Any]] = [
+        {"type": "text", "text": "Look"},
+        {"type": "hologram", "beam": [1, None]},
+        {"type": "text", "text": "!"},
+    ]
+    smell = {"role": "user", "content": [{"type": "smell", "of": "roses"}]}
+    call = {"id": "c1", "type": "custom", "custom": {"name": "draw", "input": 'a "rose"'}}
+    told: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "drawn"},
+    ]
+    async with serving(agent(model)) as server:
+        first = await server.chat(*told, smell, {"role": "user", "content": parts}, to="trip")
+        line = first.headers["x-session-id"]
+        whole = await listed(server, f"/v1/conversations/{line}/items")
+        nothing = await server.chat(smell, to="other")
+        malformed = await server.chat({"role": "user", "content": [{"type": 7}]}, to="other")
+    assert first.headers["x-ignored-params"] == "messages[2].content[0], messages[3].content[1]"
+    shown = [each["content"] for each in whole if each["type"] == "message"]
+    text = [{"type": "input_text", "text": each["text"]} for each in (parts[0], parts[2])]
+    assert shown[:2] == [smell["content"], [text[0], parts[1], text[1]]]
+    assert (whole[0]["name"], whole[0]["arguments"]) == ("draw", '{"input":"a \\"rose\\""}')
+    assert (nothing.status, nothing.error["code"]) == (400, "no_new_user_message")
+    assert malformed.status == 400
+
+
 async def test_items_are_kept_by_conversations_exports_and_imports() -> None:
     home, elsewhere = MemoryStore(), MemoryStore()
     async with serving(agent(yes()), store=home) as server:

@@ -196,7 +196,7 @@ def test_asking_for_plain_text_asks_for_nothing() -> None:
         ({"messages": [{"role": "robot"}]}, "invalid_type", "messages[0].role"),
         ({"messages": [USER, {"content": "x"}]}, "missing_required_parameter", "messages[1].role"),
         (
-            {"messages": [{"role": "user", "content": [{"type": "video"}]}]},
+            {"messages": [{"role": "user", "content": [{"type": 7}]}]},
             "invalid_type",
             "messages[0].content[0].type",
         ),

@@ -13,10 +13,11 @@ from holdfast.core.history.reconciliation import Fresh, Incoming, take_in
 from holdfast.core.items import ForeignItem, Item, ToolCall, ToolResult, item_decoder
 from holdfast.wire.openai.responses.foreign_items import SHOWN_KINDS
 from holdfast.wire.openai.responses.items import item_object, read_input
+from holdfast.wire.openai.responses.request import read_responses_request
 from holdfast.wire.problems import Refused
 from tests.core.builders import new_minter
 from tests.core.histories import new_session
-from tests.wire.openai.documented_types import Json, items
+from tests.wire.openai.documented_types import Json, items, tools
 
 ITEMS = items()
 UNKNOWN: Json = {"type": "hologram_call", "id": "holo_1", "beam": [1.50, {"x": None}], "call_id": 3}
@@ -100,6 +101,21 @@ def test_an_item_that_we_act_on_is_listed_with_all_its_members(kind: str) -> Non
         (item,) = (each for each in given if not isinstance(each, partners[kind]))
         own_id = {} if isinstance(item, ForeignItem) else {"id": str(item.id)}
         assert is_within({**as_listed(sent), **own_id}, listed(item)), (sent, listed(item))
+
+
+@pytest.mark.parametrize("kind", sorted(tools()))
+def test_a_tool_is_echoed_with_all_its_members_and_what_we_do_not_use_is_named(kind: str) -> None:
+    for sent in tools()[kind]:
+        if kind == "function":
+            sent = {**sent, "parameters": {"type": "object"}}
+        asked = read_responses_request(
+            msgspec.json.encode({"model": "m", "input": "Hi", "tools": [sent]})
+        )
+        (echoed,) = msgspec.json.decode(asked.echo.tools)
+        assert is_within(sent, echoed)
+        used = {"type", "name", "description", "parameters", "strict"}
+        unused = [f"tools[0].{name}" for name in sent if name not in used]
+        assert asked.left_alone == (tuple(unused) if kind == "function" else ("tools[0]",))
 
 
 def test_members_are_listed_byte_for_byte() -> None:

@@ -31,7 +31,8 @@ from holdfast.wire.body_parser import (
     unsupported,
 )
 from holdfast.wire.openai.chat.messages import ChatMessage, incoming_of
-from holdfast.wire.problems import bad_request
+from holdfast.wire.openai.chat.unknown_parts import KnownRequest, known_request
+from holdfast.wire.problems import Refused, bad_request
 
 # ── the body ─────────────────────────────────────────────────────────────────────────────────
 
@@ -151,12 +152,24 @@ def read_chat_request(body: bytes) -> ChatAsk:
         said = read_body(_messages_decoder, body).messages
         demand_few("messages", len(said))
         demand_few("messages", sum(map(parts_in, said)), limits.request_parts_max)
-    request = read_body(_decoder, body)
+    unknown: KnownRequest | None = None
+    try:
+        request = read_body(_decoder, body)
+    except Refused:
+        unknown = known_request(body)
+        if unknown is None:
+            raise
+        request = read_body(_decoder, unknown.body)
     _check(request)
     try:
         messages = tuple(map(incoming_of, request.messages))
     except InvalidValue as error:
         raise bad_request("invalid_content", str(error), param="messages") from error
+    if unknown is not None:
+        messages = tuple(
+            msgspec.structs.replace(each, extras=unknown.extras.get(n, ()))
+            for n, each in enumerate(messages)
+        )
     tools, left_alone = _tools(request.tools or [])
     parameters = _parameters(request, tools)
     unheard = ("modalities",) if request.modalities and request.modalities != ["text"] else ()
@@ -171,7 +184,12 @@ def read_chat_request(body: bytes) -> ChatAsk:
         stream=bool(request.stream),
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         given=_given(request, parameters),
-        left_alone=(*unknown_fields(body, _KNOWN), *unheard, *left_alone),
+        left_alone=(
+            *unknown_fields(body, _KNOWN),
+            *unheard,
+            *left_alone,
+            *(unknown.ignored if unknown else ()),
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from holdfast.core.items import ForeignContent
 from holdfast.core.transcript import ends
-from holdfast.wire.openai.responses.kept_members import harmless
+from holdfast.wire.openai.kept_members import harmless
 
 SHOWN_KINDS = frozenset(
     {

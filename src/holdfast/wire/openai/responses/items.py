@@ -56,13 +56,13 @@ from holdfast.wire.openai.chat.messages import (
     source_of,
     url_of,
 )
-from holdfast.wire.openai.responses.foreign_items import foreign_content, original_object
-from holdfast.wire.openai.responses.kept_members import (
+from holdfast.wire.openai.kept_members import (
     CLIENT,
     is_plain,
     kept_members,
     with_members,
 )
+from holdfast.wire.openai.responses.foreign_items import foreign_content, original_object
 from holdfast.wire.problems import Problem, Refused, bad_request
 from holdfast.wire.seal import Seal, opened
 

@@ -140,6 +140,7 @@ class ResponsesAsk(TurnBody, kw_only=True):
 
 _decoder = msgspec.json.Decoder(ResponsesRequest)
 _tool_decoder = msgspec.json.Decoder(ResponsesTool)
+_members_decoder = msgspec.json.Decoder(dict[str, Raw])
 
 
 def read_responses_request(
@@ -225,10 +226,10 @@ def read_context_request(body: bytes, *, needs_model: bool, seal: Seal | None = 
 
 def _functions(tools: list[Raw]) -> tuple[ToolDefinition, ...] | None:
     try:
-        functions, _, left_alone = _tools(tools)
+        functions, _, _ = _tools(tools)
     except Refused:
         return None
-    return None if left_alone else functions
+    return functions if len(functions) == len(tools) else None
 
 
 # ── checks ───────────────────────────────────────────────────────────────────────────────────
@@ -467,7 +468,10 @@ def _tools(tools: list[Raw]) -> tuple[tuple[ToolDefinition, ...], str, tuple[str
         if definition.name in definitions:
             raise bad_tool(where, f"there is another function {definition.name!r}")
         definitions[definition.name] = definition
-        shown.append(_shown(tool))
+        known = _shown(tool)
+        others = {k: v for k, v in _members_decoder.decode(raw).items() if k not in known}
+        left_alone += (f"{where}.{name}" for name in others if PLAIN.fullmatch(name))
+        shown.append({**known, **others})
     return tuple(definitions.values()), msgspec.json.encode(shown).decode(), tuple(left_alone)
 
 

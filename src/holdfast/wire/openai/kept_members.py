@@ -138,9 +138,20 @@ def kept_members(
     is_list = content == "output" and bool(kept)
     if not any(each.members for each in kept):
         kept = []
-    if not (members or kept or is_list):
+    return opaque_members(members, kept, is_list=is_list, where=where)
+
+
+def opaque_members(
+    members: Mapping[str, Raw] | None = None,
+    parts: Sequence[KeptPart] = (),
+    *,
+    is_list: bool = False,
+    where: str,
+) -> Opaques:
+    """These members and parts as an extra of an item; none if there are none. Raises Refused if they are too large."""
+    if not (members or parts or is_list):
         return ()
-    found = KeptMembers(members=members, parts=kept, is_list=is_list)
+    found = KeptMembers(members=dict(members or {}), parts=[*parts], is_list=is_list)
     json = msgspec.json.encode(found).decode()
     if len(json) > limits.opaque_bytes_max:
         raise bad_request(
