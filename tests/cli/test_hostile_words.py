@@ -31,7 +31,7 @@ CLI = Path(__file__).parents[2] / "src" / "holdfast" / "cli"
 
 OF_A_SERVER = {
     "sessions list": [], "sessions search": ["Zoë"], "sessions show": ["trip"], "sessions fork": ["trip"],
-    "sessions annotate": ["trip", "--title", HOSTILE, "--set", f"who={HOSTILE}"], "turns list": ["trip"],
+    "sessions annotate": ["trip", "--title", HOSTILE, "--set", f"who={HOSTILE}"], "turns list": ["trip"], "status": [],
     "turns show": ["{turn}"], "turns cancel": ["{turn}"], "turns continue": ["{turn}"],
     "approvals list": ["{turn}"],
     "approvals decide": ["{turn}", "--approve", "{call}", "--remember", "agent"], "approvals remembered": [],

@@ -45,6 +45,8 @@ SAMPLES: dict[str, Any] = {
     "after": "1",
     "before": "turn_x",
     "limit": 5,
+    "state": "failed",
+    "since": 1.0,
     "view": "model",
     "on_conflict": "skip",
     "idempotency_key": "k",

@@ -107,18 +107,19 @@ async def test_no_number_has_an_id_or_a_name_that_a_client_chose() -> None:
     assert not re.search(r"\b(conv|turn|req|key|node)_[0-9a-z]{24}", body)
 
 
-async def test_metrics_need_a_key_of_their_own_once_there_are_keys() -> None:
+async def test_metrics_need_a_key_with_their_scope_once_there_are_keys() -> None:
     store = MemoryStore()
-    admin, watcher = (
-        await put_key(store, Tenant("acme"), "admin", nth=1),
-        await put_key(store, Tenant("ops"), "metrics", nth=2),
-    )
+    talker, admin, watcher = [
+        await put_key(store, Tenant("ops"), scope, nth=n)
+        for n, scope in enumerate(("chat", "admin", "metrics"), start=1)
+    ]
     async with serving(agent(ScriptedModel()), store=store, auth="auto") as server:
         asked = [
-            await server.request("GET", "/metrics", headers=bearer(key)) for key in (admin, watcher)
+            await server.request("GET", "/metrics", headers=bearer(key))
+            for key in (talker, admin, watcher)
         ]
         other = await server.request("GET", "/api/sessions", headers=bearer(watcher))
-    assert [each.status for each in asked] == [403, 200] and other.status == 403
+    assert [each.status for each in asked] == [403, 200, 200] and other.status == 403
 
 
 # ── the log ──────────────────────────────────────────────────────────────────────────────────
@@ -175,6 +176,7 @@ async def test_every_decision_about_a_turn_is_one_event(log: Log) -> None:
         ("turn.refused", "conversation_locked"),
         ("turn.signalled", "cancel"),
         ("turn.ended", "committed"),
+        ("turn.cancel", None),  # in the audit log
         ("turn.refused", "no_new_user_message"),
     ]
     (refused,) = [each for each in log.lines if each.get("code") == "conversation_locked"][:1]

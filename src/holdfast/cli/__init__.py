@@ -43,6 +43,10 @@ COMMANDS = {
         "holdfast.cli.commands.sessions",
         "Look after conversations: list, search, show, move, fork, rewind, delete.",
     ),
+    "status": (
+        "holdfast.cli.commands.status",
+        "See what goes on: turns that run, wait for a person, broke off or failed.",
+    ),
     "turns": ("holdfast.cli.commands.turns", "See the outcome of turns; stop or continue one."),
     "completion": (
         "holdfast.cli.commands.completion",

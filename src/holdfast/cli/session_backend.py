@@ -33,12 +33,14 @@ from holdfast.core.history.conversation import (
     patch_decoder,
 )
 from holdfast.core.identity import is_called, source_called, split_name
+from holdfast.core.turns.closure import STOPPED_BY
 from holdfast.core.turns.events import Interrupted, Usage
 from holdfast.core.turns.journal import Record, decode_records
 from holdfast.errors import InvalidId, InvalidValue, SessionBusy, SessionGone, SessionMissing
 from holdfast.ids import Minter, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.api.objects import match_shown, session_shown, turn_shown
 from holdfast.server.api.transfer import take_sessions
+from holdfast.server.api.turn_lists import listed_turns, read_state, waiting_calls
 from holdfast.sessions.admission.queued_turns import last_words
 from holdfast.sessions.admission.wait_budget import RETRY_AFTER_S
 from holdfast.store.outcomes import Busy, SessionFilter, SessionInfo, TooLate
@@ -51,6 +53,8 @@ from holdfast.store.transfer.exports import export as export_session
 from holdfast.wire.api import objects as api
 
 T = TypeVar("T")
+
+_COMMAND = "a command on the store"
 
 
 class SessionBackend(Protocol):
@@ -89,6 +93,12 @@ class SessionBackend(Protocol):
     def rebind_source(
         self, source: str, *, model: str, anonymous: bool = False, cursor: str | None = None
     ) -> api.Rebound: ...
+
+    def listed_turns(
+        self, *, state: str = "open", since: float | None = None, limit: int | None = None
+    ) -> api.ListedTurns: ...
+
+    def open_approvals(self, *, limit: int | None = None) -> api.ApprovalInbox: ...
 
     def turn(self, turn_id: str) -> api.TurnObject: ...
 
@@ -186,6 +196,19 @@ class StoreBackend:
         rows = self._do(self._store.turns(self._tenant, self._find(name)))
         used = sum((row.usage for row in rows), Usage())
         return api.Turns(turns=tuple(map(turn_shown, rows)), usage=api.UsageObject.of(used))
+
+    def listed_turns(
+        self, *, state: str = "open", since: float | None = None, limit: int | None = None
+    ) -> api.ListedTurns:
+        most = limit or limits.page_size_max
+        found = listed_turns(
+            self._store, self._tenant, read_state(state), since_s=since, limit=most
+        )
+        return api.ListedTurns(turns=self._do(found))
+
+    def open_approvals(self, *, limit: int | None = None) -> api.ApprovalInbox:
+        found = waiting_calls(self._store, self._tenant, limit=limit or limits.page_size_max)
+        return api.ApprovalInbox(approvals=self._do(found))
 
     def turn(self, turn_id: str) -> api.TurnObject:
         return turn_shown(self._row(turn_id))
@@ -292,14 +315,18 @@ class StoreBackend:
         row = self._row(turn_id)
         if row.state == "queued":
             row = self._do(self._withdraw(row.turn_id))
-        told = self._do(self._store.signal(self._tenant, row.turn_id, kind="cancel"))
+        payload = f"{STOPPED_BY}{_COMMAND}".encode()
+        told = self._do(
+            self._store.signal(self._tenant, row.turn_id, kind="cancel", payload=payload)
+        )
+        audit_command("turn.cancel", tenant=self._tenant, about=row.turn_id)
         if isinstance(told, TooLate):
             return turn_shown(told.turn)
         return turn_shown(self._do(self._wait_for_end(row.turn_id)))
 
     async def _withdraw(self, turn_id: TurnId) -> TurnRow:
         """End a queued turn, unless it has begun meanwhile."""
-        stopped = Interrupted(by="cancelled")
+        stopped = Interrupted(by="cancelled", detail=f"{STOPPED_BY}{_COMMAND}")
         return await self._store.withdraw(
             self._tenant,
             turn_id,

@@ -232,6 +232,19 @@ class ClientMethods:
         return request("GET /api/turns/{id}/approvals", api.WaitingCalls, turn_id)
 
     @ClientCall
+    def open_approvals(self, *, limit: int | None = None) -> ClientRequest[api.ApprovalInbox]:
+        """The tool calls of all sessions that wait for a person's approval, those of the newest turn first."""
+        return request("GET /api/approvals", api.ApprovalInbox, query={"limit": limit})
+
+    @ClientCall
+    def listed_turns(
+        self, *, state: str = "open", since: float | None = None, limit: int | None = None
+    ) -> ClientRequest[api.ListedTurns]:
+        """The turns of all sessions that are in a state: open, waiting, unfinished or failed."""
+        query = {"state": state, "since": since, "limit": limit}
+        return request("GET /api/turns", api.ListedTurns, query=query)
+
+    @ClientCall
     def decide(
         self,
         turn_id: str,

@@ -25,12 +25,21 @@ from holdfast.server.api.grants import GrantsApi
 from holdfast.server.api.overview import Overview
 from holdfast.server.api.sessions import SessionsApi
 from holdfast.server.api.source_bindings import SourceBindingsApi
+from holdfast.server.api.turn_lists import TurnLists
 from holdfast.server.console_files import ConsoleFiles
 from holdfast.server.health import HealthEndpoints
 from holdfast.server.http.body_memory import BodyMemory, memory_bytes
 from holdfast.server.http.exchange import ClientGone, Exchange, Receive, Send
 from holdfast.server.http.origin_guard import OriginGuard, is_preflight
-from holdfast.server.http.routing import Caller, HttpCall, Route, Routes, refuse_nul, routes_of
+from holdfast.server.http.routing import (
+    Caller,
+    HttpCall,
+    Route,
+    Routes,
+    refuse_nul,
+    refuse_unknown_parameters,
+    routes_of,
+)
 from holdfast.server.http.websocket import WebSocket
 from holdfast.server.metrics import Metrics
 from holdfast.server.openai.chat_completions import ChatCompletions
@@ -104,6 +113,7 @@ class App:
                 SourceBindingsApi(sessions, directory),
                 ConsoleFiles(),
                 Overview(sessions),
+                TurnLists(sessions.store),
             )
         )
         """Every route that this application answers."""
@@ -210,7 +220,9 @@ class App:
         if route.load is not None:
             slot.occupy(route.load)
         body = await exchange.body(bytes_max=route.body_bytes_max, room=self._bodies)
-        await route.handler(HttpCall(exchange, caller, names, body, slot.occupy))
+        call = HttpCall(exchange, caller, names, body, slot.occupy)
+        refuse_unknown_parameters(call, route)
+        await route.handler(call)
 
     def _log_request(self, exchange: Exchange, facts: _RequestFacts) -> None:
         """Log one line for each request, and one in the audit log if its route belongs there."""

@@ -13,6 +13,7 @@ from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Patch, SettingsChanged, Summarized, Titled
 from holdfast.core.items import SessionSettings, Summary
 from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import STOPPED_BY
 from holdfast.errors import SessionBusy
 from holdfast.ids import ItemId, NoteId, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.sessions.admission.queued_turns import Queue
@@ -54,29 +55,36 @@ class Operations:
         self._queue = queue
         self._ambient = ambient
 
-    async def cancel(self, tenant: Tenant, turn_id: TurnId) -> Ending | StillRunning:
-        """Stop a turn, on whichever node it is played, and return how it ended, also if it had ended before.
+    async def cancel(
+        self, tenant: Tenant, turn_id: TurnId, *, by: str = ""
+    ) -> Ending | StillRunning:
+        """Stop a turn, on whichever node it is played, and return how it ended, also if it had ended before. The turn
+        says who stopped it: `by`, such as an API key's id.
 
         A queued turn ends at once, and is not kept: it has done nothing.
         A node that ignores the cancel for `cancel_grace_s` is fenced, and the turn is closed from its journal.
         Raises SessionMissing for an unknown turn.
         """
-        signalled = await self._store.signal(tenant, turn_id, kind="cancel")
+        detail = f"{STOPPED_BY}{by}" if by else ""
+        payload = detail.encode()
+        signalled = await self._store.signal(tenant, turn_id, kind="cancel", payload=payload)
         note_signal(tenant, turn_id, "cancel")
         while isinstance(signalled, TooLate) and signalled.turn.state == "queued":
-            stopped = ev.Interrupted(by="cancelled")
+            stopped = ev.Interrupted(by="cancelled", detail=detail)
             row = await self._queue.withdraw(tenant, turn_id, stopped, settlement="done")
             if row.ended_by is not None:
                 signalled = TooLate(turn=row)
             else:  # another node opened it at this moment
-                signalled = await self._store.signal(tenant, turn_id, kind="cancel")
+                signalled = await self._store.signal(
+                    tenant, turn_id, kind="cancel", payload=payload
+                )
         if isinstance(signalled, TooLate):
             ending = ending_of(signalled.turn)
             assert ending is not None, "a turn that takes no signal has ended"
             return ending
         live = self._owner.live.get(turn_id)
         if live is not None:
-            live.interrupt("cancelled")
+            live.interrupt("cancelled", detail)
         else:
             await self._end_waiting(tenant, turn_id)
         return await self._wait_for_end(tenant, turn_id)

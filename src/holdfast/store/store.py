@@ -159,6 +159,10 @@ class Store:
     acknowledge = by_write(turn_operations.acknowledge)
     turn = by_read(finders.turn_of)
     turns = by_read(lists.turns)
+    playing = by_read(lists.playing)
+    asking = by_read(lists.asking)
+    unfinished = by_read(lists.unfinished)
+    failures = by_read(lists.failures)
     turn_unfinished = by_read(turn_operations.turn_unfinished)
     idempotency = by_read(finders.claim_under)
 

@@ -105,7 +105,7 @@ def test_a_key_is_read_as_it_was_written_and_nothing_else_is() -> None:
     [
         (("chat",), {"chat"}),
         (("read",), {"read"}),
-        (("admin",), {"chat", "read", "admin"}),
+        (("admin",), {"chat", "read", "admin", "metrics"}),
         (("metrics",), {"metrics"}),
         (("root", ""), set()),
         ((), set()),

@@ -34,6 +34,10 @@ queries: dict[str, str] = {
 WALKS = {
     "counts": "counts everything",
     "held_turns": "walks the index of open turns, which are few",
+    "playing_turns": "walks the index of open turns, which are few",
+    "discarded_turns": "walks the ends that it was given",
+    "asking_turns": "walks the sessions that it was given",
+    "unfinished_turns": "walks the sessions that it was given",
     "turn_holders": "walks the index of open turns, which are few",
     "queued_turns": "walks the index of turns that wait, which are bounded",
     "clearable_sessions": "walks the index of deleted sessions that are to be cleared",

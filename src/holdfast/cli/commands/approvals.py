@@ -34,22 +34,43 @@ def approvals(ctx: click.Context, server: str, api_key: str | None) -> None:
 
     \b
     Example:
-      holdfast approvals --server https://agents.example list TURN
+      holdfast approvals --server https://agents.example list
     """
     ctx.obj = Client(server, key=api_key)
 
 
-@approvals.command("list", short_help="Which calls of a turn wait.")
-@click.argument("turn")
+@approvals.command("list", short_help="Which calls wait, of a turn or of all.")
+@click.argument("turn", required=False)
 @json_option
 @click.pass_obj
-def list_command(client: Client, turn: str, as_json: bool) -> None:
-    """Which calls of a turn wait for a decision, and what they would do.
+def list_command(client: Client, turn: str | None, as_json: bool) -> None:
+    """Which calls wait for a decision, and what they would do: those of a turn, or of all conversations.
 
     \b
-    Example:
+    Examples:
+      holdfast approvals list
       holdfast approvals list turn_01m7fex2vh0000000000000004
     """
+    if turn is None:
+        inbox = client.open_approvals().approvals
+        if as_json:
+            output.give(encode(inbox))
+        else:
+            display.rows(
+                ("turn", "call", "asked", "agent", "tool", "arguments"),
+                (
+                    (
+                        each.turn_id,
+                        each.id,
+                        when(each.asked_at),
+                        each.agent,
+                        each.name,
+                        each.arguments,
+                    )
+                    for each in inbox
+                ),
+            )
+        return
     found = client.approvals(turn).approvals
     if as_json:
         output.give(encode(found))

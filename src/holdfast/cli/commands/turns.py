@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import get_args
+
 import click
 
 from holdfast.cli import display, output
@@ -12,6 +15,7 @@ from holdfast.client.events import AnswerRefusal, AnswerText
 from holdfast.client.sync import Client
 from holdfast.core.codec import encode
 from holdfast.errors import InvalidValue
+from holdfast.server.api.turn_lists import ListedState
 from holdfast.wire.api import objects as api
 
 STILL_OPEN = 1
@@ -27,6 +31,7 @@ def turns() -> None:
 
     \b
     Examples:
+      holdfast turns list
       holdfast turns list trip-to-oslo
       holdfast turns show turn_01m7fex2vh0000000000000004
       holdfast turns cancel turn_01m7fex2vh0000000000000004
@@ -34,21 +39,42 @@ def turns() -> None:
     """
 
 
-@turns.command("list", short_help="List the turns of a conversation, the newest first.")
-@click.argument("session", metavar="KEY|ID")
+@turns.command(
+    "list", short_help="List the turns of a conversation, or what goes on in all of them."
+)
+@click.argument("session", metavar="[KEY|ID]", required=False)
+@click.option(
+    "--state",
+    type=click.Choice(get_args(ListedState)),
+    help="Over all conversations: the turns in this state; open ones, if nothing is said.",
+)
 @tenant_option
 @json_option
 @where_options
-def list_command(session: str, as_json: bool, at: ConversationPlace) -> None:
+def list_command(
+    session: str | None, state: ListedState | None, as_json: bool, at: ConversationPlace
+) -> None:
     """List the last turns of a conversation, the newest first: committed, discarded and open.
 
-    A discarded turn stays readable for a week.
+    Without a conversation: the turns of all conversations that are open now, first turns too, or those that wait for
+    approval, are unfinished, or have failed in the last week. A discarded turn stays readable for a week.
 
     \b
-    Example:
+    Examples:
+      holdfast turns list
+      holdfast turns list --state failed
       holdfast turns list trip-to-oslo
     """
+    if session is not None and state is not None:
+        raise click.UsageError("--state is about all conversations; leave the conversation out")
     with open_backend(at) as here:
+        if session is None:
+            listed = here.listed_turns(state=state or "open")
+            if as_json:
+                output.give(encode(listed))
+            else:
+                show_listed(listed.turns)
+            return
         found = here.turns(session)
     if as_json:
         output.give(encode(found))
@@ -154,6 +180,25 @@ def continue_command(ctx: click.Context, turn: str, as_json: bool, at: Conversat
             output.say_lines(said)
     if found.ended_by != "completed":
         ctx.exit(BROKE_OFF)
+
+
+def show_listed(turns: Iterable[api.ListedTurn]) -> None:
+    """Print turns of several conversations, one a line."""
+    rows = (
+        (
+            each.id,
+            each.session_id,
+            when(each.began_at),
+            f"{each.age_s:.0f} s",
+            each.agent,
+            each.tool or "",
+            each.node or "",
+            fate_of(each),
+        )
+        for each in turns
+    )
+    heads = ("turn", "conversation", "began", "took", "agent", "tool", "node", "what became of it")
+    display.rows(heads, rows)
 
 
 def _tokens(usage: api.UsageObject) -> str:

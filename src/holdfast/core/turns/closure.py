@@ -37,6 +37,8 @@ UNKNOWN = (
     "Outcome unknown: this call started, and the turn ended before its result was recorded. "
     "It may or may not have had its effect. Check before doing it again."
 )
+STOPPED_BY = "by "
+"""The beginning of the detail that says who stopped a turn."""
 BRANCH_BROKEN = "Interrupted: the agent that worked on this did not come to an end."
 
 
@@ -125,7 +127,8 @@ _BECAME: dict[Outcome, str] = {
 def note_for_model(item: Interruption) -> str:
     """The sentence that a model reads in place of this item: the turn broke off here, and why."""
     why = _IN_WORDS[item.ended_by]
-    detail = f" ({item.detail})" if item.detail else ""
+    told = item.detail and not item.detail.startswith(STOPPED_BY)  # a model has no use for keys
+    detail = f" ({item.detail})" if told else ""
     return (
         f"[The previous turn was interrupted: {why}{detail}. What is shown above is all that was "
         "said and done. Calls marked 'not run' never started; calls marked 'outcome unknown' may "

@@ -399,13 +399,15 @@ class SessionsApi:
         "cancelTurn",
         AnswerDescription("The turn as it ended.", api.TurnObject),
         AnswerDescription("The turn has not stopped yet.", api.TurnObject, 202),
+        audit="turn.cancel",
     )
     async def cancel(self, call: HttpCall) -> None:
         """Stop a turn.
 
         Answers with the turn as it ended, even if it had ended before.
         """
-        outcome = await self._operations.cancel(call.tenant, _turn_id(call))
+        by = call.caller.key_id or "a client without a key"
+        outcome = await self._operations.cancel(call.tenant, _turn_id(call), by=by)
         row = await self._row(call.tenant, _turn_id(call))
         await call.say(turn_shown(row), status=202 if isinstance(outcome, StillRunning) else 200)
 

@@ -25,12 +25,13 @@ from holdfast.core.codec import Value, encode
 from holdfast.ids import KeyId, Tenant
 from holdfast.server.http.exchange import Exchange
 from holdfast.server.http.parameters import Kind, Parameter
+from holdfast.wire.body_parser import unknown_parameter
 from holdfast.wire.headers import ETAG
 from holdfast.wire.problems import Problem, Refused, bad_request
 
 Scope: TypeAlias = Literal["chat", "read", "admin", "metrics"]
-"""What an API key allows: `chat` runs turns, `read` looks, `admin` does both and deletes, exports and imports.
-All of that among the conversations of its own tenant; only `metrics` is about the whole server.
+"""What an API key allows: `chat` runs turns, `read` looks, `admin` does all, and deletes, exports and imports.
+All of that among the conversations of its own tenant; only `metrics` is about the whole server, in numbers.
 """
 
 
@@ -88,6 +89,19 @@ def refuse_nul(exchange: Exchange) -> None:
     for where, text in (("path", exchange.raw_path), ("query", exchange.query.decode("latin-1"))):
         if "%00" in text or "\0" in text:
             raise bad_request("invalid_value", f"the {where} of the address has a NUL character")
+
+
+def refuse_unknown_parameters(call: HttpCall, route: Route) -> None:
+    """Raise Refused (400) for a query of `/api` with a parameter that the route does not have, as for a field.
+
+    A misspelt filter would otherwise show everything. OpenAI's clients add parameters of their own: `/v1` ignores them.
+    """
+    if not call.exchange.query or not route.is_strict:
+        return
+    known = [each.name for each in route.parameters if each.where == "query"]
+    for name in parse_qs(call.exchange.query.decode("utf-8", "replace"), keep_blank_values=True):
+        if name not in known:
+            raise unknown_parameter(name[:100], known)
 
 
 Handler: TypeAlias = Callable[[HttpCall], Awaitable[None]]
@@ -166,6 +180,11 @@ class Route(Struct, frozen=True):
     @property
     def pattern(self) -> str:
         return self.label.partition(" ")[2]
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether a query with a parameter that the route does not have is refused."""
+        return self.pattern.startswith("/api/")
 
     @property
     def answers(self) -> tuple[AnswerDescription, ...]:

@@ -90,6 +90,7 @@ class StoredResponses:
         AnswerDescription("The response as it ended.", openai.ResponseObject),
         AnswerDescription("The response has not stopped yet.", openai.ResponseObject, 202),
         codes=("invalid_request",),
+        audit="turn.cancel",
     )
     async def cancel(self, call: HttpCall) -> None:
         """Stop a response that runs in the background.
@@ -103,7 +104,8 @@ class StoredResponses:
                 "Cannot cancel a synchronous response. Close its connection, or cancel its turn "
                 f"at /api/turns/{kept.row.turn_id}/cancel.",
             )
-        outcome = await self._sessions.operations.cancel(call.tenant, kept.row.turn_id)
+        by = call.caller.key_id or "a client without a key"
+        outcome = await self._sessions.operations.cancel(call.tenant, kept.row.turn_id, by=by)
         kept = await self._find(call)
         await self._say(call, kept, status=202 if isinstance(outcome, StillRunning) else 200)
 

@@ -167,6 +167,8 @@ def _codes(route: Route) -> Iterable[str]:
     yield from ANY_REQUEST
     if route.scope is not None:
         yield from LET_IN
+        if route.is_strict:
+            yield "unknown_parameter"
     for place in _places(route):
         yield from place.codes
     if route.body is not None and route.body.media_type == "application/json":

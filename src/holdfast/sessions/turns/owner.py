@@ -281,7 +281,7 @@ class Owner:
             case "steer":
                 live.steer([row])
             case "cancel":
-                live.interrupt("cancelled")
+                live.interrupt("cancelled", row.payload.decode())
             case "interrupt":
                 live.interrupt("cancelled", "a newer request took its place")
 

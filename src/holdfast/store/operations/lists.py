@@ -12,8 +12,9 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
+from holdfast.core.items import EndedBy
 from holdfast.errors import StoreDamaged
-from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
+from holdfast.ids import NodeId, SessionId, SessionKey, Tenant, TurnId
 from holdfast.store import pages
 from holdfast.store.outcomes import EVERYTHING, ListPage, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.rows import KeyRow, MemoryRow, SessionName, SessionRow, TurnRow
@@ -29,6 +30,81 @@ def turns(
     queued turns come last. With `before`, only the turns older than that turn; none if it is not a turn of this
     session's own."""
     return (yield from ask(TURNS, tenant=tenant, session_id=session_id, before=before, limit=limit))
+
+
+class PlayingTurn(Value):
+    """An open turn, and the node that plays it; None if it waits to be taken over."""
+
+    session_id: SessionId
+    turn_id: TurnId
+    node: NodeId | None
+
+
+PLAYING = Question("playing_turns", PlayingTurn)
+ASKING = Question("asking_turns", TurnRow)
+UNFINISHED = Question("unfinished_turns", TurnRow)
+DISCARDED = Question("discarded_turns", TurnRow)
+WAITS = b'"waits_for":"approval"'
+"""A part of the bytes of a call that waits for an approval. Inside of a text its quotes would be escaped."""
+
+LOOKED_AT_ONCE = 200
+"""How many sessions are looked at together for a turn in some state."""
+
+FAILURES: frozenset[EndedBy] = frozenset(
+    {"model_error", "tool_error", "deadline", "crash", "superseded", "shutdown"}
+)
+"""Ends of a turn that are somebody's business: neither its client nor a person wanted it to end."""
+
+
+def playing(tenant: Tenant, *, limit: int) -> Operation[tuple[PlayingTurn, ...]]:
+    """A tenant's open turns, the oldest first."""
+    return (yield from ask(PLAYING, tenant=tenant, limit=limit))
+
+
+def asking(tenant: Tenant, *, since_ms: int, limit: int) -> Operation[tuple[TurnRow, ...]]:
+    """A tenant's turns since a time whose calls wait for an approval that can be given, the newest first."""
+    return (yield from _heads(ASKING, tenant, since_ms=since_ms, waiting=WAITS, limit=limit))
+
+
+def unfinished(tenant: Tenant, *, since_ms: int, limit: int) -> Operation[tuple[TurnRow, ...]]:
+    """A tenant's turns that broke off since a time and can be continued, the newest first."""
+    return (yield from _heads(UNFINISHED, tenant, since_ms=since_ms, limit=limit))
+
+
+def failures(tenant: Tenant, *, since_ms: int, limit: int) -> Operation[tuple[TurnRow, ...]]:
+    """A tenant's turns that failed since a time, the newest first: those that were discarded, and those that were kept
+    and not continued."""
+    found = yield from unfinished(tenant, since_ms=since_ms, limit=limit)
+    ends = sorted(FAILURES)
+    gone = yield from ask(DISCARDED, tenant=tenant, since_ms=since_ms, ends=ends, limit=limit)
+    failed = (each for each in (*found, *gone) if each.ended_by in FAILURES)
+    return tuple(sorted(failed, key=lambda each: each.turn_id, reverse=True)[:limit])
+
+
+def _heads(
+    question: Question[TurnRow], tenant: Tenant, *, since_ms: int, limit: int, **given: object
+) -> Operation[tuple[TurnRow, ...]]:
+    """The last turns that fit a question, of the sessions that were active since a time; the sessions that were active
+    last are looked at first, some at a time."""
+    found: list[TurnRow] = []
+    for anonymous in (False, True):
+        before, enough = pages.start(None), len(found) + limit
+        while len(found) < enough:
+            before_ms, before_id = before
+            places = yield from ask(
+                LISTED_PLACES,
+                tenant=tenant,
+                anonymous=anonymous,
+                before_ms=before_ms,
+                before_id=before_id,
+                limit=LOOKED_AT_ONCE,
+            )
+            ids = [each.id for each in places if each.active_ms >= since_ms]
+            found += (yield from ask(question, tenant=tenant, ids=ids, **given)) if ids else ()
+            if len(ids) < LOOKED_AT_ONCE:
+                break
+            before = places[-1].active_ms, places[-1].id
+    return tuple(sorted(found, key=lambda each: each.turn_id, reverse=True)[:limit])
 
 
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────

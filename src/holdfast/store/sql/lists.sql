@@ -12,6 +12,39 @@ select p.{turn} from placed p
     or (p.place, p.rank, p.came, p.turn_id) < (select b.place, b.rank, b.came, b.turn_id from placed b where b.turn_id = :before)
  order by p.place desc, p.rank desc, p.came desc, p.turn_id desc limit :limit;
 
+-- playing_turns
+-- A tenant's open turns, the oldest first, each with the node that plays it.
+select t.session_id, t.turn_id, s.lease_node
+  from @session s {indexed session_held}
+  {then} @turn t on t.tenant = s.tenant and t.session_id = s.id and t.turn_id = s.open_turn
+ where t.state = 'open' and s.open_turn is not null and s.tenant = :tenant
+ order by t.turn_id limit :limit;
+
+-- asking_turns
+-- The last turns of the given sessions, if they were played here and a call of theirs waits for an approval.
+select t.{turn}
+  from @session s
+  join @turn t on t.tenant = s.tenant and t.session_id = s.id and t.seq = s.head
+ where s.tenant = :tenant and s.id {in ids} and s.state = 'live' and s.open_turn is null
+   and t.seq is not null and t.ended_by = 'completed' and t.lease_token > 0
+   and exists (
+         select 1 from @item i
+          where i.tenant = s.tenant and i.session_id = s.id and i.pos >= t.start and i.pos < t."end"
+            and i.path = '' and {instr}(i.body, :waiting) > 0);
+
+-- unfinished_turns
+-- The last turns of the given sessions, if they broke off and can be continued.
+select t.{turn}
+  from @session s
+  join @turn t on t.tenant = s.tenant and t.session_id = s.id and t.seq = s.head
+ where s.tenant = :tenant and s.id {in ids} and s.state = 'live' and s.unfinished = s.head and t.seq is not null;
+
+-- discarded_turns
+-- A tenant's turns that were discarded since a time, the newest first.
+select t.{turn} from @turn t {indexed turn_discarded}
+ where t.state = 'discarded' and t.ended_ms >= :since_ms::bigint and t.tenant = :tenant and t.ended_by {in ends}
+ order by t.ended_ms desc, t.turn_id desc limit :limit;
+
 -- listed_sessions
 -- Sessions that fit the filter, by last activity, from a place on.
 select s.{session}

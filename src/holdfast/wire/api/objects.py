@@ -265,6 +265,33 @@ class WaitingCall(AnswerBody):
     expires_at: float
 
 
+class ListedTurn(TurnObject):
+    """A turn in a list over all sessions."""
+
+    node: str | None = None
+    """The node that plays it, if it is open; null while it is queued or waits to be taken over."""
+    tool: str | None = None
+    """The tools that run in it now."""
+    age_s: float = 0.0
+    """How long it has taken so far, or until its end."""
+
+
+class ListedTurns(AnswerBody):
+    turns: tuple[ListedTurn, ...]
+
+
+class InboxCall(WaitingCall):
+    """A call that waits for a person's decision, and where it waits."""
+
+    turn_id: str = ""
+    session_id: str = ""
+    asked_at: float = 0.0
+
+
+class ApprovalInbox(AnswerBody):
+    approvals: tuple[InboxCall, ...]
+
+
 class WaitingCalls(AnswerBody):
     approvals: tuple[WaitingCall, ...]
 
