@@ -82,7 +82,7 @@ async def test_a_guard_that_breaks_refuses(
         turn = await Stage(caller(look, tmp_path, pre_tool_use="exit 1")).play("Go")
     assert results(turn) == [("refused", "Refused: the hook that guards it ended with exit code 1")]
     assert look.runs == []
-    assert "a pre_tool_use hook ended with exit code 1" in caplog.text
+    assert "a pre_tool_use hook: it fails: ended with exit code 1" in caplog.text
 
 
 async def test_a_hook_allows_nothing_that_the_rules_refuse(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_a_hook_that_breaks_after_a_tool_is_logged_and_no_more(
     with caplog.at_level(logging.WARNING, "holdfast.hooks"):
         turn = await Stage(caller(Deed("act"), tmp_path, post_tool_use="exit 7")).play("Go")
     assert results(turn) == [("ok", "act done")]
-    assert "a post_tool_use hook ended with exit code 7" in caplog.text
+    assert "a post_tool_use hook: it fails: ended with exit code 7" in caplog.text
 
 
 async def test_tasks_for_colleagues_are_guarded_too(tmp_path: Path) -> None:

@@ -56,6 +56,23 @@ async def test_patience_ends() -> None:
     assert len(pauses.taken) == 2
 
 
+async def test_the_log_says_once_that_a_model_fails_and_once_that_it_is_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    down, cut = (fails(status=503, reason="overloaded") for _ in range(2)), says("a", "b")
+    wrong = fails(transient=False, status=400, reason="invalid_prompt")
+    script = (wrong, *down, cut.failing(at=1), says("Hi"), says("Hi"))
+    model = retrying(ScriptedModel(*script), Pauses(), attempts_max=1)
+    for _ in range(4):
+        await failure_of(model)
+    for _ in range(2):
+        await heard(model)
+    told = [each.getMessage().partition(": ")[2] for each in caplog.records]
+    assert told[0] == "it fails: 503 overloaded"
+    assert told[1].startswith("it fails: ") and told[2] == "it works again, after 3 failures"
+    assert len(told) == 3
+
+
 async def test_a_refusal_is_not_asked_again() -> None:
     model, pauses = ScriptedModel(fails(transient=False)), Pauses()
     await failure_of(retrying(model, pauses))

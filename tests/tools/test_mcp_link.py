@@ -195,6 +195,28 @@ async def test_attempts_at_a_server_that_does_not_start_are_spaced_out(world: Wo
     await link.close()
 
 
+async def test_the_log_says_once_that_a_server_fails_and_once_that_it_is_back(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    link = world.link()
+    world.refuses = OSError("no such file")
+    for _ in range(3):
+        world.now_s += 1000
+        with pytest.raises(Unavailable):
+            async with link.peer():
+                pass
+    world.refuses = None
+    world.now_s += 1000
+    for _ in range(2):
+        async with link.peer():
+            pass
+    await link.close()
+    assert [each.getMessage() for each in caplog.records] == [
+        "mcp server desk: it fails: no such file",
+        "mcp server desk: it works again, after 3 failures",
+    ]
+
+
 def test_how_long_a_server_is_left_alone() -> None:
     assert [backoff_s(n) for n in range(6)] == [0, 0, 0.5, 1, 2, 4]
     assert backoff_s(1000) == limits.mcp_backoff_s_max

@@ -14,6 +14,7 @@ from holdfast.models.http.request_headers import Headers
 from holdfast.models.model import Model
 from holdfast.models.price import Price
 from holdfast.models.servers import Api
+from holdfast.observe.trouble import Trouble
 from holdfast.tools.files.reserved_files import ReservedFiles
 from holdfast.tools.function import Function, FunctionTool, FunctionToolset
 from holdfast.tools.hooks import Hooks
@@ -134,6 +135,8 @@ class Agent:
         self.add_date = add_date
         """Whether its model is told the day on which the turn began, in UTC."""
         self.toolsets = (*toolsets, FunctionToolset(*tools)) if tools else toolsets
+        self.hook_troubles: dict[tuple[str, str], Trouble] = {}
+        """The troubles with its hooks, by event and command, for the log."""
         """Its tools; the functions under `tools` are the last toolset."""
         self.origins = origins
         """The origin of each toolset: a remembered approval holds for one origin only."""

@@ -27,6 +27,7 @@ from holdfast.core.codec import Value
 from holdfast.core.items import ToolCall, ToolResult, text_of
 from holdfast.core.ports import OpenTurn
 from holdfast.errors import TurnFailed
+from holdfast.observe.trouble import Trouble
 from holdfast.tools.hooks import Hook, HookEvent, Verdict, run_hook
 from holdfast.tools.tool import Json
 
@@ -126,8 +127,13 @@ class TurnHooks:
             facts |= {"tool_response": said, "tool_error": result.outcome != "ok"}
         mark = str(call.id) if call is not None else str(turn.turn.request.turn_id)
         verdict = await run_hook(agent.hooks, hook, event, facts, mark=mark)
+        known = agent.hook_troubles.get((event, hook.command))
         if verdict.trouble:
-            log.warning("%s: a %s hook %s", agent.name, event, verdict.trouble)
+            known = known or Trouble(f"{agent.name}: a {event} hook", log)
+            agent.hook_troubles[event, hook.command] = known
+            known.failed(verdict.trouble)
+        elif known is not None:
+            known.worked()
         return verdict
 
 

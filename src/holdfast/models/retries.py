@@ -7,6 +7,7 @@ is not taken back. Deltas of a failed attempt that do not show (usage) are dropp
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -14,6 +15,12 @@ from contextlib import aclosing
 from holdfast import limits
 from holdfast.core.turns.deltas import Delta
 from holdfast.models.model import Model, ModelFailed, Prompt, WrappingModel, beginning
+from holdfast.observe.trouble import Trouble
+
+log = logging.getLogger("holdfast.models")
+
+_OPERATORS = frozenset({401, 402, 403, 404})
+"""Refusals that the operator can end: a key, an account, the name of a model."""
 
 FIRST_S = 0.5
 LONGEST_S = 8.0
@@ -56,6 +63,7 @@ class RetryingModel(WrappingModel):
         self._attempts_max = attempts_max
         self._sleep = sleep
         self._chance = chance
+        self._trouble = Trouble(f"model {model.name}", log)
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
         """The answer of the first attempt that shows something; see `Model.stream`."""
@@ -66,13 +74,25 @@ class RetryingModel(WrappingModel):
                 except ModelFailed as failure:
                     wait_s = pause_s(failure, attempt, chance=self._chance())
                     if attempt == self._attempts_max or wait_s is None:
+                        self._tell(failure)
                         raise
                 else:
                     yield begun
-                    async for deltas in answer:
-                        yield deltas
+                    try:
+                        async for deltas in answer:
+                            yield deltas
+                    except ModelFailed as failure:
+                        self._tell(failure)
+                        raise
+                    self._trouble.worked()
                     return
             await self._sleep(wait_s)
+
+    def _tell(self, failure: ModelFailed) -> None:
+        """Log a failure of the model or its server; requests that a server refuses are their client's matter."""
+        if failure.transient or failure.status in _OPERATORS:
+            status = f"{failure.status} " if failure.status else ""
+            self._trouble.failed(f"{status}{failure.reason or 'no reason given'}")
 
     async def close(self) -> None:
         await self._model.close()

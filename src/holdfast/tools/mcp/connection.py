@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast import limits
+from holdfast.observe.trouble import Trouble
 from holdfast.tools.mcp.peer import CallFailed, Connect, OnChanged, Peer, ServerLost, Unavailable
 
 log = logging.getLogger("holdfast.tools")
@@ -56,6 +57,7 @@ class McpConnection:
         self._not_before_s = 0.0
         self._last_words = ""
         self._closed = False
+        self._trouble = Trouble(f"mcp server {name}", log)
 
     @property
     def is_up(self) -> bool:
@@ -67,9 +69,9 @@ class McpConnection:
         run = self._current_run()
         try:
             yield await run.wait_ready()
-            self._failures = 0
+            self._worked()
         except CallFailed:
-            self._failures = 0
+            self._worked()
             raise
         except ServerLost as error:
             self._failed(run, str(error))
@@ -98,6 +100,10 @@ class McpConnection:
                 f"the last time: {self._last_words}"
             )
 
+    def _worked(self) -> None:
+        self._failures = 0
+        self._trouble.worked()
+
     def _failed(self, run: _ServerRun, words: str) -> None:
         """Count a failure, once per start of the server."""
         if self._run is not run:
@@ -106,7 +112,7 @@ class McpConnection:
         self._failures += 1
         self._last_words = words
         self._not_before_s = self._now_s() + backoff_s(self._failures)
-        log.warning("mcp server %s: %s", self._name, words)
+        self._trouble.failed(words)
 
     async def close(self) -> None:
         """Stop the server, and wait until nothing of it is left. A second call does nothing."""
