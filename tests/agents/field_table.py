@@ -37,7 +37,7 @@ FIELDS: Mapping[str, str] = {
         add_date add_description_parameter add_environment_info add_prompt_files budgets cache code_mode_tools commands
         compaction_model compaction_threshold description fallback force_handoff handoffs harness hooks instruction
         instruction_file max_consecutive_tool_calls max_iterations max_old_tool_call_tokens max_tool_result_tokens model
-        num_history_items rag readonly redact_secrets safety session_compaction skills structured_output sub_agents
+        name num_history_items rag readonly redact_secrets safety session_compaction skills structured_output sub_agents
         toolsets use_commands use_skills use_toolsets welcome_message
     """,
     "`structured_output`": "description name schema strict",

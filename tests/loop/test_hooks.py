@@ -16,7 +16,7 @@ from holdfast.core.items import Permissions, ToolCall, ToolResult, text_of
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.closure import resuming
 from holdfast.errors import StoreUnavailable, TurnFailed
-from holdfast.testing import says
+from holdfast.testing import fails, says
 from holdfast.tools.hooks import Hook, Hooks
 from tests.core.builders import call, mint
 from tests.loop.stage import Deed, OpenInMemory, Stage, agent, scripted, task
@@ -25,7 +25,7 @@ from tests.loop.stage import Deed, OpenInMemory, Stage, agent, scripted, task
 def with_hooks(made: Agent, directory: Path, **commands: str) -> Agent:
     made.hooks = msgspec.structs.replace(
         Hooks(directory=directory, environment={"PATH": "/usr/bin:/bin"}),
-        **{event: (Hook(command=command),) for event, command in commands.items()},
+        every={event: (Hook(command=command),) for event, command in commands.items()},
     )
     return made
 
@@ -229,7 +229,7 @@ async def test_hooks_see_what_the_one_before_them_has_made_of_a_call(tmp_path: P
     butler = caller(look, tmp_path)
     butler.hooks = msgspec.structs.replace(
         butler.hooks,
-        pre_tool_use=(Hook(command=into('{"a": 2}')), Hook(command=WRITES)),
+        every={"pre_tool_use": (Hook(command=into('{"a": 2}')), Hook(command=WRITES))},
     )
     await Stage(butler).play("Go")
     assert [each["tool_input"] for each in log_of(tmp_path)] == [{"a": 1}, {"a": 2}]
@@ -320,7 +320,7 @@ async def test_nobody_is_left_at_work_when_the_store_does_not_answer(tmp_path: P
     )
     butler.hooks = msgspec.structs.replace(
         butler.hooks,
-        pre_tool_use=(Hook(command="sleep 0.2; touch guarded", matcher="look"),),
+        every={"pre_tool_use": (Hook(command="sleep 0.2; touch guarded", matcher="look"),)},
         directory=tmp_path,
         environment={"PATH": "/usr/bin:/bin"},
     )
@@ -336,3 +336,90 @@ async def test_nobody_is_left_at_work_when_the_store_does_not_answer(tmp_path: P
         await stage.player(turn)
     assert asyncio.all_tasks() == others
     assert (tmp_path / "guarded").exists(), "it was waited for"
+
+
+# ── the events around steps ──
+
+
+def tells(words: str) -> str:
+    return f"""echo '{{"hook_specific_output": {{"additional_context": "{words}"}}}}'"""
+
+
+async def test_words_of_hooks_are_told_to_the_model_and_kept_nowhere(tmp_path: Path) -> None:
+    butler = with_hooks(
+        agent("butler", says("Hi."), instruction="Serve."),
+        tmp_path,
+        session_start=tells("first"),
+        user_prompt_submit=tells("second"),
+        turn_start=tells("third"),
+    )
+    turn = await Stage(butler).play("Go")
+    (prompt,) = scripted(butler).prompts
+    assert prompt.system == "Serve.\n\nfirst\n\nsecond\n\nthird"
+    assert "second" not in str(turn.turn.items)
+
+
+async def test_what_a_plain_hook_prints_is_told_as_it_is(tmp_path: Path) -> None:
+    butler = agent("butler", says("Hi."))
+    fact = Hook(command="echo '{ on branch main'", is_plain=True)
+    with_hooks(butler, tmp_path)
+    butler.hooks = msgspec.structs.replace(butler.hooks, every={"user_prompt_submit": (fact,)})
+    await Stage(butler).play("Go")
+    assert scripted(butler).prompts[0].system == "{ on branch main"
+
+
+@pytest.mark.parametrize("event", ["user_prompt_submit", "before_llm_call"])
+@pytest.mark.parametrize("answer", ["exit 2", """echo '{"decision": "block"}'""", "echo '{'"])
+async def test_a_hook_may_stop_a_turn_before_the_model_is_asked(
+    tmp_path: Path, event: str, answer: str
+) -> None:
+    butler = with_hooks(agent("butler", says("Hi.")), tmp_path, **{event: answer})
+    with pytest.raises(TurnFailed, match=f"a {event} hook stopped the turn"):
+        await Stage(butler).play("Go")
+    assert scripted(butler).prompts == []
+
+
+async def test_every_event_of_a_turn_is_told_with_its_facts(tmp_path: Path) -> None:
+    events = ("user_prompt_submit", "turn_start", "before_llm_call", "after_llm_call", "turn_end", "stop")  # fmt: skip
+    butler = with_hooks(agent("butler", says("Hi.")), tmp_path, **dict.fromkeys(events, WRITES))
+    await Stage(butler).play("Go")
+    told = log_of(tmp_path)
+    assert [each["hook_event_name"] for each in told] == list(events)
+    assert told[0]["prompt"] == "Go"
+    assert told[3]["stop_response"] == "Hi."
+
+
+async def test_a_failure_is_told(tmp_path: Path) -> None:
+    events = ("on_error", "notification", "turn_end")
+    broken = agent("butler", fails("gone", transient=False))
+    butler = with_hooks(broken, tmp_path, **dict.fromkeys(events, WRITES))
+    with pytest.raises(TurnFailed):
+        await Stage(butler).play("Go")
+    assert [each["hook_event_name"] for each in log_of(tmp_path)] == list(events)
+
+
+async def test_a_hook_may_spare_a_person_the_question_but_not_answer_it(tmp_path: Path) -> None:
+    for answer, outcome in (("exit 2", "refused"), (ALLOWS, "")):
+        act = Deed("act")
+        scripts = (says("", calls=[("act", "{}")]), says("Done."))
+        butler = agent("butler", *scripts, tools=[act], permissions=Permissions(ask=("act",)))
+        turn = await Stage(with_hooks(butler, tmp_path, permission_request=answer)).play("Go")
+        assert act.runs == []
+        assert [each.waits_for for each in turn.turn.waiting] == ([] if outcome else ["approval"])
+
+
+ALLOWS = """echo '{"hook_specific_output": {"permission_decision": "allow"}}'"""
+CHANGES = """echo '{"hook_specific_output": {"updated_tool_response": "changed"}}'"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [(CHANGES, "changed"), ("true", "act done"), ("exit 1", "[Withheld"), ("echo '{'", "[Withheld")],
+)
+async def test_a_result_is_recorded_as_a_hook_leaves_it(
+    tmp_path: Path, answer: str, kept: str
+) -> None:
+    """A hook that takes secrets out of results, and breaks, must not let them through."""
+    turn = await Stage(caller(Deed("act"), tmp_path, tool_response_transform=answer)).play("Go")
+    ((outcome, text),) = results(turn)
+    assert outcome == "ok" and text.startswith(kept)

@@ -277,7 +277,9 @@ async def hook_answer(world: World, claim: Claim, to: str) -> None:
         (world.directory / "answer").write_text(json.dumps(answer))
         hook = Hook(command="cat answer")
         world.agent.hooks = Hooks(
-            pre_tool_use=(hook,), directory=world.directory, environment={"PATH": "/usr/bin:/bin"}
+            every={"pre_tool_use": (hook,)},
+            directory=world.directory,
+            environment={"PATH": "/usr/bin:/bin"},
         )
         if ORDER.index(await world.outcome(to)) > ORDER.index(given(world)):
             raise AssertionError(f"a hook widened by {answer}")

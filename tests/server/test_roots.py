@@ -89,7 +89,8 @@ async def test_no_command_makes_another_directory_of_a_root(home: Path, kind: Ki
         await use(team, "write_file", path="made", content="evil"),
         await use(team, "works"),
         await use(team, "reads"),
-        (await run_hook(hooks, hooks.pre_tool_use[0], "pre_tool_use", {}, mark="m")).blocks or "",
+        (await run_hook(hooks, hooks.every["pre_tool_use"][0], "pre_tool_use", {}, mark="m")).blocks
+        or "",
     ]
     assert all("secret" not in each for each in told)
     assert "is not the directory any more" in told[0]

@@ -183,7 +183,9 @@ def test_a_long_refusal_is_cut() -> None:
 
 
 def test_a_matcher_is_for_the_whole_name() -> None:
-    hooks = Hooks(pre_tool_use=(Hook(command="a", matcher="shell|edit_.*"), Hook(command="b")))
+    hooks = Hooks(
+        every={"pre_tool_use": (Hook(command="a", matcher="shell|edit_.*"), Hook(command="b"))}
+    )
     told = {
         tool: "".join(hook.command for hook in hooks.of("pre_tool_use", tool=tool))
         for tool in ("shell", "shell2", "edit_file", "Shell")

@@ -100,7 +100,7 @@ class CallPermissions:
         if why is not None or call.waits_for is not None:
             return call, why
         if permission == "ask" and not call.path and not await self._is_granted(call, agent):
-            return await self._waiting(call, agent), None
+            return await self._asked(call, agent)
         return call, None
 
     async def _guarded(
@@ -115,7 +115,12 @@ class CallPermissions:
         if (why := _objection(call, verdict, tool)) is not None:
             return call, why
         call = msgspec.structs.replace(call, arguments=verdict.arguments)
-        return (await self._waiting(call, agent) if verdict.asks else call), None
+        return await self._asked(call, agent) if verdict.asks else (call, None)
+
+    async def _asked(self, call: ToolCall, agent: Agent) -> tuple[ToolCall, str | None]:
+        """The call as it waits for a person, and why it is refused, if a hook spares the person the question."""
+        why = await self._hooks.denied(call, agent)
+        return (call if why is not None else await self._waiting(call, agent)), why
 
     async def _waiting(self, call: ToolCall, agent: Agent) -> ToolCall:
         """The call as it waits for an approval, with the fingerprint of its tool."""

@@ -140,6 +140,7 @@ class Calls:
             output = await execute(tool, run, turn.keep_blob, chars_max=agent.result_chars_max)
             if output.outcome != "ok":
                 here.fail("tool_error")
+        output = await self._hooks.transformed(call, agent, output)
         result = result_for(call, output.outcome, output.content, turn.mint)
         await turn.record(ev.ToolFinished(result=result, changes=output.changes))
         await self._hooks.ran(call, agent, result)
@@ -178,6 +179,7 @@ class Calls:
             path=(*call.path, call.id),
         )
         await self._turn.record(ev.BranchOpened(call=call.id, agent=asked.agent, task=task))
+        await self._tell_of_switch(agent, asked.agent, "transfer_task")
 
     async def _hand_off(self, call: ToolCall, agent: Agent) -> None:
         if not team_tools.hands_off(agent, depth=len(call.path)):
@@ -200,6 +202,15 @@ class Calls:
             *(() if speaker == to else (ev.HandedOff(item=note),)),
             ev.ToolFinished(result=result_for(call, "ok", done, self._turn.mint)),
         )
+        await self._tell_of_switch(agent, to, "handoff")
+
+    async def _tell_of_switch(self, agent: Agent, to: str, kind: str) -> None:
+        facts: dict[str, Json] = {
+            "from_agent": agent.name,
+            "to_agent": to,
+            "agent_switch_kind": kind,
+        }
+        await self._hooks.happened("on_agent_switch", agent, facts)
 
     # ── answers ──
 

@@ -36,6 +36,7 @@ from holdfast.errors import without_frames
 from holdfast.ids import ItemId, MessageId, Minter, NoteId, SessionId
 from holdfast.loop.context import View, summed_up, view_for
 from holdfast.loop.encoded_histories import EncodedHistories
+from holdfast.loop.hooks import TurnHooks
 from holdfast.loop.prompt_sizes import PromptSizes
 from holdfast.models.model import Model, ModelFailed, Prompt
 from holdfast.tools.execution import clean
@@ -50,8 +51,11 @@ PORTION_SHARE = 0.5
 class PromptCompaction:
     """Makes the prompts of one turn fit, with summaries where needed."""
 
-    def __init__(self, turn: OpenTurn, histories: EncodedHistories, gauge: PromptSizes) -> None:
+    def __init__(
+        self, turn: OpenTurn, histories: EncodedHistories, gauge: PromptSizes, hooks: TurnHooks
+    ) -> None:
         self._turn = turn
+        self._hooks = hooks
         self._histories = histories
         self._gauge = gauge
         self._refused: dict[Path, tuple[int, ModelFailed]] = {}
@@ -102,19 +106,28 @@ class PromptCompaction:
             return False
         portion = self._gauge.bytes(agent, self._session, window * PORTION_SHARE)
         mint, turn_id = self._turn.mint, self._turn.turn.request.turn_id
+        verdict = await self._hooks.compacting(agent)
+        if verdict.blocks is not None:
+            return False
         try:
-            made = await summarize(
-                agent,
-                snapshot,
-                covers_to,
-                portion_bytes=portion,
-                mint=mint,
-                key=f"{turn_id}/summary",
+            made = (
+                MadeSummary(text=verdict.summary, usage=ev.Usage())
+                if verdict.summary
+                else await summarize(
+                    agent,
+                    snapshot,
+                    covers_to,
+                    portion_bytes=portion,
+                    mint=mint,
+                    key=f"{turn_id}/summary",
+                    also=verdict.context,
+                )
             )
         except ModelFailed:
             return False  # the step itself may still work, and reports its own error
         summary = Summary(id=mint(NoteId), text=made.text, covers_to=covers_to)
         await self._turn.record(ev.Compacted(summary=summary, usage=made.usage))
+        await self._hooks.happened("after_compaction", agent, {"summary": made.text})
         return True
 
     def _room_bytes(self, agent: Agent) -> int | None:
@@ -188,10 +201,11 @@ async def summarize(
     portion_bytes: int,
     mint: Minter,
     key: str,
+    also: str = "",
 ) -> MadeSummary:
     """A summary, by the agent's model or its model for summaries, of what it sees of the history before `covers_to`.
 
-    A history that is too long for one prompt is read in portions, each with the summary of the portions before.
+    `also`: what its writer is told besides. A history that is too long for one prompt is read in portions, each with the summary of the portions before.
     Raises ModelFailed.
     """
     past = msgspec.structs.replace(snapshot, items=snapshot.items.prefix(covers_to), waiting=())
@@ -205,7 +219,7 @@ async def summarize(
             content=plain_text(f"<transcript>\n{before}{portion}\n</transcript>"),
         )
         prompt = Prompt(
-            system=INSTRUCTION,
+            system=f"{INSTRUCTION}\n\n{also}" if also else INSTRUCTION,
             messages=(model.dialect.encode([asked]),),
             call_key=f"{key}/{n}",
         )

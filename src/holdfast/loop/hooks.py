@@ -9,27 +9,33 @@
 3. `post_tool_use` runs after the call's result has been recorded, for calls that ran: once, or, after a crash in
    between, not at all. If it blocks, the turn fails; the result stands.
 4. `session_start` runs before the first step of a session's first turn, `stop` when the agent has given its last
-   answer, `on_user_input` when a turn ends with calls that a person has to approve. None of them can block; each may
-   run again if the turn is tried again.
-5. A hook that fails is logged. A `pre_tool_use` hook that fails, or gives an answer that cannot be understood, refuses
+   answer, `on_user_input` when a turn ends with calls that a person has to approve. Of the events that are not about a
+   call only those in `GUARDS` can block; each may run again if the turn is tried again.
+5. Words that a hook adds (`additional_context`) are told to the model with its instruction: those of `session_start`,
+   `user_prompt_submit` and steered messages for the rest of the turn, those of `turn_start` for one step. They are not
+   part of the conversation.
+6. `permission_request` runs before a call waits for a person, and may refuse it; it cannot approve. What
+   `tool_response_transform` gives back is recorded in place of a tool's text; if it breaks, the text is withheld.
+7. A hook that fails is logged. A `pre_tool_use` hook that fails, or gives an answer that cannot be understood, refuses
    the call.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 import msgspec
 
 from holdfast import limits
 from holdfast.agents.agent import Agent
 from holdfast.core.codec import Value
-from holdfast.core.items import ToolCall, ToolResult, text_of
+from holdfast.core.items import Text, ToolCall, ToolResult, text_of
 from holdfast.core.ports import OpenTurn
 from holdfast.errors import TurnFailed
 from holdfast.observe.trouble import Trouble
-from holdfast.tools.hooks import Hook, HookEvent, Verdict, run_hook
-from holdfast.tools.tool import Json
+from holdfast.tools.hooks import GUARDS, Hook, HookEvent, Verdict, run_hook
+from holdfast.tools.tool import Json, ToolOutput
 
 log = logging.getLogger("holdfast.hooks")
 
@@ -87,12 +93,65 @@ class TurnHooks:
                 words = f"a hook stopped the turn after {call.name!r}: {why}"
                 raise TurnFailed("tool_error", words, reason="hook_blocked")
 
-    async def happened(self, event: HookEvent, agent: Agent) -> None:
-        """Run the hooks of an event that cannot be blocked."""
+    async def happened(
+        self, event: HookEvent, agent: Agent, more: Mapping[str, Json] | None = None
+    ) -> tuple[str, ...]:
+        """Run the hooks of an event, with these facts. Returns their words for the model. Raises TurnFailed if one blocks
+        that has a say."""
+        told: list[str] = []
         for hook in agent.hooks.of(event):
-            verdict = await self._ask(hook, event, agent)
-            if verdict.blocks is not None and not verdict.trouble:
+            verdict = await self._ask(hook, event, agent, more=more)
+            why = verdict.blocks
+            if why is None and verdict.trouble and hook.blocks_if_broken:
+                why = f"it {verdict.trouble}"
+            if why is not None and event in GUARDS:
+                words = f"a {event} hook stopped the turn: {why}"
+                raise TurnFailed("tool_error", words, reason="hook_blocked")
+            if why is not None and not verdict.trouble:
                 log.warning("%s: a %s hook says no, and has no say there", agent.name, event)
+            if verdict.context:
+                told.append(verdict.context)
+        return tuple(told)
+
+    async def denied(self, call: ToolCall, agent: Agent) -> str | None:
+        """Why a `permission_request` hook refuses a call that a person would be asked about; None if none does."""
+        for hook in agent.hooks.of("permission_request", tool=call.name):
+            verdict = await self._ask(hook, "permission_request", agent, call=call)
+            if verdict.blocks is not None:
+                return verdict.blocks
+        return None
+
+    async def transformed(self, call: ToolCall, agent: Agent, output: ToolOutput) -> ToolOutput:
+        """A tool's output as `tool_response_transform` hooks want it; each sees the text that the one before left."""
+        for hook in agent.hooks.of("tool_response_transform", tool=call.name):
+            text = text_of(output.content)
+            facts: dict[str, Json] = {
+                "tool_response": text[: limits.hook_response_chars_max],
+                "tool_error": output.outcome != "ok",
+            }
+            verdict = await self._ask(hook, "tool_response_transform", agent, call=call, more=facts)
+            if verdict.blocks is not None or verdict.trouble:
+                why = verdict.blocks or verdict.trouble
+                changed = f"[Withheld: the hook that changes results failed: {why}]"
+            elif verdict.response is None:
+                continue
+            else:
+                changed = verdict.response[: limits.tool_output_chars_max]
+            output = msgspec.structs.replace(output, content=(Text(text=changed),))
+        return output
+
+    async def compacting(self, agent: Agent) -> Verdict:
+        """The verdict of the hooks before a summary is written: a refusal, words for its writer, or a summary."""
+        told: list[str] = []
+        events: tuple[HookEvent, ...] = ("pre_compact", "before_compaction")
+        for event in events:
+            facts: dict[str, Json] = {"source": "auto", "compaction_reason": "threshold"}
+            for hook in agent.hooks.of(event):
+                verdict = await self._ask(hook, event, agent, more=facts)
+                if verdict.blocks is not None or verdict.summary:
+                    return verdict
+                told.append(verdict.context)
+        return Verdict(context="\n".join(filter(None, told)))
 
     async def _ask(
         self,
@@ -103,6 +162,7 @@ class TurnHooks:
         call: ToolCall | None = None,
         result: ToolResult | None = None,
         final: bool = False,
+        more: Mapping[str, Json] | None = None,
     ) -> Verdict:
         turn = self._turn
         facts: dict[str, Json] = {
@@ -125,6 +185,7 @@ class TurnHooks:
         if result is not None:
             said = text_of(result.content)[: limits.hook_response_chars_max]
             facts |= {"tool_response": said, "tool_error": result.outcome != "ok"}
+        facts |= more or {}
         mark = str(call.id) if call is not None else str(turn.turn.request.turn_id)
         verdict = await run_hook(agent.hooks, hook, event, facts, mark=mark)
         known = agent.hook_troubles.get((event, hook.command))

@@ -11,13 +11,24 @@ of them are cancelled when the turn is, at any await, and the events that they h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from typing import TypeAlias
 
+import msgspec
+
 from holdfast import limits
 from holdfast.agents.agent import Agent, Team
-from holdfast.core.items import Path, Text, ToolCall, result_for
+from holdfast.core.items import (
+    AssistantMessage,
+    Item,
+    Path,
+    Text,
+    ToolCall,
+    UserMessage,
+    result_for,
+    text_of,
+)
 from holdfast.core.ports import OpenTurn
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.closure import branch_work
@@ -44,6 +55,7 @@ from holdfast.loop.hooks import TurnHooks
 from holdfast.loop.prompt_sizes import PromptSizes
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.tools.hooks import HookEvent
+from holdfast.tools.tool import Json
 
 FindTeam: TypeAlias = Callable[[ev.TurnRequest], AbstractContextManager[Team]]
 """Finds the team of agents that plays a turn, and keeps it open while the context lasts. Raises TurnFailed."""
@@ -69,25 +81,33 @@ class Player:
 
     async def __call__(self, turn: OpenTurn) -> None:
         with self._find_team(turn.turn.request) as team, spans.invoking(turn, team):
-            await _Playing(turn, team, PromptCompaction(turn, self._histories, self._gauge)).run()
+            hooks = TurnHooks(turn)
+            compaction = PromptCompaction(turn, self._histories, self._gauge, hooks)
+            await _Playing(turn, team, compaction, hooks).run()
 
 
 class _Playing:
     """The player of one turn."""
 
-    def __init__(self, turn: OpenTurn, team: Team, compaction: PromptCompaction) -> None:
+    def __init__(
+        self, turn: OpenTurn, team: Team, compaction: PromptCompaction, hooks: TurnHooks
+    ) -> None:
         self._turn = turn
         self._team = team
         self._compaction = compaction
-        self._hooks = TurnHooks(turn)
-        self._calls = Calls(turn, team, self._hooks)
+        self._hooks = hooks
+        self._calls = Calls(turn, team, hooks)
+        self._told: tuple[str, ...] = ()
+        """Words of hooks for the models of this turn."""
         self._room = asyncio.Semaphore(limits.calls_side_by_side_max)
         """Bounds how many models are asked at once: as many as tools run."""
         self._running: dict[Hashable, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         if self._turn.snapshot.version == 0 and self._turn.turn.untouched:
-            await self._tell_hooks("session_start")
+            self._told += await self._tell_hooks("session_start")
+        prompt = _words_of(self._turn.turn.request.input)
+        self._told += await self._tell_hooks("user_prompt_submit", {"prompt": prompt})
         try:
             while True:
                 match await self._next():
@@ -99,6 +119,8 @@ class _Playing:
                         return
                     case (StopAtLimit(limit=limit),):
                         await self._turn.record(ev.Interrupted(by="limit", detail=limit))
+                        await self._tell_hooks("on_max_iterations", {"limit": limit})
+                        await self._tell_hooks("notification", _notice("warning", limit))
                         return
                     case effects:
                         self._start(effects)
@@ -106,13 +128,17 @@ class _Playing:
         finally:
             await self._stop()
 
-    async def _tell_hooks(self, event: HookEvent) -> None:
-        await self._hooks.happened(event, self._named(self._turn.turn.agent or self._team.entry))
+    async def _tell_hooks(
+        self, event: HookEvent, more: Mapping[str, Json] | None = None
+    ) -> tuple[str, ...]:
+        speaker = self._named(self._turn.turn.agent or self._team.entry)
+        return await self._hooks.happened(event, speaker, more)
 
     async def _next(self) -> tuple[Effect, ...]:
         """The effects to carry out now. Between two steps, steered messages are taken first."""
-        if self._turn.turn.root.idle:
-            await self._turn.take_steering()
+        if self._turn.turn.root.idle and (steered := await self._turn.take_steering()):
+            facts: dict[str, Json] = {"steering_messages": [_words_of((each,)) for each in steered]}
+            self._told += await self._tell_hooks("user_steering_messages_submit", facts)
         return wanted(self._turn.turn)
 
     # ── tasks ──
@@ -176,6 +202,10 @@ class _Playing:
             try:
                 await self._step(self._named(name), path, answer)
             except TurnFailed as failure:
+                agent, facts = self._named(name), {"error": str(failure)}
+                await self._hooks.happened("on_error", agent, {**facts})
+                await self._hooks.happened("notification", agent, _notice("error", str(failure)))
+                await self._hooks.happened("turn_end", agent, {"reason": "error"})
                 if not path:
                     raise
                 await self._give_up_branch(path, failure, answer.usage)
@@ -185,6 +215,10 @@ class _Playing:
         turn = self._turn
         tools = await self._calls.offered(agent, path)
         view = await self._compaction.view(agent, path, tools)
+        if agent.hooks.every:
+            told = (*self._told, *await self._hooks.happened("turn_start", agent))
+            view = msgspec.structs.replace(view, system="\n\n".join((view.system, *told)).strip())
+            await self._hooks.happened("before_llm_call", agent)
         await turn.record(ev.StepStarted(path=path, model=agent.model.name))
         prompt = await prompt_for(agent, path, turn, view)
         try:
@@ -206,6 +240,11 @@ class _Playing:
             )
         said = answer.answered(draft, model=agent.model.name)
         await turn.record(*await self._calls.judged(agent, said))
+        if agent.hooks.every:
+            await self._hooks.happened(
+                "after_llm_call", agent, {"stop_response": _words_of(said.items)}
+            )
+            await self._hooks.happened("turn_end", agent, {"reason": "normal"})
 
     async def _listen(self, agent: Agent, path: Path, answer: Accumulator, prompt: Prompt) -> bool:
         """Record the stream of a model until it ends. False if a limit was reached before that."""
@@ -259,8 +298,14 @@ class _Playing:
         return ev.StepBroken(items=broken, path=path, why=str(failure), usage=usage)
 
     async def _return(self, call: ToolCall, text: str) -> None:
+        branch = self._turn.turn.branch((*call.path, call.id))
         result = result_for(call, "ok", (Text(text=text),), self._turn.mint)
         await self._turn.record(ev.ToolFinished(result=result))
+        done_by = branch.agent if branch is not None else ""
+        facts: dict[str, Json] = {"agent_name": done_by, "stop_response": text}
+        parent = self._team.agents.get(call.agent or self._team.entry)
+        if parent is not None:
+            await self._hooks.happened("subagent_stop", parent, facts)
 
     def _draft(self, path: Path) -> Draft:
         branch = self._turn.turn.branch(path)
@@ -277,6 +322,16 @@ class _Playing:
                 reason="agent_not_found",
             )
         return agent
+
+
+def _words_of(items: Iterable[Item]) -> str:
+    """The text of these messages, for hooks."""
+    said = (each for each in items if isinstance(each, UserMessage | AssistantMessage))
+    return "\n".join(text_of(each.content) for each in said)[: limits.hook_response_chars_max]
+
+
+def _notice(level: str, words: str) -> dict[str, Json]:
+    return {"notification_level": level, "notification_message": words}
 
 
 def _heard(

@@ -44,6 +44,12 @@ class HookAnswer(Value):
     """The hook wants a person to approve the call."""
     arguments: str | None = None
     """The arguments, as JSON, that replace the call's; None if the hook leaves them alone."""
+    context: str = ""
+    """Words for the model."""
+    response: str | None = None
+    """The text that replaces a tool's result; None if the hook leaves it alone."""
+    summary: str = ""
+    """A summary of the conversation, in place of one that a model writes."""
 
 
 def read_answer(output: bytes) -> HookAnswer:
@@ -135,8 +141,10 @@ _MEMBERS: Mapping[str, type] = {
     "permissiondecision": str,
     "permissiondecisionreason": str,
     "updatedinput": dict,
-    # For a display only: they change nothing about a call.
+    "updatedtoolresponse": str,
     "additionalcontext": str,
+    "summary": str,
+    # For a display only: they change nothing about a call.
     "hookeventname": str,
     "suppressoutput": bool,
     "systemmessage": str,
@@ -161,7 +169,16 @@ def _understood(said: Mapping[str, Json]) -> HookAnswer:
     if "deny" in decisions:
         words = _why(levels, "permissiondecisionreason", "reason", "stopreason")
         return HookAnswer(blocks=words or "it says no")
-    return HookAnswer(asks="ask" in decisions, arguments=_arguments(levels))
+    response = [
+        value for level in levels if (value := level.get("updatedtoolresponse")) is not None
+    ]
+    return HookAnswer(
+        asks="ask" in decisions,
+        arguments=_arguments(levels),
+        context=_why(levels, "additionalcontext", most=limits.hook_response_chars_max),
+        response=clean(str(response[-1])) if response else None,
+        summary=_why(levels, "summary", most=limits.summary_chars_max),
+    )
 
 
 def _members(said: Mapping[str, Json], *, inner: bool = False) -> dict[str, Json]:
@@ -196,11 +213,13 @@ def _decision(name: str, value: Json) -> str:
     )
 
 
-def _why(levels: tuple[Mapping[str, Json], ...], *names: str) -> str:
+def _why(
+    levels: tuple[Mapping[str, Json], ...], *names: str, most: int = limits.hook_words_max
+) -> str:
     for name in names:
         for level in levels:
             if isinstance(words := level.get(name), str) and words.strip():
-                return clean(words).strip()[: limits.hook_words_max]
+                return clean(words).strip()[:most]
     return ""
 
 

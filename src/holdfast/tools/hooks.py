@@ -4,7 +4,7 @@ A hook gets a JSON object on its standard input. It answers by its exit code and
 standard output, as docker-agent's hooks do. It runs as script tools do: in a sandbox where there is one, with a
 small part of our environment, a time limit, bounded output.
 
-1. Only `pre_tool_use` and `post_tool_use` can block. A hook never allows what the rules refuse.
+1. Hooks of the events in `GUARDS` can block. A hook never allows what the rules refuse.
 2. Only `pre_tool_use` can change a call's arguments: all of them at once, as one JSON object.
 3. A guard fails closed: a `pre_tool_use` hook that breaks or takes too long refuses the call, and an answer of either
    kind that is not understood as a whole (`hook_answers.py`) counts as a no.
@@ -30,8 +30,43 @@ from holdfast.tools.sandbox.sandbox import ConfinedCommand, Sandbox, named_paths
 from holdfast.tools.tool import Json
 
 HookEvent: TypeAlias = Literal[
-    "pre_tool_use", "post_tool_use", "session_start", "on_user_input", "stop", "session_end"
+    "pre_tool_use",
+    "post_tool_use",
+    "permission_request",
+    "tool_response_transform",
+    "session_start",
+    "user_prompt_submit",
+    "user_steering_messages_submit",
+    "turn_start",
+    "before_llm_call",
+    "after_llm_call",
+    "turn_end",
+    "pre_compact",
+    "before_compaction",
+    "after_compaction",
+    "subagent_stop",
+    "on_agent_switch",
+    "on_error",
+    "on_max_iterations",
+    "notification",
+    "on_user_input",
+    "stop",
+    "session_end",
 ]
+
+GUARDS: frozenset[HookEvent] = frozenset(
+    {
+        "pre_tool_use",
+        "post_tool_use",
+        "permission_request",
+        "user_prompt_submit",
+        "user_steering_messages_submit",
+        "before_llm_call",
+        "pre_compact",
+        "before_compaction",
+    }
+)
+"""The events whose hooks have a say."""
 
 EVERY_TOOL = ("", "*")
 _BLOCKS = 2
@@ -54,6 +89,8 @@ class Hook(Value):
     network: bool = False
     roots: tuple[str, ...] = ()
     """Directories that the hook may write to in a sandbox, besides its own."""
+    is_plain: bool = False
+    """Whatever it prints is for the model."""
 
     def is_about(self, tool: str) -> bool:
         return self.matcher in EVERY_TOOL or re.fullmatch(self.matcher, tool) is not None
@@ -62,20 +99,15 @@ class Hook(Value):
 class Hooks(Value):
     """An agent's hooks, in the order in which they run, with their directory and environment."""
 
-    pre_tool_use: tuple[Hook, ...] = ()
-    post_tool_use: tuple[Hook, ...] = ()
-    session_start: tuple[Hook, ...] = ()
-    on_user_input: tuple[Hook, ...] = ()
-    stop: tuple[Hook, ...] = ()
-    session_end: tuple[Hook, ...] = ()
+    every: Mapping[HookEvent, tuple[Hook, ...]] = {}
     directory: Path = Path()
     environment: Mapping[str, str] = {}
     sandbox: Sandbox = Sandbox()
 
     def of(self, event: HookEvent, *, tool: str = "") -> tuple[Hook, ...]:
         """The hooks to run on this event, for this tool."""
-        hooks: tuple[Hook, ...] = getattr(self, event)
-        return tuple(each for each in hooks if each.is_about(tool))
+        hooks = self.every.get(event)
+        return tuple(each for each in hooks if each.is_about(tool)) if hooks else ()
 
 
 class Verdict(Value):
@@ -87,6 +119,12 @@ class Verdict(Value):
     """The arguments, as JSON, that replace the call's; None if the hook leaves them alone."""
     asks: bool = False
     """The hook wants a person to approve the call."""
+    context: str = ""
+    """Words for the model."""
+    response: str | None = None
+    """The text that replaces a tool's result."""
+    summary: str = ""
+    """A summary in place of one that a model writes."""
     trouble: str = ""
     """What went wrong with the hook, for the operator."""
 
@@ -121,6 +159,8 @@ async def run_hook(
         )
     except (OSError, ValueError) as error:
         return Verdict(trouble=f"could not be started: {error}")
+    if hook.is_plain:
+        return Verdict(context=clean(ended.output.decode(errors="replace")).strip())
     return judged(ended)
 
 
@@ -140,7 +180,14 @@ def judged(ended: Exit) -> Verdict:
     except NotUnderstood as error:
         words = f"was not understood: {error}; it answered: {quoted(ended.output)}; {WAY_OUT}"
         return Verdict(blocks=f"the answer of its hook {words}", trouble=words)
-    return Verdict(blocks=said.blocks, asks=said.asks, arguments=said.arguments)
+    return Verdict(
+        blocks=said.blocks,
+        asks=said.asks,
+        arguments=said.arguments,
+        context=said.context,
+        response=said.response,
+        summary=said.summary,
+    )
 
 
 def _words(output: bytes) -> str:

@@ -276,10 +276,10 @@ async def test_hooks_run_where_the_file_is_and_see_what_scripts_see(tmp_path: Pa
         """
     )
     hooks = read(text, directory=tmp_path).agents[0].hooks
-    assert hooks.pre_tool_use == (
+    assert hooks.every["pre_tool_use"] == (
         Hook(command="./guard.sh", matcher="shell|edit_.*", timeout_s=5.0),
     )
-    assert hooks.on_user_input == (Hook(command="./call.sh"),)
+    assert hooks.every["on_user_input"] == (Hook(command="./call.sh"),)
     assert hooks.directory == tmp_path
     assert "SECRET" not in hooks.environment
 
@@ -404,10 +404,11 @@ WRONG = [
     ("providers: {a: {}}\n" + SMALL, "providers.a: 'base_url' is missing"),
     (in_agent("hooks: {pre_tool_use: [{matcher: '(', hooks: [{type: command, command: a}]}]}"), "hooks.pre_tool_use[0].matcher: this is not a regular expression"),
     (in_agent("hooks: {pre_tool_use: [{matcher: a}]}"), "hooks.pre_tool_use[0]: 'hooks' is missing"),
-    (in_agent("hooks: {session_start: [{type: builtin, command: a}]}"), "hooks.session_start[0].type: has to be one of: command"),
+    (in_agent("hooks: {session_start: [{type: model, command: a}]}"), "hooks.session_start[0].type: has to be one of: command, builtin"),
+    (in_agent("hooks: {session_start: [{type: builtin, command: add_dates}]}"), "hooks.session_start[0].command: no such thing is built in; did you mean 'add_date'?"),
+    (in_agent("hooks: {before_llm_call: [{type: builtin, command: max_iterations, args: [many]}]}"), "before_llm_call[0].args: expected how many model calls"),
     (in_agent("hooks: {session_start: [{type: command, command: ' '}]}"), "hooks.session_start[0].command: there is no command"),
     (in_agent("hooks: {before_lm_call: []}"), "hooks.before_lm_call: unknown field"),
-    (in_agent("hooks: {before_llm_call: [{type: command, command: a}]}"), "hooks.before_llm_call: this event has no hooks here"),
     (in_agent("hooks: {stop: [{type: command, command: a, working_dir: /nowhere}]}"), "stop[0].working_dir: there is no such directory"),
     (in_agent("add_date: 3"), "add_date: expected true or false, got a number"),
     # models
@@ -534,7 +535,9 @@ WARNED = [
     (in_model("provider_opts: {runtime_flags: [a]}"), "models.m.provider_opts.runtime_flags: left out: they are for the program"),
     (in_model("provider_opts: {colour: blue}"), "models.m.provider_opts.colour: is not known here; left out"),
     (in_agent("add_prompt_files: [nothing-is-here.md]"), "add_prompt_files[0]: it cannot be read: No such file"),
-    (in_agent("hooks: {notification: [{type: command, command: a}]}"), "hooks.notification: left out: there are no notifications here"),
+    (in_agent("hooks: {worktree_create: [{type: command, command: a}]}"), "hooks.worktree_create: left out: no worktree is made here"),
+    (in_agent("hooks: {on_agent_switch: [{type: builtin, command: unload}]}"), "on_agent_switch[0].command: left out: models stay loaded"),
+    (in_agent("name: Ada"), "agents.root.name: left out: an agent has the name that it is listed under"),
     (in_agent("commands: {fix: 'Fix !`git status`'}"), "agents.root.commands: what !`…` encloses in 'fix' is not run here"),
     (in_model("track_usage: false"), "models.m.track_usage: usage is counted always"),
     (in_model("capabilities: {image: false}"), "models.m.capabilities.image: left out: the model is shown"),

@@ -249,5 +249,23 @@ async def test_an_instruction_in_files(tmp_path: Path) -> None:
         assert (await assemble(file, Factory())).agents["root"].instruction == words
 
 
+def test_what_is_built_in_is_a_field_or_a_fact() -> None:
+    text = in_agent("""
+        max_iterations: 20
+        hooks:
+          turn_start:
+            - {type: builtin, command: add_date}
+            - {type: builtin, command: add_git_diff, args: [full]}
+          session_start: [{type: builtin, command: add_recent_commits, args: ["3"]}]
+          before_llm_call: [{type: builtin, command: max_iterations, args: ["5"]}]
+    """)
+    plan = read(text).agents[0]
+    assert (plan.shape.add_date, plan.shape.max_iterations) == (True, 5)
+    assert list(plan.hooks.every) == ["user_prompt_submit"]
+    commands = [each.command for each in plan.hooks.every["user_prompt_submit"]]
+    assert commands[0].startswith("git log --oneline -n 3") and commands[1].startswith("git diff 2")
+    assert all(each.is_plain for each in plan.hooks.every["user_prompt_submit"])
+
+
 def test_a_file_with_a_guard_and_no_tools_is_told() -> None:
     assert warnings(in_agent("toolsets: [{type: user_prompt}, {type: todo, shared: true}]")) == []

@@ -17,7 +17,7 @@ from tests.server.stubs import agent, serving
 def leaving(directory: Path, command: str = "cat >> log; echo >> log") -> Agent:
     made = agent(ScriptedModel(otherwise=lambda _: "Bye."))
     made.hooks = Hooks(
-        session_end=(Hook(command=command),),
+        every={"session_end": (Hook(command=command),)},
         directory=directory,
         environment={"PATH": "/usr/bin:/bin"},
     )

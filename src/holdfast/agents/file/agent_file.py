@@ -30,7 +30,7 @@ from holdfast.agents.agent import (
 )
 from holdfast.agents.file import versions
 from holdfast.agents.file.document import Plain, UnreadableDocument, Where, read_document
-from holdfast.agents.file.hooks import FileHooks
+from holdfast.agents.file.hooks import FileHooks, built_in_fields
 from holdfast.agents.file.models import UNTRUSTED, FileModels
 from holdfast.agents.file.permissions import FilePermissions
 from holdfast.agents.file.reserved_files import files_of
@@ -415,6 +415,7 @@ class _Reading:
         tools: FileTools,
     ) -> AgentPlan:
         where: Where = ("agents", name)
+        shape = built_in_fields(shape)
         self._check_policy(shape, where)
         if shape.max_iterations and shape.limits.steps_max:
             words = "says the same as 'max_iterations'; give one of them"

@@ -84,19 +84,10 @@ REFUSED: Mapping[type[Shape], Words] = {
         "redact_secrets": "is not run here; guard tools with a 'pre_tool_use' hook",
         "max_consecutive_tool_calls": "is not run here; 'limits: {calls_max: …}' bounds the calls of a turn",
     },
-    HooksShape: dict.fromkeys(
-        """
-        permission_request user_prompt_submit user_steering_messages_submit turn_start before_llm_call pre_compact
-        before_compaction tool_response_transform
-        """.split(),
-        "this event has no hooks here; there are pre_tool_use, post_tool_use, session_start, on_user_input, stop "
-        "and session_end",
-    ),
     HookShape: {
         "model": "models are not asked by hooks here; let a command ask one",
         "prompt": "models are not asked by hooks here; let a command ask one",
         "schema": "models are not asked by hooks here; let a command ask one",
-        "args": "a command says its arguments itself",
     },
     ModelShape: {
         "routing": "models are not chosen by examples here; give agents models of their own, and let one hand over",
@@ -130,18 +121,11 @@ CANNOT_MATTER: Mapping[type[Shape], Words] = {
         "code_mode_tools": "tools are offered one by one",
         "max_old_tool_call_tokens": "old results stay whole as long as they fit",
         "cache": "the model is asked every time",
+        "name": "an agent has the name that it is listed under",
     },
     HooksShape: {
-        "notification": "there are no notifications here; failures are in the log and in the answers",
-        "turn_end": "it can only watch",
-        "after_llm_call": "it can only watch",
-        "subagent_stop": "it can only watch",
-        "on_error": "it can only watch",
-        "on_max_iterations": "it can only watch",
-        "on_agent_switch": "it can only watch",
         "on_session_resume": "turns are not resumed past their limits here",
-        "on_tool_approval_decision": "it can only watch",
-        "after_compaction": "it can only watch",
+        "on_tool_approval_decision": "it can only watch; the audit log has every decision",
         "user_followup_submit": "follow-up messages are requests of their own here",
         "worktree_create": "no worktree is made here",
     },

@@ -6,15 +6,87 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
+
+import msgspec
 
 from holdfast.agents.file.document import Where
 from holdfast.agents.file.models import UNTRUSTED
-from holdfast.agents.file.shape_checks import Findings
-from holdfast.agents.file.shapes import HookMatcherShape, HookShape, HooksShape
+from holdfast.agents.file.shape_checks import Findings, suggest
+from holdfast.agents.file.shapes import AgentShape, HookMatcherShape, HookShape, HooksShape
 from holdfast.agents.file.variables import filled_in
-from holdfast.tools.hooks import EVERY_TOOL, Hook, Hooks
+from holdfast.tools.hooks import EVERY_TOOL, Hook, HookEvent, Hooks
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.toolsets.script import passed_on
+
+FIELDS = ("add_date", "add_environment_info", "add_prompt_files", "max_iterations")
+"""Built-in hooks that say what fields of an agent say, too."""
+
+FACTS: Mapping[str, str] = {
+    "add_git_status": "git status --short --branch 2>/dev/null | head -c 4000",
+    "add_git_diff": "git diff --stat 2>/dev/null | head -c 4000",
+    "add_recent_commits": "git log --oneline -n {n} 2>/dev/null | head -c 4000",
+    "add_directory_listing": "ls -1 | head -n 100",
+    "add_user_info": "id -un; uname -n",
+}
+"""Built-in hooks that tell the model something, and the command that finds it out."""
+
+NO_EFFECT: Mapping[str, str] = {
+    "snapshot": "files are not kept in a shadow repository here",
+    "unload": "models stay loaded",
+    "limit_large_tool_results": "long results are always shortened",
+}
+"""Built-in hooks that cannot matter to an answer."""
+
+
+def built_in_fields(shape: AgentShape) -> AgentShape:
+    """An agent with those of its built-in hooks that are fields of agents as such fields."""
+    lists = (getattr(shape.hooks, name) for name in HooksShape.__struct_fields__)
+    found = [
+        each
+        for hooks in lists
+        for each in hooks
+        if isinstance(each, HookShape) and each.type == "builtin"
+    ]
+    named = {each.command: each for each in found}
+    if not named.keys() & set(FIELDS):
+        return shape
+    files = named["add_prompt_files"].args if "add_prompt_files" in named else ()
+    calls = _number(named["max_iterations"]) if "max_iterations" in named else None
+    return msgspec.structs.replace(
+        shape,
+        add_date=shape.add_date or "add_date" in named,
+        add_environment_info=shape.add_environment_info or "add_environment_info" in named,
+        add_prompt_files=(*shape.add_prompt_files, *files),
+        max_iterations=min(filter(None, (shape.max_iterations, calls)), default=0),
+    )
+
+
+def _number(shape: HookShape) -> int | None:
+    """The number that a built-in hook has as its argument."""
+    is_one = len(shape.args) == 1 and re.fullmatch(r"[1-9][0-9]{0,5}", shape.args[0], re.ASCII)
+    return int(shape.args[0]) if is_one else None
+
+
+def _fact(shape: HookShape) -> str | None:
+    command = FACTS.get(shape.command)
+    if shape.command == "add_git_diff" and shape.args == ("full",):
+        return "git diff 2>/dev/null | head -c 4000"
+    return None if command is None else command.format(n=_number(shape) or 10)
+
+
+def _with_facts_first(
+    every: Mapping[HookEvent, tuple[Hook, ...]],
+) -> dict[HookEvent, tuple[Hook, ...]]:
+    """The same hooks, with those that tell facts asked once a turn, before its first step, whatever event they name."""
+    facts = tuple(hook for hooks in every.values() for hook in hooks if hook.is_plain)
+    rest = {
+        event: kept
+        for event, hooks in every.items()
+        if (kept := tuple(hook for hook in hooks if not hook.is_plain))
+    }
+    asked: HookEvent = "user_prompt_submit"
+    return {**rest, asked: (*facts, *rest.get(asked, ()))} if facts else rest
 
 
 class FileHooks:
@@ -46,36 +118,52 @@ class FileHooks:
         if refused := self._sandbox.refusal():
             self._found.wrong(where, refused)
             return Hooks()
+        every: dict[HookEvent, tuple[Hook, ...]] = {}
+        for event in get_args(HookEvent):
+            said: tuple[HookMatcherShape | HookShape, ...] = getattr(shape, event)
+            hooks: list[Hook] = []
+            for n, each in enumerate(said):
+                at = (*where, event, n)
+                hooks += (
+                    self._matched(each, at)
+                    if isinstance(each, HookMatcherShape)
+                    else self._hook_of(each, at)
+                )
+            if hooks:
+                every[event] = tuple(hooks)
         return Hooks(
-            pre_tool_use=self._matched(shape.pre_tool_use, (*where, "pre_tool_use")),
-            post_tool_use=self._matched(shape.post_tool_use, (*where, "post_tool_use")),
-            session_start=self._hooks(shape.session_start, (*where, "session_start")),
-            on_user_input=self._hooks(shape.on_user_input, (*where, "on_user_input")),
-            stop=self._hooks(shape.stop, (*where, "stop")),
-            session_end=self._hooks(shape.session_end, (*where, "session_end")),
+            every=_with_facts_first(every),
             directory=self._directory,
             environment=self._environment,
             sandbox=self._sandbox,
         )
 
-    def _matched(self, shapes: tuple[HookMatcherShape, ...], where: Where) -> tuple[Hook, ...]:
+    def _matched(self, shape: HookMatcherShape, where: Where) -> list[Hook]:
+        try:
+            if shape.matcher not in EVERY_TOOL:
+                re.compile(shape.matcher)
+        except (re.error, OverflowError, RecursionError) as error:
+            words = f"this is not a regular expression: {error}"
+            self._found.wrong((*where, "matcher"), words)
         hooks: list[Hook] = []
-        for n, shape in enumerate(shapes):
-            try:
-                if shape.matcher not in EVERY_TOOL:
-                    re.compile(shape.matcher)
-            except (re.error, OverflowError, RecursionError) as error:
-                words = f"this is not a regular expression: {error}"
-                self._found.wrong((*where, n, "matcher"), words)
-            hooks += self._hooks(shape.hooks, (*where, n, "hooks"), matcher=shape.matcher)
-        return tuple(hooks)
+        for n, each in enumerate(shape.hooks):
+            hooks += self._hook_of(each, (*where, "hooks", n), matcher=shape.matcher)
+        return hooks
 
-    def _hooks(
-        self, shapes: tuple[HookShape, ...], where: Where, *, matcher: str = "*"
-    ) -> tuple[Hook, ...]:
-        return tuple(
-            self._hook(shape, (*where, n), matcher=matcher) for n, shape in enumerate(shapes)
-        )
+    def _hook_of(self, shape: HookShape, where: Where, *, matcher: str = "*") -> list[Hook]:
+        """The hook of a shape; none for what a field of the agent says by now (`built_in_fields`)."""
+        if shape.type == "command":
+            return [self._hook(shape, where, matcher=matcher)]
+        if (command := _fact(shape)) is not None:
+            return [Hook(command=command, timeout_s=min(shape.timeout, 10), is_plain=True)]
+        if shape.command in NO_EFFECT:
+            self._found.warn((*where, "command"), f"left out: {NO_EFFECT[shape.command]}")
+        elif shape.command not in FIELDS:
+            words = f"no such thing is built in; {suggest(shape.command, (*FIELDS, *FACTS))}"
+            self._found.wrong((*where, "command"), words)
+        elif shape.command == "max_iterations" and _number(shape) is None:
+            self._found.wrong((*where, "args"), "expected how many model calls a turn may have")
+        return []
 
     def _hook(self, shape: HookShape, where: Where, *, matcher: str) -> Hook:
         if not shape.command.strip() or "\0" in shape.command:

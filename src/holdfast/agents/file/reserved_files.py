@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import get_args
 
 from holdfast.agents.file.shapes import AgentShape, FileShape
 from holdfast.agents.file.toolset_shapes import (
@@ -18,7 +17,7 @@ from holdfast.agents.file.toolset_shapes import (
     ShellToolsetShape,
 )
 from holdfast.tools.files.reserved_files import ReservedFiles, files_run_by, search_path
-from holdfast.tools.hooks import HookEvent, Hooks
+from holdfast.tools.hooks import Hooks
 from holdfast.tools.sandbox.sandbox import cache_home
 
 
@@ -53,7 +52,7 @@ def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -
 
 def files_of_hooks(hooks: Hooks) -> ReservedFiles:
     """The programs that an agent's hooks run, and every file that their commands name: hooks are guards."""
-    kinds = (getattr(hooks, name) for name in get_args(HookEvent))
+    kinds = hooks.every.values()
     found: frozenset[str] = frozenset()
     for hook in (hook for kind in kinds for hook in kind):
         where = Path(hook.directory or hooks.directory)

@@ -55,10 +55,12 @@ class PermissionsShape(Shape):
 
 
 class HookShape(Shape):
-    """A command that runs at an event of a turn."""
+    """A command that runs at an event of a turn, or something that Holdfast does by itself."""
 
-    type: Literal["command"]
+    type: Literal["command", "builtin"]
     command: Text
+    args: tuple[str, ...] = ()
+    """Of something built in."""
     timeout: Seconds = 60.0
     env: dict[str, str] = msgspec.field(default_factory=dict)
     working_dir: str = ""
@@ -86,7 +88,23 @@ class HooksShape(Shape):
 
     pre_tool_use: HookMatchers = ()
     post_tool_use: HookMatchers = ()
+    permission_request: HookMatchers = ()
+    tool_response_transform: HookMatchers = ()
     session_start: HookList = ()
+    user_prompt_submit: HookList = ()
+    user_steering_messages_submit: HookList = ()
+    turn_start: HookList = ()
+    before_llm_call: HookList = ()
+    after_llm_call: HookList = ()
+    turn_end: HookList = ()
+    pre_compact: HookList = ()
+    before_compaction: HookList = ()
+    after_compaction: HookList = ()
+    subagent_stop: HookList = ()
+    on_agent_switch: HookList = ()
+    on_error: HookList = ()
+    on_max_iterations: HookList = ()
+    notification: HookList = ()
     on_user_input: HookList = ()
     stop: HookList = ()
     session_end: HookList = ()

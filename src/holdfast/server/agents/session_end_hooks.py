@@ -32,7 +32,7 @@ class SessionEndHooks:
         if agent is None:
             return
         facts = {"session_id": str(ended.id), "agent_name": agent.name, "reason": "deleted"}
-        for hook in agent.hooks.session_end:
+        for hook in agent.hooks.of("session_end"):
             verdict = await run_hook(agent.hooks, hook, "session_end", facts, mark=str(ended.id))
             if verdict.trouble:
                 log.warning("%s: a session_end hook %s", agent.name, verdict.trouble)
