@@ -40,6 +40,7 @@ FIELDS: Mapping[str, str] = {
         name num_history_items rag readonly redact_secrets safety session_compaction skills structured_output sub_agents
         toolsets use_commands use_skills use_toolsets welcome_message
     """,
+    "`skills`": "allowed_tools context description instructions model name toolsets",
     "`structured_output`": "description name schema strict",
     "a command": "agent description instruction url",
     "`fallback`": "cooldown models retries",
@@ -92,6 +93,7 @@ SHAPES: Mapping[str, type[Shape]] = {
     "`metadata`": shapes.MetadataShape,
     "`permissions`": shapes.PermissionsShape,
     "an agent": shapes.AgentShape,
+    "`skills`": shapes.InlineSkillShape,
     "`structured_output`": shapes.StructuredOutputShape,
     "a command": shapes.CommandShape,
     "`fallback`": shapes.FallbackShape,
@@ -113,7 +115,6 @@ SHAPES: Mapping[str, type[Shape]] = {
 
 BELOW: Mapping[str, tuple[str, str, str]] = {
     "`budget`, `budgets`": ("a file", "budgets", "max_cost max_time max_tokens"),
-    "`skills`": ("an agent", "skills", "allowed_tools context description instructions model name toolsets"),
     "`harness`": ("an agent", "harness", "agent effort model thinking type"),
     "`cache`": ("an agent", "cache", "case_sensitive enabled path trim_spaces"),
     "`routing`": ("a model", "routing", "examples model"),

@@ -414,7 +414,12 @@ CHANGES = """echo '{"hook_specific_output": {"updated_tool_response": "changed"}
 
 @pytest.mark.parametrize(
     ("answer", "kept"),
-    [(CHANGES, "changed"), ("true", "act done"), ("exit 1", "[Withheld"), ("echo '{'", "[Withheld")],
+    [
+        (CHANGES, "changed"),
+        ("true", "act done"),
+        ("exit 1", "[Withheld"),
+        ("echo '{'", "[Withheld"),
+    ],
 )
 async def test_a_result_is_recorded_as_a_hook_leaves_it(
     tmp_path: Path, answer: str, kept: str

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from pathlib import Path
 
 from holdfast import limits
 from holdfast.tools.files.rooted_paths import PathRefused, RootedDirectories
+from holdfast.tools.toolsets.skills import Skill
 
 
 class NoPrompt(Exception):
@@ -20,6 +22,33 @@ class NoPrompt(Exception):
     def __init__(self, words: str, *, absent: bool = False) -> None:
         super().__init__(words)
         self.absent = absent
+
+
+SKILL_PLACES = (".agents/skills", ".claude/skills", "skills")
+"""Where skills lie beside an agent file: a folder each, with a SKILL.md in it."""
+
+_FRONT = re.compile(r"---\r?\n(.*?)\r?\n---\r?\n(.*)", re.DOTALL)
+_ENTRY = re.compile(r"^(name|description):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+
+
+def local_skills(directory: Path) -> tuple[Skill, ...]:
+    """The skills beside an agent file, by name. Raises NoPrompt for one that cannot be read."""
+    found: dict[str, Skill] = {}
+    for place in SKILL_PLACES:
+        for path in sorted((directory / place).glob("*/SKILL.md"))[: limits.prompt_files_max]:
+            text = prompt_file(directory, str(path.relative_to(directory)))
+            front = _FRONT.match(text)
+            if front is None:
+                raise NoPrompt(
+                    f"{path.parent.name}/SKILL.md does not begin with its name and description"
+                )
+            said = {name: value.strip("\"'") for name, value in _ENTRY.findall(front[1])}
+            name = said.get("name") or path.parent.name
+            skill = Skill(
+                name=name, description=said.get("description", ""), instructions=front[2].strip()
+            )
+            found.setdefault(name, skill)
+    return tuple(found.values())
 
 
 def environment_info(directory: Path) -> str:

@@ -8,10 +8,11 @@ import pytest
 
 from holdfast.agents.agent import Agent, ModelConfig
 from holdfast.agents.file.agent_file import AgentFile, assemble, check_agent_file
+from holdfast.errors import SourceUnusable
 from holdfast.tools.execution import execute
 from holdfast.tools.mcp.config import McpServer
 from holdfast.tools.mcp.toolset import McpToolset
-from holdfast.tools.tool import Tool
+from holdfast.tools.tool import Tool, instruction_of
 from tests.agents.file.test_agent_file import in_agent, team_of, warnings
 from tests.agents.models import Factory
 from tests.tools.tool_calls import Blobs, call_of, said
@@ -247,6 +248,42 @@ async def test_an_instruction_in_files(tmp_path: Path) -> None:
     for said_as, words in (("a.md", "First."), ("[a.md, b.md]", "First.\n\nSecond.")):
         file = read(in_agent(f"instruction_file: {said_as}"), tmp_path)
         assert (await assemble(file, Factory())).agents["root"].instruction == words
+
+
+async def test_skills_are_read_when_they_are_needed(tmp_path: Path) -> None:
+    place = tmp_path / ".agents/skills/sow"
+    place.mkdir(parents=True)
+    (place / "SKILL.md").write_text(
+        "---\nname: sowing\ndescription: When to sow.\n---\nAfter the frost."
+    )
+    text = """
+skills: {house: [{name: prune, description: How to prune., instructions: "Cut."}]}
+agents: {root: {model: a/b, skills: true, use_skills: [house]}, other: {model: a/b, skills: [sowing]}}
+"""
+    file = read(text, tmp_path)
+    team = await assemble(file, Factory())
+    root = team.agents["root"]
+    (toolset,) = root.toolsets
+    assert "- sowing: When to sow.\n- prune: How to prune." in instruction_of(toolset)
+    tool = (await tools_of(root))["read_skill"]
+    assert said(await execute(tool, call_of({"name": "sowing"}), Blobs())) == "After the frost."
+    assert str(tmp_path / ".agents/skills") in file.files.readable
+    (place / "SKILL.md").write_text("---\nname: sowing\n---\nBefore it.")
+    assert read(text, tmp_path).digest != file.digest
+    (place / "SKILL.md").write_text("no front")
+    with pytest.raises(SourceUnusable, match="does not begin with its name"):
+        read(text, tmp_path)
+
+
+def test_skills_beside_a_file_are_not_for_a_url() -> None:
+    found = check_agent_file(
+        in_agent("skills: true").encode(),
+        place="a.yaml",
+        directory=Path("/"),
+        environment={},
+        trusted=False,
+    )
+    assert [each.field for each in found.problems] == ["agents.root.skills"]
 
 
 def test_what_is_built_in_is_a_field_or_a_fact() -> None:

@@ -155,3 +155,16 @@ def test_a_postgresql_says_what_a_failover_can_lose(run: Run) -> None:
     assert found["replication"] == "ok"
     gone = run("doctor", "--store", "postgresql://nobody@127.0.0.1:1/nothing?timeout_s=1")
     assert gone.exit_code == 1 and "✗ store" in gone.stdout
+
+
+def test_mcp_servers_are_asked_for_their_tools(run: Run, elsewhere: Path) -> None:
+    (elsewhere / "a.yaml").write_text(
+        "agents: {root: {model: demo/parrot, toolsets: [{type: mcp, name: shop, command: no-such-program}]}}"
+    )
+    told = run("doctor", "a.yaml", "--json")
+    assert told.exit_code == 1 and states(told.stdout)["mcp"] == "problem"
+    assert "shop (no-such-program): " in told.stdout
+    assert states(run("doctor", "a.yaml", "--json", "--offline").stdout)["mcp"] == "skipped"
+    asked = run("agents", "check", "a.yaml", "--servers")
+    assert asked.exit_code == 1 and "shop (no-such-program)" in asked.stderr
+    assert run("agents", "check", "a.yaml").exit_code == 0

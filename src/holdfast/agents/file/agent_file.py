@@ -55,6 +55,7 @@ from holdfast.models.model import KeyMissing, Model
 from holdfast.models.servers import UnknownProvider
 from holdfast.tools.files.reserved_files import ReservedFiles
 from holdfast.tools.hooks import Hooks
+from holdfast.tools.mcp.toolset import McpToolset
 from holdfast.tools.permissions import Safety
 from holdfast.tools.sandbox.sandbox import Sandbox
 
@@ -117,11 +118,14 @@ class AgentFile:
         digest: str,
         files: ReservedFiles,
         providers: tuple[str, ...] = (),
+        servers: tuple[McpToolset, ...] = (),
     ) -> None:
         names = [plan.name for plan in agents]
         self.agents = agents
         self.providers = providers
         """The names of the providers that it defines."""
+        self.servers = servers
+        """Its MCP servers; none is started yet."""
         self.files = files
         """The files that it makes the server read or run."""
         self.entry = ENTRY if ENTRY in names else names[0]
@@ -190,6 +194,7 @@ def check_agent_file(
         digest=_digest(data, plans),
         files=reading.files,
         providers=reading.providers,
+        servers=reading.servers,
     )
     return Checked(problems=(), warnings=file.warnings, file=file)
 
@@ -197,7 +202,7 @@ def check_agent_file(
 def _digest(data: bytes, plans: tuple[AgentPlan, ...]) -> str:
     """The digest of an agent file, together with the texts that its agents get from prompt files and the machine."""
     digest = hashlib.sha256(data)
-    for text in (text for plan in plans for text in plan.surroundings):
+    for text in (text for plan in plans for text in (*plan.surroundings, *plan.tools.texts)):
         digest.update(b"\0" + text.encode(errors="surrogateescape"))
     return digest.hexdigest()
 
@@ -370,6 +375,7 @@ class _Reading:
         self._permissions = FilePermissions(findings)
         self.files = ReservedFiles()
         self.providers: tuple[str, ...] = ()
+        self.servers: tuple[McpToolset, ...] = ()
 
     def plans(self, value: Plain) -> tuple[AgentPlan, ...]:
         found = self._found
@@ -403,6 +409,7 @@ class _Reading:
         plans = [
             self._plan(name, shape, file, models, tools) for name, shape in file.agents.items()
         ]
+        self.servers = tools.servers
         self._permissions.check_tools(file, {plan.name: plan.tools for plan in plans})
         return tuple(plan for plan in plans if plan.model is not UNKNOWN)
 

@@ -17,6 +17,7 @@ from holdfast.agents.file.shapes import (
     HookMatcherShape,
     HookShape,
     HooksShape,
+    InlineSkillShape,
     ModelShape,
     ProviderShape,
     RuntimeShape,
@@ -62,7 +63,6 @@ def _foreign_fields(shape: type[Shape]) -> Words:
 REFUSED: Mapping[type[Shape], Words] = {
     FileShape: {
         "rag": "documents are not indexed here; serve them through an MCP server, and name it under 'mcps'",
-        "skills": "skills are not read here; put their words into the instruction, or into 'add_prompt_files'",
         "budget": "budgets of a whole conversation are not kept here; 'limits' of an agent bound a turn, and quotas of "
         "API keys a day",
         "budgets": "budgets of a whole conversation are not kept here; 'limits' of an agent bound a turn, and quotas "
@@ -76,14 +76,16 @@ REFUSED: Mapping[type[Shape], Words] = {
     AgentShape: {
         "harness": "agents of other programs are not run here; give the agent a 'model'",
         "force_handoff": "is not run here; name the agent under 'handoffs', and tell this one when to hand over",
-        "skills": "skills are not read here; put their words into the instruction, or into 'add_prompt_files'",
-        "use_skills": "skills are not read here; put their words into the instruction, or into 'add_prompt_files'",
         "budgets": "budgets of a whole conversation are not kept here; 'limits' bound a turn, and quotas of API keys "
         "a day",
         "rag": "documents are not indexed here; serve them through an MCP server, and name it under 'toolsets'",
         "redact_secrets": "is not run here; guard tools with a 'pre_tool_use' hook",
         "max_consecutive_tool_calls": "is not run here; 'limits: {calls_max: …}' bounds the calls of a turn",
     },
+    InlineSkillShape: dict.fromkeys(
+        ("context", "model", "toolsets"),
+        "a skill is read by the agent itself here; make it an agent, and name that under 'sub_agents'",
+    ),
     HookShape: {
         "model": "models are not asked by hooks here; let a command ask one",
         "prompt": "models are not asked by hooks here; let a command ask one",
@@ -128,6 +130,9 @@ CANNOT_MATTER: Mapping[type[Shape], Words] = {
         "on_tool_approval_decision": "it can only watch; the audit log has every decision",
         "user_followup_submit": "follow-up messages are requests of their own here",
         "worktree_create": "no worktree is made here",
+    },
+    InlineSkillShape: {
+        "allowed_tools": "it is for skills that run apart; the agent's rules hold",
     },
     HookMatcherShape: {
         "preempt_yolo": "hooks before a call are always asked, whatever the rules allow",

@@ -16,6 +16,7 @@ from holdfast.agents.file.toolset_shapes import (
     ScriptToolsetShape,
     ShellToolsetShape,
 )
+from holdfast.agents.surroundings import SKILL_PLACES
 from holdfast.tools.files.reserved_files import ReservedFiles, files_run_by, search_path
 from holdfast.tools.hooks import Hooks
 from holdfast.tools.sandbox.sandbox import cache_home
@@ -30,6 +31,8 @@ def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -
         texts = agent.instruction_file
         named = (*agent.add_prompt_files, *((texts,) if isinstance(texts, str) else texts))
         found.update(_joined(directory, name) for name in named)
+        if agent.skills or agent.use_skills:
+            found.update(_joined(directory, name) for name in SKILL_PLACES)
         for toolset in _toolsets(agent, file):
             if isinstance(toolset, (ScriptToolsetShape, ShellToolsetShape, McpToolsetShape)):
                 searched |= search_path(toolset.env)

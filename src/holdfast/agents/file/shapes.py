@@ -136,6 +136,17 @@ class StructuredOutputShape(Shape):
     strict: bool = False
 
 
+class InlineSkillShape(Shape):
+    """Instructions that a model reads when it needs them."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
+    description: Text
+    instructions: Text
+
+
+Skills: TypeAlias = bool | tuple[str | InlineSkillShape, ...]
+"""`true`, or `local` in a list: those beside the file; a name: only that one of them; a mapping: the skill itself."""
+
 Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 
 
@@ -166,6 +177,9 @@ class AgentShape(Shape):
     commands: Commands | tuple[Commands, ...] = msgspec.field(default_factory=dict)
     use_commands: tuple[str, ...] = ()
     """Groups of commands of the file, by name."""
+    skills: Skills = False
+    use_skills: tuple[str, ...] = ()
+    """Groups of skills of the file, by name."""
     readonly: bool = False
     """None of its tools may change anything."""
     safety: Safety | None = None
@@ -282,5 +296,7 @@ class FileShape(Shape):
     """Toolsets, by the name that agents use in `use_toolsets`."""
     commands: dict[str, Commands | tuple[Commands, ...]] = msgspec.field(default_factory=dict)
     """Groups of commands, by the name that agents use in `use_commands`."""
+    skills: dict[str, Skills] = msgspec.field(default_factory=dict)
+    """Groups of skills, by the name that agents use in `use_skills`."""
     runtime: RuntimeShape = RuntimeShape()
     metadata: MetadataShape = MetadataShape()

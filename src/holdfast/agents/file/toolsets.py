@@ -17,7 +17,7 @@ from holdfast.agents.file.document import UnreadableDocument, Where, read_docume
 from holdfast.agents.file.models import UNTRUSTED
 from holdfast.agents.file.shape_base import Shape
 from holdfast.agents.file.shape_checks import Findings, suggest
-from holdfast.agents.file.shapes import AgentShape, FileShape
+from holdfast.agents.file.shapes import AgentShape, FileShape, InlineSkillShape, Skills
 from holdfast.agents.file.toolset_shapes import (
     AnyToolset,
     ApiToolsetShape,
@@ -40,6 +40,7 @@ from holdfast.agents.file.toolset_shapes import (
     UserPromptToolsetShape,
 )
 from holdfast.agents.file.variables import filled, seconds_in
+from holdfast.agents.surroundings import NoPrompt, local_skills
 from holdfast.core.codec import encode
 from holdfast.core.items import Permissions
 from holdfast.environment import variable
@@ -68,6 +69,7 @@ from holdfast.tools.toolsets.script import (
     working_directory,
 )
 from holdfast.tools.toolsets.shell import ShellToolset
+from holdfast.tools.toolsets.skills import Skill, SkillsToolset
 from holdfast.tools.toolsets.think import ThinkToolset
 from holdfast.tools.toolsets.todo import TodoToolset
 from holdfast.tools.web.address_guard import WEB_PORTS, AddressGuard, Domains, FetchFailed, host_of
@@ -103,6 +105,8 @@ class AgentTools:
         """The tools that the file names, or that come with Holdfast."""
         self.has_foreign = False
         """Whether there are more tools, which a server names."""
+        self.texts: tuple[str, ...] = ()
+        """Words from files beside the agent file that the tools hand out."""
 
 
 class FileTools:
@@ -125,10 +129,16 @@ class FileTools:
         self._trusted = trusted
         self._mcps = file.mcps
         self._shared_toolsets = file.toolsets
+        self._shared_skills = file.skills
         self._agents = file.agents
         self._servers: dict[bytes, McpToolset] = {}
         self._unset: list[tuple[Where, str]] = []
         """The variables of the present toolset that are not set, each with its field."""
+
+    @property
+    def servers(self) -> tuple[McpToolset, ...]:
+        """The MCP servers of the agents that were read."""
+        return tuple(self._servers.values())
 
     def of_agent(
         self, shape: AgentShape, where: Where, rules: Permissions, safety: Safety
@@ -149,7 +159,56 @@ class FileTools:
                 toolset = ChosenToolset(toolset, read_only=True)
             made.toolsets += (toolset,)
             made.origins += (self._origin(each),)
+        if skills := self._skills(shape, where):
+            toolset = SkillsToolset(skills)
+            made.toolsets += (toolset,)
+            made.origins += ("skills",)
+            made.texts = tuple(each.instructions for each in skills)
+            made.specs |= {each.spec.name: each.spec for each in toolset.listed}
         return made
+
+    def _skills(self, shape: AgentShape, where: Where) -> tuple[Skill, ...]:
+        """An agent's skills: its own, and those of the groups that it uses, where it has none of that name."""
+        found: dict[str, Skill] = {}
+        groups: list[tuple[Skills, Where]] = [(shape.skills, (*where, "skills"))]
+        for n, name in enumerate(shape.use_skills):
+            if name in self._shared_skills:
+                groups.append((self._shared_skills[name], ("skills", name)))
+            else:
+                words = f"no such group of skills; {suggest(name, self._shared_skills)}"
+                self._found.wrong((*where, "use_skills", n), words)
+        for group, at in groups:
+            for skill in self._skills_of(group, at):
+                found.setdefault(skill.name, skill)
+        return tuple(found.values())
+
+    def _skills_of(self, group: Skills, at: Where) -> Iterator[Skill]:
+        said = ("local",) if group is True else group or ()
+        yield from (
+            Skill(name=each.name, description=each.description, instructions=each.instructions)
+            for each in said
+            if isinstance(each, InlineSkillShape)
+        )
+        named = [each for each in said if isinstance(each, str)]
+        if not named:
+            return
+        if not self._trusted:
+            self._found.wrong(at, UNTRUSTED.format(what="read from this machine"))
+            return
+        for name in (each for each in named if "://" in each):
+            words = "skills are not fetched from elsewhere; put them beside the file: .agents/skills/NAME/SKILL.md"
+            self._found.wrong(at, words)
+            named.remove(name)
+        try:
+            here = local_skills(self._directory)
+        except NoPrompt as error:
+            self._found.missing(at, str(error))
+            return
+        only = [each for each in named if each != "local"]
+        for name in (each for each in only if each not in {skill.name for skill in here}):
+            words = f"there is no such skill beside the file; {suggest(name, (each.name for each in here))}"
+            self._found.missing(at, words)
+        yield from (each for each in here if each.name in only or not only)
 
     def _without_variables(self, shape: AnyToolset, at: Where) -> Toolset:
         """A toolset whose variables are not set on this machine has no tools; a required one is a problem."""

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import click
 import msgspec
 
+from holdfast import limits
 from holdfast.agents import demo
 from holdfast.agents.agent import ModelConfig
 from holdfast.agents.file.agent_file import Checked
@@ -35,6 +36,7 @@ from holdfast.cli.options import json_option
 from holdfast.config import load_config
 from holdfast.errors import SourceUnusable
 from holdfast.server.agents.model_factory import ServerModels
+from holdfast.tools.mcp.toolset import McpToolset
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.web.address_guard import AddressGuard
 
@@ -63,16 +65,22 @@ class Report(msgspec.Struct):
     """Why the file could not be read."""
     models: tuple[ModelConfig, ...] = ()
     """The models of its agents. Their URLs may contain secrets: not to be shown."""
+    servers: tuple[McpToolset, ...] = ()
+    """Its MCP servers."""
 
 
 @agents.command(short_help="Say what is wrong with agent files.")
 @click.argument("sources", metavar="FILE|DIRECTORY|URL|demo…", nargs=-1, required=True)
+@click.option(
+    "--servers", is_flag=True, help="Start or call their MCP servers, and say whether they answer."
+)
 @json_option
 @click.pass_context
-def check(ctx: click.Context, sources: tuple[str, ...], as_json: bool) -> None:
+def check(ctx: click.Context, sources: tuple[str, ...], servers: bool, as_json: bool) -> None:
     """Read agent files as `serve` would, and say what is wrong with them, each with its place.
 
-    Nothing in them is executed, no server is asked for anything but the file itself, and no key is needed.
+    Nothing in them is executed, no server is asked for anything but the file itself, and no key is needed; with
+    --servers, their MCP servers are asked for their tools, as `doctor` does.
     A file from a URL is judged as one that is not trusted with this machine.
     Ends with 0 if they can be served, 1 if something is wrong in one, 2 if one could not be read.
 
@@ -80,14 +88,37 @@ def check(ctx: click.Context, sources: tuple[str, ...], as_json: bool) -> None:
     Example:
       holdfast agents check shop.yaml agents/ https://example.org/team.yaml
     """
-    reports = asyncio.run(check_sources(sources))
+    reports, absent = asyncio.run(_checked(sources, ask_servers=servers))
     if as_json:
         output.give(json.dumps({"files": [_plain(each) for each in reports]}, indent=2))
     else:
         _show(reports)
     if any(each.unreadable for each in reports):
         ctx.exit(UNREADABLE)
-    ctx.exit(FOUND if any(each.problems for each in reports) else 0)
+    for words in absent:
+        output.say(words, err=True)
+    ctx.exit(FOUND if absent or any(each.problems for each in reports) else 0)
+
+
+async def _checked(
+    references: tuple[str, ...], *, ask_servers: bool
+) -> tuple[list[Report], list[str]]:
+    """The reports of these files, and why MCP servers do not answer, if they are to be asked."""
+    reports = await check_sources(references)
+    asked = [each for report in reports if ask_servers for each in report.servers]
+    return reports, [told for told in await asyncio.gather(*map(server_trouble, asked)) if told]
+
+
+async def server_trouble(server: McpToolset) -> str:
+    """Why an MCP server does not say its tools; empty if it does. It is stopped again."""
+    try:
+        async with asyncio.timeout(limits.mcp_start_s):
+            await server.tools()
+    except TimeoutError:
+        return f"{server.server.shown} did not say its tools within {limits.mcp_start_s:g} s"
+    finally:
+        await server.close()
+    return server.trouble
 
 
 async def check_sources(references: tuple[str, ...]) -> list[Report]:
@@ -154,6 +185,7 @@ def _judged(file: str, checked: Checked) -> Report:
         problems=checked.problems,
         warnings=checked.warnings,
         models=tuple(each.model for each in checked.file.agents) if checked.file else (),
+        servers=checked.file.servers if checked.file else (),
     )
 
 

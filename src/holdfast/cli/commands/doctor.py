@@ -17,11 +17,12 @@ import click
 
 from holdfast.cli import checkup, display, output
 from holdfast.cli.checkup import CheckupFinding, ok, problem, skipped, warning
-from holdfast.cli.commands.agents import Report, check_sources
+from holdfast.cli.commands.agents import Report, check_sources, server_trouble
 from holdfast.cli.options import json_option, store_option
 from holdfast.config import load_config
 from holdfast.core.codec import Value, encode
 from holdfast.errors import StoreError, StoreUnusable
+from holdfast.models.model import KeyMissing
 from holdfast.models.servers import SERVERS, ProviderServer
 from holdfast.store.sqlite.location_checks import check_library
 from holdfast.store.store_url import InFile, InMemory, InPostgres, examine_store, parse_url
@@ -39,7 +40,7 @@ STYLES = {"ok": "green", "warning": "yellow", "problem": "red", "skipped": "brig
     short_help="Check this machine, the store and the agents, and say how to fix problems."
 )
 @click.argument("sources", metavar="[SOURCE]…", nargs=-1)
-@click.option("--offline", is_flag=True, help="Ask no provider whether it can be reached.")
+@click.option("--offline", is_flag=True, help="Ask no provider and no MCP server.")
 @json_option
 @store_option
 @click.pass_context
@@ -48,8 +49,8 @@ def doctor(
 ) -> None:
     """Look at what a server here needs: versions, the store, leases and clocks, disk, limits, and providers.
 
-    SOURCES are agent files, directories, URLs or `demo`: they are checked, and the providers that they use are
-    asked whether they can be reached. Nothing is changed, and keys are never shown or sent.
+    SOURCES are agent files, directories, URLs or `demo`: they are checked, the providers that they use are asked
+    whether they can be reached, and their MCP servers for their tools. Nothing is changed, and keys are never shown or sent.
     Ends with 0 if nothing is a problem, and with 1 otherwise; warnings alone are none.
 
     \b
@@ -103,6 +104,8 @@ async def _all(
     for report in reports:
         yield _judge_file(report)
     for finding in await _providers(reports, offline=offline):
+        yield finding
+    for finding in await _servers(reports, offline=offline):
         yield finding
 
 
@@ -188,16 +191,42 @@ def used_providers(reports: Sequence[Report], environ: Mapping[str, str]) -> lis
     for report in reports:
         for model in report.models:
             if model.provider != "demo" or model.base_url:
-                server = SERVERS.get(model.provider, ProviderServer())
+                server = _located(
+                    SERVERS.get(model.kind or model.provider, ProviderServer()), environ
+                )
                 at = model.base_url or server.base_url
                 key = model.token_key or (server.token_key(environ) if server.is_at(at) else "")
                 found[model.provider, at] = Provider(name=model.provider, base_url=at, key=key)
     if reports:
         return list(found.values())
     return [
-        Provider(name=name, base_url=server.base_url, key=server.token_key(environ))
+        Provider(name=name, base_url=here.base_url, key=server.token_key(environ))
         for name, server in SERVERS.items()
-        if server.base_url and any(environ.get(each, "").strip() for each in server.token_keys)
+        if (here := _located(server, environ)).base_url
+        and any(environ.get(each, "").strip() for each in server.token_keys)
+    ]
+
+
+def _located(server: ProviderServer, environ: Mapping[str, str]) -> ProviderServer:
+    """The server at its address; at none if the environment does not tell it."""
+    try:
+        return server.located(environ)
+    except KeyMissing:
+        return ProviderServer()
+
+
+async def _servers(reports: Sequence[Report], *, offline: bool) -> list[CheckupFinding]:
+    """Whether the MCP servers of these agents say their tools."""
+    servers = [each for report in reports for each in report.servers]
+    if offline:
+        return [skipped("mcp", f"{each.server.shown}; not asked") for each in servers]
+    told = await asyncio.gather(*map(server_trouble, servers))
+    todo = "see that its program is installed, or that its address answers"
+    return [
+        problem("mcp", f"{each.server.shown}: {why}", todo)
+        if why
+        else ok("mcp", f"{each.server.shown} says its tools")
+        for each, why in zip(servers, told, strict=True)
     ]
 
 

@@ -57,6 +57,11 @@ class McpToolset:
         return "\n".join(filter(None, (self._instruction, self._trouble)))
 
     @property
+    def trouble(self) -> str:
+        """Why the server could not be asked the last time; empty if it answered."""
+        return self._trouble
+
+    @property
     def absence(self) -> str:
         """Why there are no tools, if they are required."""
         return self._trouble if self.server.required and not self._known else ""

@@ -1,0 +1,48 @@
+"""Skills: instructions that a model reads when it needs them.
+
+The model is told the name and the description of each skill, and reads the rest with a tool. A skill is words: reading
+one changes nothing and runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.codec import Value
+from holdfast.tools.built_in_tools import (
+    BuiltInTool,
+    BuiltInToolset,
+    parameters,
+    text_in,
+    text_output,
+)
+from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
+
+
+class Skill(Value):
+    """One skill."""
+
+    name: str
+    description: str
+    instructions: str
+
+
+class SkillsToolset(BuiltInToolset):
+    """One tool, `read_skill`."""
+
+    def __init__(self, skills: Sequence[Skill]) -> None:
+        self._texts = {each.name: each.instructions for each in skills}
+        names: list[Json] = [*self._texts]
+        known = "\n".join(f"- {each.name}: {each.description}" for each in skills)
+        spec = ToolSpec(
+            name="read_skill",
+            description="The instructions of a skill.",
+            parameters=parameters(["name"], name={"type": "string", "enum": names}),
+            read_only=True,
+            idempotent=True,
+        )
+        words = f"You have skills. Before work that one is about, read it with read_skill:\n{known}"
+        super().__init__(BuiltInTool(spec, self._read), instruction=words)
+
+    async def _read(self, run: ToolRun) -> ToolOutput:
+        return text_output(self._texts[text_in(run.arguments, "name")])
