@@ -57,7 +57,7 @@ FIELDS: Mapping[str, str] = {
         first_available frequency_penalty max_tokens model parallel_tool_calls presence_penalty provider provider_opts
         routing task_budget temperature thinking_budget title_model token_key top_p track_usage
     """,
-    "`capabilities`": "image pdf",
+    "`capabilities`": "audio image pdf video",
     "`cost`": "cache_read cache_write input output",
     "a provider": """
         api_type auth base_url compaction_model frequency_penalty max_tokens parallel_tool_calls presence_penalty provider

@@ -107,13 +107,44 @@ def test_how_much_a_model_thinks(said: str, effort: str) -> None:
     assert model_of(text).parameters.reasoning_effort == effort
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        "provider: openai, model: a, base_url: 'https://${env.NOBODY}/v1'",
+        "provider: openai, model: a, headers: {X-A: 'Bearer ${NOBODY}'}",
+        "provider: house, model: a",
+    ],
+)
+async def test_a_model_whose_variables_are_not_set_cannot_be_used_yet(model: str) -> None:
+    """As one without a key: `agents check` warns, `serve` refuses, and nothing is sent half filled in."""
+    text = f"""
+agents: {{root: {{model: m}}}}
+providers: {{house: {{base_url: "$NOBODY", headers: {{X: "${{env.NOBODY}}"}}}}}}
+models: {{m: {{{model}}}}}
+"""
+    file = read(text)
+    assert "NOBODY" in file.agents[0].model.unset
+    with pytest.raises(SourceUnusable, match="'NOBODY' is not set"):
+        await assemble(file, Factory())
+
+
+def test_a_model_may_have_the_name_of_what_it_is() -> None:
+    text = "agents: {root: {model: openai/a}}\nmodels: {openai/a: {provider: openai, model: b}}"
+    assert model_of(text).model == "b"
+
+
+def test_colleagues_work_side_by_side_by_themselves() -> None:
+    (toolset,) = read(in_agent("toolsets: [{type: background_agents}]")).agents[0].tools.toolsets
+    assert "call transfer_task several times in one answer" in instruction_of(toolset)
+
+
 def test_options_of_a_server_are_passed_on() -> None:
     text = """
 agents: {root: {model: m}}
-models: {m: {provider: ollama, model: a, provider_opts: {top_k: 5, http_headers: {X-A: b}}}}
+models: {m: {provider: ollama, model: a, provider_opts: {top_k: 5, http_headers: {X-A: b}, extra_body: {a: [1]}}}}
 """
     found = model_of(text)
-    assert found.options == (("top_k", "5"),)
+    assert found.options == (("top_k", "5"), ("a", "[1]"))
     assert found.headers.pairs == (("X-A", "b"),)
 
 

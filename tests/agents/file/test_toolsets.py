@@ -357,7 +357,6 @@ WRONG = [
     ("- {type: mcp, ref: shop, command: a}", "leave out 'command' and 'remote'"),
     ("- {type: mcp, remote: {url: 'ftp://a/'}}", "remote.url: only http and https"),
     ("- {type: mcp, remote: {url: 'http://a/', transport_type: pigeon}}", "transport_type: has to be one of: streamable"),
-    ("- {type: mcp, ref: 'docker:x', config: {a: b}}", "toolsets[0].config: is not passed on to the gateway"),
     ("- {type: mcp, command: a, lifecycle: {call_timeout: soon}}", "lifecycle.call_timeout: expected a duration"),
     ("- {type: api, api_config: {name: a, method: GET, endpoint: '/x'}}", "api_config.endpoint: expected the address"),
     ("- {type: api, api_config: {name: a, method: GET, endpoint: 'https://a/${x}'}}", "x in the address is not under 'args'"),

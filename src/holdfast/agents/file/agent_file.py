@@ -255,6 +255,10 @@ def _make_models(file: AgentFile, make_model: ModelFactory) -> _Made:
         if config is not None
     ]
     for plan, config in wanted:
+        if config.unset:
+            words = f"the environment variable {config.unset[0]!r} is not set"
+            keyless.append(file.findings.problem(("agents", plan.name, "model"), words))
+            continue
         try:
             if config not in models:
                 models[config] = make_model(config)
@@ -391,7 +395,7 @@ class _Reading:
             if len(known) > most:
                 found.wrong((section,), f"has {len(known)} entries, at most {most}")
             for name in known:
-                self._check_name(name, (section, name))
+                self._check_name(name, (section, name), slash=section == "models")
         if found.problems:
             return ()
         self.files = files_of(file, self._directory, self._environment)
@@ -545,10 +549,13 @@ class _Reading:
             if re.fullmatch(r"\S{1,64}", name) is None:
                 self._found.wrong(where, "a command's name has 1–64 characters, and no spaces")
 
-    def _check_name(self, name: str, where: Where) -> None:
+    def _check_name(self, name: str, where: Where, *, slash: bool) -> None:
         fits = 1 <= len(name) <= limits.agent_name_chars_max
-        if not fits or not name.isprintable() or name != name.strip() or "/" in name:
-            words = f"a name has 1–{limits.agent_name_chars_max} printable characters, and no '/'"
+        is_plain = name.isprintable() and name == name.strip() and (slash or "/" not in name)
+        if not fits or not is_plain:
+            most = limits.agent_name_chars_max
+            words = f"a name has 1–{most} printable characters"
+            words += "" if slash else ", and no '/'"
             self._found.wrong(where, words)
 
     def _check_policy(self, shape: AgentShape, where: Where) -> None:

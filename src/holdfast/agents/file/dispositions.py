@@ -123,7 +123,6 @@ CANNOT_MATTER: Mapping[type[Shape], Words] = {
         "code_mode_tools": "tools are offered one by one",
         "max_old_tool_call_tokens": "old results stay whole as long as they fit",
         "cache": "the model is asked every time",
-        "name": "an agent has the name that it is listed under",
     },
     HooksShape: {
         "on_session_resume": "turns are not resumed past their limits here",
@@ -136,9 +135,6 @@ CANNOT_MATTER: Mapping[type[Shape], Words] = {
     },
     HookMatcherShape: {
         "preempt_yolo": "hooks before a call are always asked, whatever the rules allow",
-    },
-    HookShape: {
-        "name": "it is for a display",
     },
     ModelShape: {
         "task_budget": "its provider's own bound holds",
@@ -177,7 +173,6 @@ CANNOT_MATTER = {
 
 TOOLSETS_REFUSED: Words = {
     "a2a": "agents of other servers are not called here; reach them through an MCP server",
-    "background_agents": "agents are given tasks one by one: leave it out, and 'transfer_task' is there for 'sub_agents'",
     "background_jobs": "commands do not outlive their call here; use 'shell', with a timeout of up to ten minutes",
     "git": "is not run here; use 'shell', and allow 'shell:cmd=git log*' and what else it needs",
     "lsp": "language servers are not run here; use an MCP server that speaks to one",

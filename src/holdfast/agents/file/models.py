@@ -15,13 +15,14 @@ from holdfast.agents.file.shape_checks import Findings, suggest
 from holdfast.agents.file.shapes import (
     AgentShape,
     ApiType,
+    CapabilitiesShape,
     CostShape,
     FileShape,
     ModelShape,
     ProviderShape,
     SettingsShape,
 )
-from holdfast.agents.file.variables import filled_in, filled_prose, seconds_in
+from holdfast.agents.file.variables import filled, filled_prose, seconds_in
 from holdfast.core.turns.events import Parameters
 from holdfast.models.http.request_headers import Headers, header_problem
 from holdfast.models.price import Price
@@ -79,6 +80,8 @@ class FileModels:
         self._environment = environment
         self._trusted = trusted
         self._file = file
+        self._unset: dict[Where, tuple[str, ...]] = {}
+        """Models and providers → their variables that are not set."""
         self._providers = {
             name: self._provider(name, shape, ("providers", name))
             for name, shape in file.providers.items()
@@ -220,7 +223,7 @@ class FileModels:
         )
         options = self._options(both, api, kind or shape.provider, (*where, "provider_opts"))
         self._warn_of_usage(shape, where)
-        for field in ("image", "pdf"):
+        for field in CapabilitiesShape.__struct_fields__:
             if not getattr(shape.capabilities, field):
                 words = "left out: the model is shown what clients send"
                 self._found.warn((*where, "capabilities", field), words)
@@ -228,14 +231,21 @@ class FileModels:
             ("frequency_penalty", both.frequency_penalty),
             ("presence_penalty", both.presence_penalty),
         )
+        base_url = self._base_url(shape.base_url, where) or alias.base_url
+        own_headers = self._headers(shape.headers, where)
+        unset = (
+            *self._unset.get(where[:2], ()),
+            *self._unset.get(("providers", shape.provider), ()),
+        )
         return ModelConfig(
             provider=shape.provider,
             model=shape.model,
             kind=kind,
-            base_url=self._base_url(shape.base_url, where) or alias.base_url,
+            base_url=base_url,
+            unset=unset,
             token_key=self._token_key(shape.token_key, where) or alias.token_key,
             headers=self._provider_headers.get(shape.provider, Headers())
-            .beneath(self._headers(shape.headers, where))
+            .beneath(own_headers)
             .beneath(options.headers),
             api=api,
             thinking_tokens=tokens,
@@ -288,8 +298,12 @@ class FileModels:
                 made.parameters.append((name, text))
             elif name in SERVER_OPTIONS and is_chat:
                 made.members.append((name, text))
+            elif name == "extra_body" and is_chat and isinstance(value, dict):
+                made.members += [
+                    (each, msgspec.json.encode(inner).decode()) for each, inner in value.items()
+                ]
             elif name in _NO_EFFECT:
-                if value not in (True, "sse"):
+                if value not in (True, "sse", "summarized"):
                     self._found.warn(at, f"left out: {_NO_EFFECT[name]}")
             else:
                 self._found.warn(at, "is not known here; left out")
@@ -304,10 +318,9 @@ class FileModels:
             self._found.wrong(where, UNTRUSTED.format(what="receive our conversations and keys"))
             return ""
         names = [found[1] or found[2] for found in _VARIABLE_IN_TEXT.finditer(text)]
-        for name in names:
-            if not self._environment.get(name):
-                self._found.wrong(where, f"the environment variable {name!r} is not set")
-                return ""
+        if unset := [name for name in names if not self._environment.get(name)]:
+            self._unset[where[:2]] = (*self._unset.get(where[:2], ()), *unset)
+            return ""
         url = _VARIABLE_IN_TEXT.sub(lambda found: self._environment[found[1] or found[2]], text)
         if not _is_web_address(url):
             self._found.wrong(where, "expected the address of a server: https://…")
@@ -335,7 +348,10 @@ class FileModels:
         pairs: list[tuple[str, str]] = []
         secrets: list[str] = []
         for name, value in said.items():
-            result = filled_in(value, self._environment, self._found, (*where, name))
+            result = filled(value, self._environment)
+            if result.missing:
+                at = where[:2]
+                self._unset[at] = (*self._unset.get(at, ()), *result.missing)
             if (words := header_problem(name, result.text)) is not None:
                 self._found.wrong((*where, name), words)
             pairs.append((name, result.text))

@@ -47,6 +47,8 @@ DESCRIPTIONS: Mapping[str, str] = {
     "safety": "What becomes of calls that no rule names: `strict` asks about all, `balanced` about those that change "
     "things, `restricted` refuses those, `autonomous` runs all.",
     # agents
+    "Agent.name": "Has no effect: an agent has the name that it is listed under.",
+    "Hook.name": "For people; it has no effect.",
     "Agent.model": "A name from `models`, `provider/model`, several with commas that take turns, or `auto`.",
     "Agent.instruction_file": "Files, in the directory of this one or below it, whose words are the instruction.",
     "Agent.use_toolsets": "Names from `toolsets` of the file.",
@@ -148,6 +150,8 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Model.capabilities": "What it takes besides text.",
     "Capabilities.image": "Pictures.",
     "Capabilities.pdf": "PDF files.",
+    "Capabilities.audio": "Sound.",
+    "Capabilities.video": "Films.",
     "Provider.provider": "The known provider that it is, with settings of its own; without one, `base_url` is needed.",
     "Cost.input": "A million tokens that it reads.",
     "Cost.output": "A million tokens that it writes.",

@@ -61,6 +61,8 @@ class HookShape(Shape):
     command: Text
     args: tuple[str, ...] = ()
     """Of something built in."""
+    name: str = ""
+    """For people; it has no effect."""
     timeout: Seconds = 60.0
     env: dict[str, str] = msgspec.field(default_factory=dict)
     working_dir: str = ""
@@ -153,6 +155,8 @@ Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 class AgentShape(Shape):
     model: str = "auto"
     """`auto`: the first provider that the server has a key for."""
+    name: str = ""
+    """Has no effect: an agent has the name that it is listed under."""
     description: Text = ""
     instruction: Text = ""
     instruction_file: str | tuple[str, ...] = ()
@@ -222,6 +226,8 @@ class CapabilitiesShape(Shape):
 
     image: bool = True
     pdf: bool = True
+    audio: bool = True
+    video: bool = True
 
 
 class SettingsShape(Shape):

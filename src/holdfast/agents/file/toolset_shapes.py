@@ -101,6 +101,10 @@ class UserPromptToolsetShape(ToolsetShape, tag="user_prompt"):
     pass
 
 
+class BackgroundAgentsToolsetShape(ToolsetShape, tag="background_agents"):
+    """Colleagues work side by side by themselves here; the model is told so."""
+
+
 class OpenUrlToolsetShape(ToolsetShape, tag="open_url", kw_only=True):
     url: str
     name: str = ""
@@ -206,6 +210,7 @@ AnyToolset: TypeAlias = (
     | TodoToolsetShape
     | MemoryToolsetShape
     | UserPromptToolsetShape
+    | BackgroundAgentsToolsetShape
     | OpenUrlToolsetShape
     | McpToolsetShape
     | OpenapiToolsetShape

@@ -21,6 +21,7 @@ from holdfast.agents.file.shapes import AgentShape, FileShape, InlineSkillShape,
 from holdfast.agents.file.toolset_shapes import (
     AnyToolset,
     ApiToolsetShape,
+    BackgroundAgentsToolsetShape,
     Deferred,
     FetchToolsetShape,
     FilesystemToolsetShape,
@@ -86,6 +87,10 @@ _NEEDS_TRUST: Mapping[type[Shape], str] = {
     PythonToolsetShape: "run Python in the server itself",
     ApiToolsetShape: "reach servers from this machine",
 }
+SIDE_BY_SIDE = (
+    "Your colleagues work side by side: to give several tasks at once, call transfer_task several times in one answer; "
+    "all results come together. This is what run_background_agent and wait_background_agents are called here."
+)
 _STREAMABLE = ("", "streamable", "streamable-http", "streamable_http", "http")
 _EVENTS = ("sse",)
 _GATEWAY = "docker:"
@@ -298,6 +303,8 @@ class FileTools:
                 return MemoryToolset(self._owner(shape))
             case UserPromptToolsetShape():
                 return UserPromptToolset()
+            case BackgroundAgentsToolsetShape():
+                return BuiltInToolset(instruction=SIDE_BY_SIDE)
             case OpenUrlToolsetShape():
                 return OpenUrlToolset(shape.url, name=shape.name or "open_url")
             case ApiToolsetShape():
@@ -493,9 +500,6 @@ class FileTools:
     def _no_gateway(self, shape: McpShape, at: Where) -> str:
         """Why Docker's gateway cannot be run for this toolset; empty if it can. A required toolset is a problem then."""
         why = ""
-        if shape.config is not None:
-            words = "is not passed on to the gateway; give the server its settings with `docker mcp config write`"
-            self._found.wrong((*at, "config"), words)
         if shutil.which("docker", path=self._environment.get("PATH", "")) is None:
             why = "Docker's MCP gateway is not installed: there is no `docker` on the PATH"
         elif self._sandbox.mode == "required" or (self._sandbox.mode, shape.sandbox) == (
@@ -506,6 +510,8 @@ class FileTools:
                 "Docker's MCP gateway needs Docker's socket, which is root on this machine, and this server runs "
                 f"programs in a sandbox: say 'sandbox: off' at this toolset, where {variable('sandbox')} is not 'required'"
             )
+        if not why and shape.config is not None:
+            why = "its 'config' is not passed on: give the server its settings with `docker mcp config write`, and leave it out"
         if why and _is_required(shape):
             self._found.missing((*at, "ref"), why)
         return why
