@@ -17,7 +17,9 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.closure import resuming
 from holdfast.errors import StoreUnavailable, TurnFailed
 from holdfast.testing import fails, says
+from holdfast.tools.built_in_tools import text_output
 from holdfast.tools.hooks import Hook, Hooks
+from holdfast.tools.tool import ToolOutput, ToolRun
 from tests.core.builders import call, mint
 from tests.loop.stage import Deed, OpenInMemory, Stage, agent, scripted, task
 
@@ -428,3 +430,21 @@ async def test_a_result_is_recorded_as_a_hook_leaves_it(
     turn = await Stage(caller(Deed("act"), tmp_path, tool_response_transform=answer)).play("Go")
     ((outcome, text),) = results(turn)
     assert outcome == "ok" and text.startswith(kept)
+
+
+async def test_secrets_are_taken_out_of_calls_results_and_prompts(tmp_path: Path) -> None:
+    secret = "ghp_" + "a1" * 18
+
+    async def leak(run: ToolRun) -> ToolOutput:
+        return text_output(f"it is {secret}")
+
+    tool = Deed("act", do=leak)
+    scripts = (says("", calls=[("act", f'{{"a": "{secret}"}}')]), says("Done."))
+    butler = agent("butler", *scripts, tools=[tool])
+    butler.redacts = True
+    turn = await Stage(butler).play(f"Use {secret}")
+    assert tool.runs[0].arguments == {"a": "[REDACTED]"}
+    assert results(turn) == [("ok", "it is [REDACTED]")]
+    assert all(
+        secret.encode() not in part for each in scripted(butler).prompts for part in each.messages
+    )

@@ -125,6 +125,7 @@ class Agent:
         history_items_max: int | None = None,
         hooks: Hooks = Hooks(),  # noqa: B008
         result_chars_max: int | None = None,
+        redacts: bool = False,
         compaction: SummaryRules = SummaryRules(),  # noqa: B008
     ) -> None:
         self.name = name
@@ -162,6 +163,8 @@ class Agent:
         self.result_chars_max = result_chars_max
         """How many characters of a tool's result are kept; None: the server's own bound."""
         self.compaction = compaction
+        self.redacts = redacts
+        """Whether secrets are taken out of its calls, their results and its prompts."""
 
     def __repr__(self) -> str:
         return f"<Agent {self.name} on {self.model.name}>"

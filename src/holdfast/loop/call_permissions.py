@@ -28,6 +28,7 @@ from holdfast.tools.permissions import (
     parsed_arguments,
     permission_for,
 )
+from holdfast.tools.redaction import redacted
 from holdfast.tools.tool import Tool
 
 T = TypeVar("T")
@@ -75,6 +76,8 @@ class CallPermissions:
 
     async def _judged(self, call: ToolCall, agent: Agent) -> tuple[ToolCall, str | None]:
         """A call as it is recorded, and why it is refused, if it is."""
+        if agent.redacts:
+            call = msgspec.structs.replace(call, arguments=redacted(call.arguments))
         if not call.path and call.name in {t.name for t in self._turn.turn.request.client_tools}:
             return msgspec.structs.replace(call, waits_for="client"), None
         if team_tools.means_one(call, agent):

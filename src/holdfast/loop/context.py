@@ -27,6 +27,7 @@ from holdfast.loop.encoded_histories import (
 from holdfast.loop.parameters import parameters_for
 from holdfast.loop.shortened_results import shortened
 from holdfast.models.model import Dialect, ModelFailed, Prompt, openings_of
+from holdfast.tools.redaction import redacted, redacted_json
 from holdfast.tools.tool import instruction_of
 from holdfast.wire.prefix_digest import Prefixes, texts_of
 
@@ -118,9 +119,10 @@ async def prompt_for(agent: Agent, path: Path, turn: OpenTurn, view: View) -> Pr
 
     Raises TurnFailed if a blob of the prompt is not in the store.
     """
+    messages = await _with_blobs(view.pieces, turn, agent.model.dialect)
     return Prompt(
-        system=view.system,
-        messages=await _with_blobs(view.pieces, turn, agent.model.dialect),
+        system=redacted(view.system) if agent.redacts else view.system,
+        messages=tuple(map(redacted_json, messages)) if agent.redacts else messages,
         tools=view.tools,
         prefixes=view.prefixes,
         parameters=parameters_for(agent.parameters, turn.turn, path),

@@ -35,6 +35,7 @@ from holdfast.core.ports import OpenTurn
 from holdfast.errors import TurnFailed
 from holdfast.observe.trouble import Trouble
 from holdfast.tools.hooks import GUARDS, Hook, HookEvent, Verdict, run_hook
+from holdfast.tools.redaction import redacted
 from holdfast.tools.tool import Json, ToolOutput
 
 log = logging.getLogger("holdfast.hooks")
@@ -122,7 +123,16 @@ class TurnHooks:
         return None
 
     async def transformed(self, call: ToolCall, agent: Agent, output: ToolOutput) -> ToolOutput:
-        """A tool's output as `tool_response_transform` hooks want it; each sees the text that the one before left."""
+        """A tool's output as it is recorded: without secrets, if its agent wants that, and as `tool_response_transform`
+        hooks want it; each sees the text that the one before left."""
+        if agent.redacts:
+            parts = tuple(
+                msgspec.structs.replace(each, text=redacted(each.text))
+                if isinstance(each, Text)
+                else each
+                for each in output.content
+            )
+            output = msgspec.structs.replace(output, content=parts)
         for hook in agent.hooks.of("tool_response_transform", tool=call.name):
             text = text_of(output.content)
             facts: dict[str, Json] = {

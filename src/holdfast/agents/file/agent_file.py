@@ -309,6 +309,7 @@ def _agent(plan: AgentPlan, models: Mapping[ModelConfig, Model]) -> Agent:
         limits=_limits(shape.limits, shape.max_iterations),
         permissions=plan.permissions,
         safety=plan.safety,
+        redacts=shape.redact_secrets,
         result_chars_max=shape.max_tool_result_tokens * CHARS_PER_TOKEN or None,
         compaction=SummaryRules(
             by_itself=shape.session_compaction,

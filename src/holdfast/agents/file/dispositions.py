@@ -79,7 +79,6 @@ REFUSED: Mapping[type[Shape], Words] = {
         "budgets": "budgets of a whole conversation are not kept here; 'limits' bound a turn, and quotas of API keys "
         "a day",
         "rag": "documents are not indexed here; serve them through an MCP server, and name it under 'toolsets'",
-        "redact_secrets": "is not run here; guard tools with a 'pre_tool_use' hook",
         "max_consecutive_tool_calls": "is not run here; 'limits: {calls_max: …}' bounds the calls of a turn",
     },
     InlineSkillShape: dict.fromkeys(

@@ -19,7 +19,13 @@ from holdfast.tools.hooks import EVERY_TOOL, Hook, HookEvent, Hooks
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.toolsets.script import passed_on
 
-FIELDS = ("add_date", "add_environment_info", "add_prompt_files", "max_iterations")
+FIELDS = (
+    "add_date",
+    "add_environment_info",
+    "add_prompt_files",
+    "max_iterations",
+    "redact_secrets",
+)
 """Built-in hooks that say what fields of an agent say, too."""
 
 FACTS: Mapping[str, str] = {
@@ -42,12 +48,13 @@ NO_EFFECT: Mapping[str, str] = {
 def built_in_fields(shape: AgentShape) -> AgentShape:
     """An agent with those of its built-in hooks that are fields of agents as such fields."""
     lists = (getattr(shape.hooks, name) for name in HooksShape.__struct_fields__)
-    found = [
-        each
+    plain = [
+        inner
         for hooks in lists
         for each in hooks
-        if isinstance(each, HookShape) and each.type == "builtin"
+        for inner in (each.hooks if isinstance(each, HookMatcherShape) else (each,))
     ]
+    found = [each for each in plain if each.type == "builtin"]
     named = {each.command: each for each in found}
     if not named.keys() & set(FIELDS):
         return shape
@@ -58,6 +65,7 @@ def built_in_fields(shape: AgentShape) -> AgentShape:
         add_date=shape.add_date or "add_date" in named,
         add_environment_info=shape.add_environment_info or "add_environment_info" in named,
         add_prompt_files=(*shape.add_prompt_files, *files),
+        redact_secrets=shape.redact_secrets or "redact_secrets" in named,
         max_iterations=min(filter(None, (shape.max_iterations, calls)), default=0),
     )
 

@@ -53,6 +53,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Agent.instruction_file": "Files, in the directory of this one or below it, whose words are the instruction.",
     "Agent.use_toolsets": "Names from `toolsets` of the file.",
     "Agent.use_commands": "Names from `commands` of the file.",
+    "Agent.redact_secrets": "Take secrets of well-known forms out of its calls, their results and its prompts.",
     "Agent.readonly": "Only tools that change nothing.",
     "Agent.max_tool_result_tokens": "The longest result of a tool that is kept; 0 is the server's own bound.",
     "Agent.session_compaction": "Whether older turns are summed up when a prompt does not fit.",

@@ -188,6 +188,8 @@ class AgentShape(Shape):
     """None of its tools may change anything."""
     safety: Safety | None = None
     """What becomes of calls that no rule names."""
+    redact_secrets: bool = False
+    """Secrets of well-known forms are taken out of its calls, their results and its prompts."""
     max_tool_result_tokens: Count = 0
     """The longest result of a tool that is kept, in tokens of four characters; 0: the server's own bound."""
     session_compaction: bool = True
