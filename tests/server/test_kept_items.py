@@ -91,13 +91,15 @@ async def test_a_chat_message_keeps_parts_of_other_kinds() -> None:
         whole = await listed(server, f"/v1/conversations/{line}/items")
         nothing = await server.chat(smell, to="other")
         malformed = await server.chat({"role": "user", "content": [{"type": 7}]}, to="other")
+        body = b'{"model":"root","messages":[{"role":"user","content":[{"type":"\xff"}]}]}'
+        broken = await server.request("POST", "/v1/chat/completions", data=body)
     assert first.headers["x-ignored-params"] == "messages[2].content[0], messages[3].content[1]"
     shown = [each["content"] for each in whole if each["type"] == "message"]
     text = [{"type": "input_text", "text": each["text"]} for each in (parts[0], parts[2])]
     assert shown[:2] == [smell["content"], [text[0], parts[1], text[1]]]
     assert (whole[0]["name"], whole[0]["arguments"]) == ("draw", '{"input":"a \\"rose\\""}')
     assert (nothing.status, nothing.error["code"]) == (400, "no_new_user_message")
-    assert malformed.status == 400
+    assert malformed.status == broken.status == 400
 
 
 async def test_items_are_kept_by_conversations_exports_and_imports() -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
+from holdfast.core.codec import DAMAGE
 from holdfast.core.items import Opaques
 from holdfast.wire.openai.kept_members import KeptPart, opaque_members
 
@@ -57,7 +58,7 @@ def known_request(body: bytes) -> KnownRequest | None:
         for n, message in enumerate(messages):
             _take_parts(n, message, found)
             _translate_calls(message)
-    except (msgspec.DecodeError, KeyError, RecursionError):
+    except (*DAMAGE, KeyError):
         return None
     members["messages"] = Raw(msgspec.json.encode(messages))
     return found._replace(body=msgspec.json.encode(members))
