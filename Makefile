@@ -159,7 +159,7 @@ lock: ## renew requirements.txt and requirements-dev.txt (needs uv; UPGRADE=1 fo
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group dev \
 		--constraint requirements.txt --output-file requirements-dev.txt
-	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --extra postgres --extra mcp --extra otel \
+	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --extra fetch --extra postgres --extra mcp --extra otel \
 		--constraint requirements-dev.txt --output-file deploy/requirements.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --group build \
 		--constraint requirements-dev.txt --output-file deploy/requirements-build.txt

@@ -375,6 +375,8 @@ memory_id_chars_max: Final = 128
 
 web_body_bytes_max: Final = 2 * 1024 * 1024
 """The part of a page that is read."""
+web_conversion_s: Final = 20.0
+"""How long a page may take to be converted, on a busy machine too; most take a tenth of a second."""
 web_pages_max: Final = 10
 """Pages of one fetch."""
 

@@ -4,7 +4,8 @@ Start-up time is a feature, so only this table is loaded at first: a command's m
 called, and with it the store, SQLite and rich. The table has a sentence for each command, for `--help`.
 
 Exit codes of every command: 0 success, 1 the command found problems (`db verify`, `agents check`, `doctor`, `demo`),
-2 wrong arguments, or the command cannot do its work here, 70 a bug in Holdfast, 130 stopped by Ctrl-C.
+2 wrong arguments, or the command cannot do its work here, 70 a bug in Holdfast, 74 the output cannot be written,
+130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -16,11 +17,19 @@ from contextlib import AbstractContextManager
 from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
 
 from holdfast.cli import output
+from holdfast.cli.standard_streams import (
+    UNWRITABLE,
+    flush_output,
+    give_up_output,
+    hold_places,
+    not_text,
+)
 from holdfast.errors import HoldfastError
 from holdfast.printable import printable
 from holdfast.version import VERSION
@@ -82,6 +91,10 @@ class Bug(CommandFailure):
     exit_code = 70
 
 
+class OutputFailed(CommandFailure):
+    exit_code = 74
+
+
 class Stopped(CommandFailure):
     exit_code = 130
 
@@ -123,7 +136,28 @@ class CommandTable(click.Group):
         ]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command. Its output is written to the end, or that it cannot be is said once."""
+        hold_places()
+        try:
+            super().main(*args, **options)
+        except OSError as error:
+            if error.errno not in UNWRITABLE:
+                raise
+            _end_unwritten(error)
+        except SystemExit as ended:
+            unflushed = flush_output()
+            if unflushed is not None and unflushed.errno in UNWRITABLE:
+                if ended.code == OutputFailed.exit_code:  # it was said already
+                    give_up_output()
+                else:
+                    _end_unwritten(unflushed)
+            raise
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        unreadable = not_text(args)
+        if unreadable is not None:
+            raise click.UsageError(f"the argument {printable(unreadable)!r} is not UTF-8", ctx)
         try:
             return super().parse_args(ctx, args)
         except click.ClickException as error:
@@ -142,10 +176,24 @@ class CommandTable(click.Group):
         except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise  # click's own ways to end
         except Exception as error:
+            if isinstance(error, OSError) and error.errno in UNWRITABLE:
+                raise OutputFailed(_unwritten(error), debug=debug) from error
             told = f"a bug of ours ({type(error).__name__}: {error})"
             if not debug:
                 told += "; run it again as `holdfast --debug …` and report what it says"
             raise Bug(told, debug=debug) from error
+
+
+def _unwritten(error: OSError) -> str:
+    where = f" to {error.filename}" if error.filename else ""
+    return f"the output cannot be written{where}: {error.strerror}"
+
+
+def _end_unwritten(error: OSError) -> NoReturn:
+    """End the process after an error that no command has seen: while click or Python wrote the output."""
+    give_up_output()
+    output.say(f"holdfast: {_unwritten(error)}", err=True)
+    sys.exit(OutputFailed.exit_code)
 
 
 def _harmless(error: click.ClickException) -> click.ClickException:

@@ -16,7 +16,6 @@ from holdfast.tools.schema import parse_arguments
 from holdfast.tools.tool import Json, ToolOutput
 from holdfast.tools.toolsets.fetch import FetchToolset
 from holdfast.tools.web.address_guard import WEB_PORTS, AddressGuard, Domains, FetchFailed
-from holdfast.tools.web.page_text import page_text
 from tests.agents.web import Web, serving
 from tests.tools.tool_calls import Blobs, call_of, said
 
@@ -235,7 +234,7 @@ PAGE = b"""<!doctype html><html><head><title>T</title><style>p {}</style></head>
 @pytest.mark.parametrize(
     ("style", "shown"),
     [
-        ("markdown", "# Parcels & post\n\nSee [the list](/lost)."),
+        ("markdown", "# Parcels & post\n\nSee [the **list**](/lost)."),
         ("text", "Parcels & post\n\nSee the list."),
         ("html", "<!doctype html>"),
     ],
@@ -248,20 +247,32 @@ async def test_a_page_is_shown_as_asked_for(site: Web, style: str, shown: str) -
     assert ("alert" in said(output)) is (style == "html")
 
 
-def test_lists_and_code_keep_their_form() -> None:
-    text = page_text(PAGE.decode(), marks=True)
-    assert "- one\n" in text
-    assert "```\n  a\n    b\n```" in text or "```\na\n    b\n```" in text
-    assert "1 2" in text
-    assert text.endswith("up")
+async def test_an_address_may_have_any_characters(site: Web) -> None:
+    """People write addresses as they read them; they are sent as ASCII."""
+
+    async def here(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"] if host == "xn--mnchen-3ya.invalid" else []
+
+    put(site, "/straße", b"Servus")
+    guard = AddressGuard(allow_private=True, resolve=here)
+    output = await fetched(site.url("/straße?q=ö", host="münchen.invalid"), guard=guard)
+    assert (output.outcome, said(output)) == ("ok", "Servus")
 
 
-@pytest.mark.parametrize(
-    "broken", ["<", "<p", "<a href='x", "</p></p>", "<pre><li>", "&#xffffffff;", "<svg><p>a"]
-)
-def test_a_broken_page_is_read_as_far_as_it_goes(broken: str) -> None:
-    assert isinstance(page_text(f"<p>hello</p>{broken}", marks=True), str)
-    assert page_text(f"<p>hello</p>{broken}", marks=True).startswith("hello")
+@pytest.mark.parametrize("url", ["http://\u2488.invalid\u3002/", "http://[é]/", "http://é:x/"])
+async def test_what_has_no_form_in_ascii_is_no_address(url: str) -> None:
+    output = await fetched(url, guard=inside)
+    assert output.outcome == "error"
+
+
+async def test_a_page_that_cannot_be_converted_is_an_error(site: Web) -> None:
+    """Nothing in place of a page that has something would be taken for the page."""
+    put(site, "/a", b"<div>" * 5_000 + b"words", "text/html")
+    output = await fetched(site.url("/a"), guard=inside)
+    assert output.outcome == "error"
+    assert "its text lies too deep; ask for it as html" in said(output)
+    put(site, "/b", b"<script>var words;</script>", "text/html")
+    assert said(await fetched(site.url("/b"), guard=inside)) == "[nothing is there]"
 
 
 async def test_several_pages_are_shown_with_their_addresses(site: Web) -> None:

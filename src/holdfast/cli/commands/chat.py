@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 
 from holdfast.cli.options import ConversationPlace, where_options
 from holdfast.cli.server_choice import reach
+from holdfast.cli.standard_streams import input_lines
 from holdfast.cli.talk.input_commands import (
     ChatCommand,
     EmptyInput,
@@ -58,7 +58,7 @@ def chat(agent: str | None, name: str | None, at: ConversationPlace) -> None:
             if is_terminal():
                 _talk(talking, reached.where)
             else:
-                _take(talking, sys.stdin)
+                _take(talking, input_lines())
         finally:
             screen.settle()
         if talking.has_spoken:

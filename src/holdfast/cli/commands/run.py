@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import Protocol
@@ -15,6 +14,7 @@ from holdfast.cli.commands.chat import new_name
 from holdfast.cli.display import seen
 from holdfast.cli.options import ConversationPlace, where_options
 from holdfast.cli.server_choice import ChosenServer, reach
+from holdfast.cli.standard_streams import input_text
 from holdfast.cli.talk.interrupts import stopping
 from holdfast.client.events import AnswerEvent, AnswerFinished, AnswerRefusal, AnswerText, Event
 from holdfast.client.sync import AnswerStream
@@ -98,7 +98,7 @@ def run(
       git diff | holdfast run reviewer.yaml - --session reviews
       holdfast run demo "Pay" --idempotency-key invoice-17 --json
     """
-    said = sys.stdin.read() if prompt == "-" else prompt
+    said = input_text() if prompt == "-" else prompt
     writer: RunOutput = JsonRunOutput() if as_json else PlainRunOutput()
     try:
         with reach(agent, at) as reached:

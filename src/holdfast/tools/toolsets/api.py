@@ -18,7 +18,6 @@ from holdfast.core.codec import Value
 from holdfast.tools.built_in_tools import BuiltInTool, BuiltInToolset, parameters, text_output
 from holdfast.tools.execution import failure
 from holdfast.tools.schema import InvalidTool
-from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.toolsets.fetch import readable
 from holdfast.tools.web.address_guard import AddressGuard, FetchFailed, shown
@@ -106,7 +105,7 @@ class ApiToolset(BuiltInToolset):
         except (FetchFailed, ValueError) as error:
             why = error.why if isinstance(error, FetchFailed) else str(error)
             return failure(f"{request.name} could not be asked: {why}.")
-        is_text, words = await in_thread(lambda: readable(answer), name="page")
+        is_text, words = await readable(answer)
         if not is_text:
             words = f"[{len(answer.body)} bytes that are not text]"
         if answer.status >= 300:

@@ -21,10 +21,16 @@ from holdfast.tools.built_in_tools import (
     texts_in,
 )
 from holdfast.tools.execution import failure
-from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
-from holdfast.tools.web.address_guard import WEB_PORTS, AddressGuard, FetchFailed, host_of, shown
-from holdfast.tools.web.page_text import page_text
+from holdfast.tools.web.address_guard import (
+    WEB_PORTS,
+    AddressGuard,
+    FetchFailed,
+    ascii_address,
+    host_of,
+    shown,
+)
+from holdfast.tools.web.page_markdown import PageUnreadable, page_markdown
 from holdfast.tools.web.web_client import WebAnswer, WebClient
 
 TIMEOUT_S = 30.0
@@ -108,6 +114,7 @@ class FetchToolset(BuiltInToolset):
     async def _page(self, url: str, style: str, timeout_s: float) -> tuple[bool, str]:
         """Whether the page could be read, and the text for the model."""
         try:
+            url = ascii_address(url)
             host_of(url)
             if "@" in urlsplit(url).netloc:
                 raise FetchFailed(url, "it holds a user name; leave that out", transient=False)
@@ -122,11 +129,11 @@ class FetchToolset(BuiltInToolset):
             return False, f"{shown(url)} could not be read: {error.why}."
         if answer.status != 200:
             return False, f"{shown(url)} could not be read: it answers {answer.status}."
-        is_text, words = await in_thread(lambda: readable(answer, style), name="page")
+        is_text, words = await readable(answer, style)
         return is_text, words if is_text else f"{shown(url)} could not be read: {words}."
 
 
-def readable(answer: WebAnswer, style: str = "markdown") -> tuple[bool, str]:
+async def readable(answer: WebAnswer, style: str = "markdown") -> tuple[bool, str]:
     """Whether an answer is readable text, and that text; otherwise what it is instead."""
     kind, _, options = answer.headers.get("content-type", "text/plain").partition(";")
     kind = kind.strip().lower()
@@ -134,7 +141,10 @@ def readable(answer: WebAnswer, style: str = "markdown") -> tuple[bool, str]:
         return False, f"it is not text but {kind[:100] or 'bytes'}"
     text = answer.body.decode(_charset(options), errors="replace")
     if kind in _HTML and style != "html":
-        text = page_text(text, marks=style == "markdown")
+        try:
+            text = await page_markdown(text, "markdown" if style == "markdown" else "plain")
+        except PageUnreadable as error:
+            return False, str(error)
     read = f"only the first {len(answer.body)} bytes were read"
     cut = f"\n[… {read} …]" if answer.cut else ""
     return True, f"{text}{cut}" if text else "[nothing is there]"

@@ -178,7 +178,7 @@ class OpenApiToolset:
             return failure(f"{shown(operation.base)} could not be asked: {error.why}.")
         except Unusable as error:
             return failure(f"{error}.")
-        is_text, words = await in_thread(lambda: readable(answer), name="page")
+        is_text, words = await readable(answer)
         if not is_text:
             words = f"[{len(answer.body)} bytes that are not text]"
         if answer.status >= 300:

@@ -19,7 +19,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from holdfast.core.codec import Value
 from holdfast.errors import HoldfastError
@@ -157,6 +157,32 @@ def host_of(url: str) -> tuple[str, int]:
         why = "its host is a number in an unusual form; write it as 93.184.216.34"
         raise FetchFailed(url, why, transient=False)
     return host, port or (443 if parts.scheme == "https" else 80)
+
+
+def ascii_address(url: str) -> str:
+    """The same address in ASCII, as it is sent: names in their IDNA form, other characters as UTF-8 in percents.
+
+    Raises FetchFailed for a name that has no such form.
+    """
+    if url.isascii():
+        return url
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").encode("idna").decode()
+        port = "" if parts.port is None else f":{parts.port}"
+    except ValueError as error:  # a UnicodeError, too
+        raise FetchFailed(url, "it is not an address", transient=False) from error
+    user = f"{quote(parts.netloc.rpartition('@')[0], safe=_KEPT)}@" if "@" in parts.netloc else ""
+    return parts._replace(
+        netloc=f"{user}{f'[{host}]' if ':' in host else host}{port}",
+        path=quote(parts.path, safe=_KEPT),
+        query=quote(parts.query, safe=_KEPT),
+        fragment="",
+    ).geturl()
+
+
+_KEPT = "/%:@!$&'()*+,;=~?"
+"""Characters that mean something in an address, or are in percents already."""
 
 
 async def resolve_by_system(host: str, port: int) -> list[str]:

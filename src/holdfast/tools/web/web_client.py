@@ -19,7 +19,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.libraries import aiohttp, yarl
 from holdfast.observe.events import trace_headers
-from holdfast.tools.web.address_guard import AddressGuard, FetchFailed, host_of
+from holdfast.tools.web.address_guard import AddressGuard, FetchFailed, ascii_address, host_of
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver, ResolveResult
@@ -205,7 +205,7 @@ def _redirected(at: str, location: str) -> str:
     if not location:
         raise FetchFailed(at, "it redirects nowhere", transient=False)
     try:
-        target = urljoin(at, location)
+        target = ascii_address(urljoin(at, location))
         is_https = urlsplit(target).scheme == "https"
     except ValueError as error:
         raise FetchFailed(at, "it redirects to no address", transient=False) from error
