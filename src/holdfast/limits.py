@@ -80,6 +80,8 @@ title_chars_max: Final = 200
 state_value_bytes_max: Final = 256 * 1024
 """One named value of session state, such as a to-do list."""
 
+answer_parts_max: Final = 32
+"""Pictures in one message of a model."""
 inline_bytes_max: Final = 64 * 1024
 """A file or image up to this size may stay inside its item; larger ones become blobs."""
 

@@ -8,9 +8,24 @@ from collections.abc import AsyncGenerator, Sequence
 import pytest
 
 from holdfast import limits
-from holdfast.core.items import Opaque, Text, TurnLimits
+from holdfast.core.items import (
+    AssistantMessage,
+    Blob,
+    Image,
+    Inline,
+    Opaque,
+    Text,
+    TurnLimits,
+)
 from holdfast.core.turns import events as ev
-from holdfast.core.turns.deltas import Delta, ExtraDelta, FinishDelta, TextDelta, ToolCallDelta
+from holdfast.core.turns.deltas import (
+    Delta,
+    ExtraDelta,
+    FinishDelta,
+    PartDelta,
+    TextDelta,
+    ToolCallDelta,
+)
 from holdfast.core.turns.effects import Close, Finish, wanted
 from holdfast.errors import Superseded, TurnFailed
 from holdfast.models.model import ModelFailed, Prompt
@@ -46,6 +61,19 @@ async def test_one_step_is_one_answer() -> None:
         ev.StepStarted,
         ev.Answered,
     ]
+
+
+async def test_a_large_picture_of_a_model_lies_in_the_store() -> None:
+    data = bytes(limits.inline_bytes_max + 1)
+    picture = Image(source=Inline(media_type="image/png", data=data))
+    script = Script(TextDelta(text="Here."), PartDelta(part=picture), FinishDelta(finish="stop"))
+    turn = await Stage(agent("butler", script)).play("Draw a gull.")
+    (answer,) = turn.turn.items[-1:]
+    assert isinstance(answer, AssistantMessage)
+    text, drawn = answer.content
+    assert text == Text(text="Here.")
+    assert isinstance(drawn, Image) and isinstance(drawn.source, Blob)
+    assert await turn.blob(drawn.source.digest) == data
 
 
 async def test_tools_run_and_the_model_hears_of_it() -> None:

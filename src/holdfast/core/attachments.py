@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.items import (
+    AssistantMessage,
     Audio,
     Blob,
     File,
@@ -41,7 +42,7 @@ def are_words(items: Items) -> bool:
 
 
 def _lightened(item: Item, large: list[bytes]) -> Item:
-    if not isinstance(item, UserMessage | SystemMessage | ToolResult):
+    if not isinstance(item, UserMessage | SystemMessage | AssistantMessage | ToolResult):
         return item
     content = tuple(_named(part, large) for part in item.content)
     return item if content == item.content else msgspec.structs.replace(item, content=content)

@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.agents.agent import Agent, Team
+from holdfast.core.attachments import set_aside
 from holdfast.core.items import (
     AssistantMessage,
     Item,
@@ -238,13 +239,20 @@ class _Playing:
                 f"the model asked for more than {limits.calls_per_step_max} calls at once",
                 reason="upstream_garbled",
             )
-        said = answer.answered(draft, model=agent.model.name)
+        said = await self._light(answer.answered(draft, model=agent.model.name))
         await turn.record(*await self._calls.judged(agent, said))
         if agent.hooks.every:
             await self._hooks.happened(
                 "after_llm_call", agent, {"stop_response": _words_of(said.items)}
             )
             await self._hooks.happened("turn_end", agent, {"reason": "normal"})
+
+    async def _light(self, said: ev.Answered) -> ev.Answered:
+        """The answer, with its large pictures in the store."""
+        items, large = set_aside(said.items)
+        for data in large:
+            await self._turn.keep_blob(data, "")
+        return msgspec.structs.replace(said, items=items) if large else said
 
     async def _listen(self, agent: Agent, path: Path, answer: Accumulator, prompt: Prompt) -> bool:
         """Record the stream of a model until it ends. False if a limit was reached before that."""

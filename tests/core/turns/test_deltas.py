@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from holdfast import limits
 from holdfast.core.items import (
     AssistantMessage,
+    Image,
+    Inline,
     Opaque,
     Path,
     Reasoning,
@@ -23,6 +25,7 @@ from holdfast.core.turns.deltas import (
     Delta,
     ExtraDelta,
     FinishDelta,
+    PartDelta,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
@@ -219,6 +222,52 @@ def test_a_provider_that_names_no_call_id_gets_one_made() -> None:
     (made,) = Hearing(ToolCallDelta(index=0, name="fly")).answer().items
     assert isinstance(made, ToolCall)
     assert made.call_id == f"call_{made.id.body}"
+
+
+# ── pictures ─────────────────────────────────────────────────────────────────────────────────
+
+PICTURE = Image(source=Inline(media_type="image/png", data=b"\x89PNG"))
+
+
+def test_a_picture_lies_in_its_message_behind_the_text() -> None:
+    hearing = Hearing(
+        TextDelta(text="Here"),
+        PartDelta(part=PICTURE),
+        PartDelta(part=PICTURE),
+        TextDelta(text=" it is."),
+        TextDelta(text="And more.", index=1),
+        ToolCallDelta(index=2, name="fly", arguments="{}"),
+    )
+    first, second, _ = hearing.answer().items
+    assert isinstance(first, AssistantMessage) and isinstance(second, AssistantMessage)
+    assert first.content == (Text(text="Here it is."), PICTURE, PICTURE)
+    assert second.content == (Text(text="And more."),)
+
+
+def test_a_picture_alone_is_a_message() -> None:
+    (message,) = Hearing(PartDelta(part=PICTURE)).answer().items
+    assert isinstance(message, AssistantMessage)
+    assert message.content == (PICTURE,)
+
+
+def test_a_picture_behind_a_message_that_has_ended_is_a_message_of_its_own() -> None:
+    hearing = Hearing(
+        TextDelta(text="One"),
+        TextDelta(text="Two", index=1),
+        PartDelta(part=PICTURE, index=0),
+        FinishDelta(finish="stop"),
+    )
+    contents = [
+        each.content for each in hearing.answer().items if isinstance(each, AssistantMessage)
+    ]
+    assert sorted(map(len, contents)) == [1, 1, 1]
+    assert (PICTURE,) in contents
+
+
+def test_more_pictures_than_a_message_can_hold_fail_the_step() -> None:
+    hearing = Hearing(*[PartDelta(part=PICTURE)] * limits.answer_parts_max)
+    with pytest.raises(InvalidValue, match="more than 32 parts"):
+        hearing.hear(PartDelta(part=PICTURE))
 
 
 # ── extras ───────────────────────────────────────────────────────────────────────────────────

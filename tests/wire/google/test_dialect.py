@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from holdfast.core.items import (
+    AssistantMessage,
     Audio,
     Blob,
     File,
     HandOff,
     Image,
+    Inline,
     Interruption,
     Item,
     Link,
@@ -24,6 +26,7 @@ from holdfast.core.turns.deltas import (
     Delta,
     ExtraDelta,
     FinishDelta,
+    PartDelta,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
@@ -313,3 +316,37 @@ def test_an_error_may_say_when_to_come_back(
 @pytest.mark.parametrize("body", [b"", b"[]", b"<html>", b'{"message":"no"}'])
 def test_another_servers_error_is_not_taken_for_theirs(body: bytes) -> None:
     assert read_error(body) is None
+
+
+# ── pictures ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_picture_of_an_image_model_is_kept_as_one_and_goes_back_with_its_signature() -> None:
+    """An image model is asked to change the picture that it has made."""
+    body = (
+        b'{"candidates":[{"content":{"parts":[{"text":"Here."},{"thought":true,"inlineData":'
+        b'{"mimeType":"image/png","data":"AAAA"}},{"inlineData":{"mimeType":"image/png",'
+        b'"data":"iVBORw=="},"thoughtSignature":"c2ln"},{"inlineData":{"mimeType":"video/mp4",'
+        b'"data":"AAAA"}}]},"finishReason":"STOP"}]}'
+    )
+    picture = Image(source=Inline(media_type="image/png", data=b"\x89PNG"))
+    text, part, extra, _ = parse_whole(body)
+    assert (text, part) == (TextDelta(text="Here."), PartDelta(part=picture))
+    assert isinstance(extra, ExtraDelta)
+    answer = AssistantMessage(
+        id=MINT(MessageId), content=(Text(text="Here."), picture), extras=(extra.extra,)
+    )
+    (_, said_again) = spoken(user("Draw"), answer)
+    assert said_again["parts"] == [
+        {"text": "Here."},
+        {"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}, "thoughtSignature": "c2ln"},
+    ]
+
+
+def test_a_picture_that_cannot_be_read_is_a_garbled_answer() -> None:
+    body = (
+        b'{"candidates":[{"content":{"parts":[{"inlineData":{"mimeType":"image/png","data":"?"}}]},'
+        b'"finishReason":"STOP"}]}'
+    )
+    with pytest.raises(StreamFailure, match="not base64"):
+        parse_whole(body)

@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import DAMAGE, Value
-from holdfast.core.items import Opaque, Path, ToolCall
+from holdfast.core.items import AssistantMessage, Opaque, Part, Path, ToolCall
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.draft import ID_KIND, Draft
 from holdfast.errors import InvalidValue
@@ -50,6 +50,13 @@ class ToolCallDelta(Value):
     arguments: str = ""
 
 
+class PartDelta(Value):
+    """A part of a message that comes whole, such as a picture."""
+
+    part: Part
+    index: int = 0
+
+
 class ExtraDelta(Value):
     """An opaque value that belongs to an item: a signature, encrypted reasoning."""
 
@@ -69,7 +76,7 @@ class FinishDelta(Value):
 
 
 Delta: TypeAlias = (
-    TextDelta | ReasoningDelta | ToolCallDelta | ExtraDelta | UsageDelta | FinishDelta
+    TextDelta | ReasoningDelta | ToolCallDelta | PartDelta | ExtraDelta | UsageDelta | FinishDelta
 )
 
 # ── the accumulator ──────────────────────────────────────────────────────────────────────────
@@ -132,6 +139,7 @@ class Accumulator:
         self._held_chars = 0
         self._extras: dict[ItemId, tuple[Opaque, ...]] = {}
         self._call_ids: set[str] = set()
+        self._parts: dict[ItemId, tuple[Part, ...]] = {}
         self._usage = ev.Usage()
         self._finish: ev.Finish | None = None
 
@@ -144,6 +152,8 @@ class Accumulator:
                 return self._grown("reasoning", delta.index, delta.text)
             case ToolCallDelta():
                 return self._call(delta)
+            case PartDelta():
+                return self._part(delta)
             case ExtraDelta():
                 return self._extra(delta)
             case UsageDelta():
@@ -221,6 +231,17 @@ class Accumulator:
         item.name = delta.name
         self._waiting.append(item)
         return self._due()
+
+    def _part(self, delta: PartDelta) -> tuple[ev.Event, ...]:
+        item = self._numbered.get(("message", delta.index))
+        begins = item is None or item.ended
+        if item is None or begins:
+            item = self._begun("message", delta.index)
+        held = self._parts.get(item.id, ())
+        if len(held) == limits.answer_parts_max:
+            raise InvalidValue(f"one message comes with more than {limits.answer_parts_max} parts")
+        self._parts[item.id] = (*held, delta.part)
+        return self._due() if begins else ()
 
     def _extra(self, delta: ExtraDelta) -> tuple[ev.Event, ...]:
         # The decoder checks these bounds: an item beyond them could be written, but never read again.
@@ -309,7 +330,10 @@ class Accumulator:
         )
 
     def _checked(self, item: ev.Answer) -> ev.Answer:
-        """The item; a call whose arguments were cut off is set aside, since it was never made."""
+        """The item with its whole parts; a call whose arguments were cut off is set aside, since it was never made."""
+        if isinstance(item, AssistantMessage) and self._parts:
+            parts = self._parts.get(item.id, ())
+            return msgspec.structs.replace(item, content=(*item.content, *parts))
         if not isinstance(item, ToolCall) or self._finish != "length" or _is_json(item.arguments):
             return item
         return msgspec.structs.replace(item, state="set_aside")

@@ -178,7 +178,13 @@ def _said(said: Iterable[Said], *, signed: bool, model: str) -> Iterable[GoogleP
                 if signature:
                     yield GooglePart(text=item.text, thought=True, thought_signature=signature)
             case AssistantMessage():
-                yield from _words(text_of(item.content), signature)
+                shown = list(
+                    _parts(tuple(p for p in item.content if not isinstance(p, Text | Refusal)))
+                )
+                yield from _words(text_of(item.content), "" if shown else signature)
+                if shown:  # the signature came with the picture
+                    yield from shown[:-1]
+                    yield msgspec.structs.replace(shown[-1], thought_signature=signature)
             case _:
                 yield _call(item, signature or (UNSIGNED if signed else ""))
                 signed = False  # of parallel calls, only the first needs a signature

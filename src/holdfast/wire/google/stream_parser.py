@@ -10,15 +10,18 @@ them separates them, so that everything goes back in the order in which it came.
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.items import Image, Inline
 from holdfast.core.turns.deltas import (
     Delta,
     ExtraDelta,
     FinishDelta,
+    PartDelta,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
@@ -53,11 +56,17 @@ class GoogleCall(Struct, frozen=True):
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+class GoogleAnswerData(Struct, frozen=True, rename="camel"):
+    mime_type: str = ""
+    data: str = ""
+
+
 class GoogleAnswerPart(Struct, frozen=True, rename="camel"):
     text: str | None = None
     thought: bool | None = None
     function_call: GoogleCall | None = None
     thought_signature: str | None = None
+    inline_data: GoogleAnswerData | None = None
 
 
 class GoogleAnswerContent(Struct, frozen=True):
@@ -171,6 +180,11 @@ class GoogleStreamParser(StreamParser):
                 )
             )
             self._sign("call", index, part, deltas)
+        elif part.inline_data is not None and not part.thought:
+            index = self._index_of("message")
+            picture = _picture(part.inline_data)
+            deltas += () if picture is None else (PartDelta(part=picture, index=index),)
+            self._sign("message", index, part, deltas)
         elif part.text is not None or part.thought_signature:
             kind: DraftKind = "reasoning" if part.thought else "message"
             index = self._index_of(kind)
@@ -215,6 +229,17 @@ class GoogleStreamParser(StreamParser):
         if self._usage is None or (self._finished and usage != self._usage):
             self._usage = usage
             deltas.append(UsageDelta(usage=usage))
+
+
+def _picture(data: GoogleAnswerData) -> Image | None:
+    """A picture that an image model has made; None for other kinds of data."""
+    if not data.mime_type.startswith("image/"):
+        return None
+    try:
+        made = b64decode(data.data, validate=True)
+    except ValueError as error:
+        raise GarbledStream(ErrorObject(message="a picture is not base64")) from error
+    return Image(source=Inline(media_type=data.mime_type, data=made))
 
 
 def parse_whole(body: bytes, model: str = "") -> Sequence[Delta]:
