@@ -77,6 +77,12 @@ approval_s: Final = 24 * 3600.0
 
 title_chars_max: Final = 200
 
+family_candidates_max: Final = 100
+"""How many turns of a family a request is compared with: the newest ones that have the same answer."""
+
+client_message_id_chars_max: Final = 200
+"""An id that a client gives one of its own messages, as `X-History-Parent` and `X-History-Answer` have it."""
+
 state_value_bytes_max: Final = 256 * 1024
 """One named value of session state, such as a to-do list."""
 

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.server.http.routing import Routes
 from holdfast.server.openapi.document import Schema, document
+from holdfast.wire.conversation_names import named_path
 from holdfast.wire.problems import Refused
 
 _made: dict[str, Schema] = {}
@@ -32,7 +33,9 @@ def demand_described(
 ) -> None:
     """Raise AssertionError for an answer that is not as the document has it."""
     try:
-        route = routes.find(method, raw_path.partition("?")[0]).route
+        path = raw_path.partition("?")[0]
+        named = named_path(path)
+        route = routes.find(method, named.path if named else path).route
     except Refused:
         return  # there is nothing here, so nothing is said about it
     if not route.name:

@@ -18,6 +18,7 @@ from typing import TypeAlias, TypedDict, Unpack
 import msgspec
 
 from holdfast import limits
+from holdfast.core.exchanges import Followed
 from holdfast.core.history.conversation import Commit, Snapshot, commit_of
 from holdfast.core.items import (
     AssistantMessage,
@@ -56,6 +57,7 @@ from holdfast.store.outcomes import (
     Committed,
     EnqueueOutcome,
     Fence,
+    NewLine,
     Queued,
     QueuedOpening,
     Settlement,
@@ -92,6 +94,7 @@ class Asking(TypedDict, total=False):
     source_name: str
     continues: TurnId
     links: int
+    followed: Followed
 
 
 class Player:
@@ -144,6 +147,7 @@ class Player:
                 replayable=asking.get("replayable", False),
                 continues=asking.get("continues"),
                 links=asking.get("links", 0),
+                followed=asking.get("followed"),
             ),
             attempt=Attempt(
                 request_hash=asking.get("request_hash") or sha256(turn_id.encode()).digest(),
@@ -159,7 +163,7 @@ class Player:
     async def known(self, target: Target) -> Snapshot | None:
         """The session that a target means, as a request is reconciled against it."""
         match target:
-            case Anonymous():
+            case Anonymous() | NewLine():
                 return None
             case ById():
                 return await self.store.snapshot(self.tenant, target.session_id)

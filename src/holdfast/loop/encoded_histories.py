@@ -162,6 +162,19 @@ class EncodedHistories:
         return f"<EncodedHistories {len(self._kept)} sessions, {self._bytes} bytes>"
 
 
+def window(snapshot: Snapshot, dialect: Dialect, *, since: int) -> EncodedPast:
+    """The history from a position on, for a client that owns it and sends no more. It is not cached: such a window moves
+    with every request, and is short."""
+    last = snapshot.marks.last
+    settled = settled_to(snapshot, last) if last else 0
+    waiting = {each.id for each in snapshot.waiting}
+    step = {item_id(each) for each in snapshot.items.since(settled)} if waiting else set()
+    seen = list(seen_by_model(snapshot, since=since))
+    data = dialect.encode([each for each in seen if each.id not in step])
+    pieces = (piece_of(data, dialect),) if data else ()
+    return EncodedPast(pieces=pieces, open_step=tuple(each for each in seen if each.id in step))
+
+
 def _blank(view: _View, snapshot: Snapshot) -> _Kept:
     """An empty entry that ends where the model's view begins."""
     if not view.after:

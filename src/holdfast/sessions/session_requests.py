@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from holdfast.core.codec import Value
+from holdfast.core.exchanges import Followed
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import EndedBy, Items, Opaque, TurnLimits
@@ -14,7 +15,7 @@ from holdfast.core.turns.events import GivenParameter, Parameters, ToolDefinitio
 from holdfast.core.turns.unfinished_turns import Spent
 from holdfast.ids import CallId, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.limits import lane_wait_s, turn_deadline_s
-from holdfast.store.outcomes import Attempt
+from holdfast.store.outcomes import Attempt, Target
 from holdfast.store.rows import TurnRow
 
 OnBusy: TypeAlias = Literal["wait", "reject", "interrupt", "steer"]
@@ -35,6 +36,32 @@ class Continuation(Value):
     """Whether the request is the one that began the turn, and not one that was steered into it."""
     instead: Ask | None = None
     """The retry as it was sent: it begins a turn of its own if there is nothing left to continue."""
+
+
+class ClientHistory(Value):
+    """A request follows the history that its client owns: it brings the whole branch."""
+
+    parent: str = ""
+    """The client's id of the answer that the request replies to."""
+    answer_id: str = ""
+    """The client's id for the answer to come."""
+    streamed: bool = False
+
+
+class Line(Value):
+    """The line of a family in which a request goes on, found by its content."""
+
+    target: Target
+    expected: SessionId | None
+    snapshot: Snapshot
+    """The line at the version that the request goes on from."""
+    known: int
+    """How many of the request's messages the line holds."""
+    followed: Followed
+    continues_answer: bool = False
+    """The request ends with an answer, which is to go on."""
+    diverged: bool = False
+    """Another client has appended to the line that the request goes on from."""
 
 
 class Ask(Value):
@@ -83,11 +110,25 @@ class Ask(Value):
     chat_key: str | None = None
     """The request comes from a chat in which a person may decide about calls that wait for an approval: the id of its
     API key, empty where none is needed."""
+    history: ClientHistory | None = None
+    """The client owns the history, and its name stands for a family of lines."""
+    line: Line | None = None
+    """The line that such a request goes on in, once it is found."""
 
     @property
     def replayable(self) -> bool:
         """Whether the client can come back for the answer: by its idempotency key, or to its background turn."""
         return self.attempt.key is not None or self.background
+
+    @property
+    def may_queue(self) -> bool:
+        """Whether it may wait in the store for a session that is busy.
+
+        Not a request that names a version or continues a turn, since the session would have moved on by then; and not
+        one with `reject`, which asks for a 409, or `steer`.
+        """
+        waits = self.on_busy not in ("reject", "steer") and self.continues is None
+        return self.queues and self.name is not None and self.if_match is None and waits
 
 
 class AgentChoice(Value):

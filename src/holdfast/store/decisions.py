@@ -39,6 +39,7 @@ from holdfast.store.outcomes import (
     Mismatch,
     Missing,
     Moved,
+    NewLine,
     NotEligible,
     NothingOpen,
     NotLive,
@@ -58,7 +59,15 @@ from holdfast.store.outcomes import (
     Unconsumed,
     Unfinished,
 )
-from holdfast.store.rows import IdempotencyRow, KeyRow, NodeRow, SessionRow, SignalRow, TurnRow
+from holdfast.store.rows import (
+    IdempotencyRow,
+    KeyRow,
+    NodeRow,
+    SessionRow,
+    SignalRow,
+    Standing,
+    TurnRow,
+)
 
 # ── nodes ────────────────────────────────────────────────────────────────────────────────────
 
@@ -257,7 +266,7 @@ def judge_begin(ask: Begin, facts: BeginFacts) -> BeginOutcome:
         return refusal
     return Started(
         fence=_first_fence(ask, session),
-        created=session is None,
+        created=session is None and not isinstance(ask.target, NewLine),
         retry_of=failed_attempt(facts),
     )
 
@@ -309,7 +318,8 @@ def _absent(ask: Begin, key: KeyRow | None) -> BeginOutcome | None:
     if ask.expected is not None:
         # The request was reconciled against the session that its key named then; that session was deleted.
         return Gone(session_id=ask.expected, why="deleted")
-    assert ask.request.base == 0, "a new session has no history to go on from"
+    forks = isinstance(ask.target, NewLine)
+    assert forks or ask.request.base == 0, "a new session has no history to go on from"
     return None
 
 
@@ -351,7 +361,7 @@ def _repeated(ask: Begin, turn: TurnRow, session: SessionRow | None) -> Started 
     if session.lease_nonce != ask.nonce:  # taken over since: another node has the fence
         return Joined(turn_id=turn.turn_id, session_id=turn.session_id)
     # Only the request that made the session carries its id.
-    created = not isinstance(ask.target, ById) and named_by(ask.target)[1] == session.id
+    created = not isinstance(ask.target, ById | NewLine) and named_by(ask.target)[1] == session.id
     return Started(fence=fence_of(session), created=created, retry_of=turn.retry_of)
 
 
@@ -381,6 +391,8 @@ def named_by(target: Target) -> tuple[SessionKey | None, SessionId | None]:
     match target:
         case ById(session_id=session_id) | Anonymous(fresh=session_id):
             return None, session_id
+        case NewLine(fresh=fresh):
+            return None, fresh
         case ByKey(key=key, fresh=fresh):
             # If the request comes again late, a session with its `fresh` id exists already.
             return key, fresh
@@ -396,6 +408,29 @@ def fence_of(session: SessionRow) -> Fence:
         token=session.lease_token,
         nonce=session.lease_nonce,
     )
+
+
+# ── families ─────────────────────────────────────────────────────────────────────────────────
+
+_STANDINGS: tuple[Standing, ...] = ("first", "streamed", "continued")
+
+
+def standing_of(base: Version, *, streamed: bool) -> Standing:
+    """The claim that a turn gives its line to the family's name: a line of one turn never takes it from one that was
+    continued."""
+    if base:
+        return "continued"
+    return "streamed" if streamed else "first"
+
+
+def takes_name(standing: Standing, held: Standing | None) -> bool:
+    """Whether a line takes the name from another one: the one last continued has it, else the first streamed one, else
+    the first."""
+    return standing == "continued" or is_firmer(standing, held)
+
+
+def is_firmer(standing: Standing, held: Standing | None) -> bool:
+    return _STANDINGS.index(standing) > _STANDINGS.index(held or "first")
 
 
 # ── waiting for a session ────────────────────────────────────────────────────────────────────

@@ -14,6 +14,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Annotation
+from holdfast.core.items import EndedBy
 from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import (
     IdempotencyKey,
@@ -35,6 +36,8 @@ from holdfast.store.rows import (
     SignalRow,
     StateRow,
     TurnRow,
+    TurnState,
+    Words,
 )
 
 # ── T1: begin ─────────────────────────────────────────────────────────────────────────────────────
@@ -63,7 +66,19 @@ class Anonymous(Value):
     fresh: SessionId
 
 
-Target: TypeAlias = ByKey | ById | Anonymous
+class NewLine(Value):
+    """A new line of the family that this key names. It begins as its parent stood at the request's base, or without a
+    past; then it has no parent."""
+
+    key: SessionKey
+    family: SessionId
+    fresh: SessionId
+    parent: SessionId | None = None
+    is_other_agent: bool = False
+    """The line belongs to the agent that the request names, and not to its parent's."""
+
+
+Target: TypeAlias = ByKey | ById | Anonymous | NewLine
 
 
 class Attempt(Value):
@@ -179,6 +194,29 @@ class Missing(Value):
 
 class NotLive(Value):
     """The caller's node row has expired: the node renews it before it begins a turn."""
+
+
+# ── families ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class FamilyTurn(Value):
+    """A turn of a family that a request may go on from, or may have begun before."""
+
+    turn_id: TurnId
+    session_id: SessionId
+    state: TurnState
+    seq: Version | None
+    agent: Words
+    request_hash: bytes
+    answer: bytes | None
+    prefix: bytes | None
+    answer_id: bytes | None
+    ended_by: EndedBy | None
+    head: Version
+    """The head of its line."""
+    open_turn: TurnId | None
+    source_key: Words
+    entry_agent: Words
 
 
 # ── waiting for a session ─────────────────────────────────────────────────────────────────────────

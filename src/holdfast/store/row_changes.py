@@ -55,10 +55,16 @@ def new_session(ask: Begin, fence: Fence, *, now_ms: int) -> SessionRow:
         id=fence.session_id,
         link=chain.GENESIS,
         anonymous=isinstance(ask.target, Anonymous),
+        family=fence.session_id if is_followed(ask) else None,
         created_ms=now_ms,
         active_ms=now_ms,
     )
     return held_session(made, fence, ask.node)
+
+
+def is_followed(ask: Begin) -> bool:
+    """Whether a request follows its client's history, under a name that stands for a family."""
+    return ask.request.followed is not None and bool(ask.request.followed.name)
 
 
 def held_session(session: SessionRow, fence: Fence, node: NodeId) -> SessionRow:
@@ -82,7 +88,12 @@ def begun_session(session: SessionRow, ask: Begin, fence: Fence) -> SessionRow:
 
 
 def open_turn(
-    ask: Begin, started: Started, *, now_ms: int, continued: TurnRow | None = None
+    ask: Begin,
+    started: Started,
+    *,
+    now_ms: int,
+    continued: TurnRow | None = None,
+    family: SessionId | None = None,
 ) -> TurnRow:
     """The turn that T1 begins. A continuation has the request hash of the turn that it continues, so that a retry of
     the same request is recognised."""
@@ -106,6 +117,7 @@ def open_turn(
         replayable=request.replayable,
         began_ms=now_ms,
         continues=request.continues,
+        family=family,
     )
 
 

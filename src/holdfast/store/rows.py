@@ -93,6 +93,11 @@ class SessionRow(Value):
     source_name: str | None = None
     """The name that the operator gave the source; None without one, and where an older server began the session."""
 
+    @property
+    def family_id(self) -> SessionId:
+        """The family that it belongs to, or would be the first line of."""
+        return self.family or self.id
+
 
 class SessionName(Value):
     """A session by its id alone."""

@@ -134,6 +134,7 @@ def extended(found: Later) -> Snapshot:
         source_name=(session.source_name or "") if last else "",
         entry_agent=session.entry_agent if last else "",
         agent=last.agent if last else "",
+        family=session.family,
         size_bytes=known.size_bytes + found.size_bytes,
     )
 

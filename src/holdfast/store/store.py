@@ -36,13 +36,13 @@ from holdfast.store.operations import (
     arrivals,
     finders,
     inspection,
+    lines,
     lists,
     overwrites,
     queue,
     reads,
     retention,
     search,
-    sweeps,
 )
 from holdfast.store.operations import nodes as node_operations
 from holdfast.store.operations import sessions as session_operations
@@ -171,17 +171,17 @@ class Store:
 
         The turns that `node` itself holds are included: the node knows which of them it plays.
         """
-        start = partial(sweeps.orphans, node, limit=limit, is_held=self._is_held)
+        start = partial(node_operations.orphans, node, limit=limit, is_held=self._is_held)
         return await self._asked(self._read(start))
 
     # turns that wait for their session
-    queued = by_read(sweeps.queued)
+    queued = by_read(node_operations.queued)
     enqueue = by_write(queue.enqueue)
     open_queued = by_write(queue.open_queued)
     withdraw = by_write(queue.withdraw)
 
     # signals
-    signals = by_read(sweeps.signals)
+    signals = by_read(node_operations.signals)
     find_signal = by_read(signal_operations.find_signal)
 
     async def signal(
@@ -221,6 +221,8 @@ class Store:
     index_flaw = by_read(search.index_flaw, one_moment=True)
     session_ids = by_read(reads.session_ids)
     forks = by_read(reads.forks)
+    family_turns = by_read(lines.family_turns)
+    family_lines = by_read(lines.family_lines)
     tenants = by_read(lists.tenants)
     stats = by_read(lists.stats)
     restore = by_write(arrivals.restore)

@@ -21,6 +21,7 @@ from holdfast.core.codec import Value
 from holdfast.core.policy import Policy, parse_policy
 from holdfast.errors import InvalidValue
 from holdfast.ids import CallId, IdempotencyKey, SessionId, SessionKey, Version
+from holdfast.wire.conversation_names import CHAT_IDS
 from holdfast.wire.problems import Problem, bad_request
 from holdfast.wire.trace import TRACEPARENT
 
@@ -82,6 +83,7 @@ class RequestHeader(Header, Generic[T], frozen=True, kw_only=True):
 
 OnBusy = Literal["wait", "reject", "interrupt", "steer"]
 Create: TypeAlias = Literal["auto", "never"]
+History: TypeAlias = Literal["append", "follow"]
 Flag: TypeAlias = Literal["true", "false"]
 AskedBy: TypeAlias = Literal["words", "fields"]
 Key: TypeAlias = Annotated[
@@ -136,6 +138,28 @@ def _flag(name: str, request: str, absent: str) -> RequestHeader[bool]:
     )
 
 
+_history = _one_of(get_args(History))
+
+
+def _message_id(text: str) -> str:
+    """An id that a client has given one of its messages. Empty means absent."""
+    if len(text) > limits.client_message_id_chars_max:
+        raise InvalidValue(f"an id has at most {limits.client_message_id_chars_max} characters")
+    return text.strip()
+
+
+def _client_id(name: str, request: str) -> RequestHeader[str]:
+    return RequestHeader(
+        name,
+        request=request,
+        absent="It is found by content.",
+        of_turn=True,
+        once=True,
+        parse=_message_id,
+        default="",
+    )
+
+
 def _decision(name: str, words: str) -> RequestHeader[tuple[CallId, ...]]:
     return RequestHeader(
         name,
@@ -162,7 +186,8 @@ CONVERSATION_ID = RequestHeader[SessionKey | SessionId | None](
     aliases=("x-openclaw-session-key",),
     request="The conversation: a key of your own choosing (1–200 visible ASCII characters), or an id that begins with "
     "`conv_` and must exist.",
-    absent="Chat stores nothing; a response begins a line of its own.",
+    absent="The name in the base URL (`/c/{name}/v1`), in a chat program's own header, or in the body as the API key "
+    "says. Without any name chat stores nothing; a response begins a line of its own.",
     answer="What the request called the conversation.",
     kind=Key,
     example="trip-to-oslo",
@@ -170,6 +195,33 @@ CONVERSATION_ID = RequestHeader[SessionKey | SessionId | None](
     parse=_conversation,
     default=None,
     code="invalid_conversation_key",
+)
+HISTORY = RequestHeader[History | None](
+    "x-history",
+    request="`follow`: the request has the client's whole history, and the conversation follows it, also where the client "
+    "has edited or regenerated something. `append`: what is new is added to the end.",
+    absent="`append`; `follow` if the base URL, a chat program's own header or the body names the conversation.",
+    kind=History,
+    of_turn=True,
+    shapes_answer=True,
+    parse=lambda text: _history(text) if text.strip() else None,
+    default=None,
+)
+HISTORY_PARENT = _client_id(
+    "x-history-parent", "With `follow`: the client's id of the answer that this request replies to."
+)
+HISTORY_ANSWER = _client_id(
+    "x-history-answer", "With `follow`: the client's id for the answer to this request."
+)
+HISTORY_TASK = RequestHeader[str](
+    "x-history-task",
+    request="With `follow`: the request is a task beside the conversation, such as a title. Nothing is stored.",
+    absent="It belongs to the conversation.",
+    of_turn=True,
+    shapes_answer=True,
+    once=True,
+    parse=str.strip,
+    default="",
 )
 CONVERSATION_CREATE = RequestHeader(
     "x-conversation-create",
@@ -333,7 +385,7 @@ EXPOSED = ", ".join(each.name for each in HEADERS if each.answer)
 def allowed(names: Iterable[str]) -> str:
     """What pages may send (CORS): headers of ours, these that name a conversation, and what SDKs send."""
     ours = (each.name for each in HEADERS if each.request)
-    return ", ".join(dict.fromkeys((*ours, *names, *SENT_BY_SDKS)))
+    return ", ".join(dict.fromkeys((*ours, *names, *CHAT_IDS, *SENT_BY_SDKS)))
 
 
 # ── the headers of a request ─────────────────────────────────────────────────────────────────
@@ -360,17 +412,35 @@ class ConversationHeaders(Value):
     answer: AnswerOptions = AnswerOptions()
     approvals: tuple[tuple[CallId, bool], ...] = ()
     """A person's answers to calls of the conversation that wait for one."""
+    implied: bool = False
+    """No header of ours names the conversation: what the body says about it counts for more."""
+    history: History = "append"
+    parent: str = ""
+    """With `follow`: the client's id of the answer that the request replies to."""
+    answer_id: str = ""
+    """With `follow`: the client's id for the answer to come."""
 
 
 def read_naming(
-    headers: Mapping[str, str], *, names: tuple[str, ...] = NAMES
+    headers: Mapping[str, str], *, names: tuple[str, ...] = NAMES, other_name: str | None = None
 ) -> ConversationHeaders:
-    """Read the headers, given by lower-case name. Raises Refused."""
+    """Read the headers, given by lower-case name. Raises Refused.
+
+    `other_name` is what names the conversation if none of `names` does; the conversation then follows the client's
+    history.
+    """
     _refuse_unknown(headers, names)
     approved = ((each, True) for each in APPROVE.read(headers))
     denied = ((each, False) for each in DENY.read(headers))
+    name, history = _read_name(headers, names), HISTORY.read(headers)
+    implied = name is None and other_name is not None
+    if implied and other_name is not None:
+        name, history = CONVERSATION_ID.value_of(other_name), history or "follow"
+    follows = history == "follow"
+    if follows and HISTORY_TASK.read(headers):
+        name = None
     return ConversationHeaders(
-        name=_read_name(headers, names),
+        name=name,
         create=CONVERSATION_CREATE.read(headers),
         if_match=IF_MATCH.read(headers),
         on_busy=ON_BUSY.read(headers),
@@ -383,6 +453,10 @@ def read_naming(
             asks_in_words=APPROVALS.read(headers),
         ),
         approvals=(*approved, *denied),
+        implied=implied,
+        history="append" if name is None else history or "append",
+        parent=HISTORY_PARENT.read(headers) if follows else "",
+        answer_id=HISTORY_ANSWER.read(headers) if follows else "",
     )
 
 
@@ -400,7 +474,7 @@ def _read_name(headers: Mapping[str, str], names: tuple[str, ...]) -> SessionKey
 
 # ── names that are misspelt ──────────────────────────────────────────────────────────────────
 
-_PREFIXES = ("x-conversation-", "x-turn-")
+_PREFIXES = ("x-conversation-", "x-turn-", "x-history-")
 _KNOWN = frozenset(each.name for each in HEADERS) | {"x-approved", "x-approver"}
 """Names that are no mistake: ours, also those of answers, and two a slip away that others may mean something by."""
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import msgspec
 import pytest
 
+from holdfast.core.exchanges import Followed
 from holdfast.core.history.conversation import Titled
 from holdfast.core.turns import events as ev
 from holdfast.errors import SessionMissing, Superseded
@@ -53,7 +54,10 @@ async def ours(store: Store, player: Player) -> Playing:
         ev.StateSet(name="todo", value="[]"),
         ev.MemoryAdded(memory_id="m1", agent="butler", text="likes trains"),
     )
-    turn = await player.play("trip", key="k", request_hash=b"same", changes=changes)
+    followed = Followed(name="trip")
+    turn = await player.play(
+        "trip", key="k", request_hash=b"same", changes=changes, followed=followed
+    )
     await store.put_blob(ACME, turn.session_id, b"picture")
     await store.annotate(ACME, turn.session_id, [(None, Titled(title="Oslo"))])
     fresh = player.mint(SessionId)
@@ -129,6 +133,13 @@ def reads(store: Store, tenant: Tenant, names: Names) -> list[Call]:
         ("dump", lambda: store.dump(tenant, session_id)),
         ("chain_end", lambda: store.chain_end(tenant, session_id)),
         ("forks", lambda: store.forks(tenant, session_id, limit=10)),
+        ("family_lines", lambda: store.family_lines(tenant, session_id, limit=10)),
+        (
+            "family_turns",
+            lambda: store.family_turns(
+                tenant, session_id, digests=[b"d"], request_hash=b"same", limit=10
+            ),
+        ),
         ("session_ids", lambda: store.session_ids(tenant, after=None, limit=10)),
     ]
 

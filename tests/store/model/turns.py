@@ -162,6 +162,8 @@ class Turns:
     def meant(self, tenant: Tenant, target: outcomes.Target) -> Session | None:
         rows = self.of[tenant]
         match target:
+            case outcomes.NewLine():
+                return None
             case outcomes.ByKey(key=key) if key in rows.keys:
                 return rows.sessions[rows.keys[key].session_id]
             case outcomes.ById(session_id=session_id):

@@ -50,6 +50,7 @@ WALKS = {
     "listed_sessions": "walks the attributes that it was given",
     "named_places": "walks the sessions that it was given",
     "named_sessions": "walks the sessions that it was given",
+    "family_turns": "walks the digests that it was given",
     "keys_of": "walks the sessions that it was given",
     "messages_in": "walks the stretches that it was given",
     "due_blobs": "walks a session and its forks",

@@ -23,6 +23,7 @@ from holdfast.store.api_keys import SECRET_BYTES, ShownKey, new_key, parse_key
 from holdfast.store.rows import ApiKeyRow, SealKeyRow
 from holdfast.store.store import Store
 from holdfast.store.store_url import open_existing
+from holdfast.wire.conversation_names import parse_conversation_from
 
 SCOPES = ("chat", "read", "admin", "metrics")
 PAGE = 500
@@ -57,8 +58,20 @@ def keys() -> None:
 @click.option(
     "--expires-in", metavar="TIME", help="For how long: 30m, 12h, 90d. Without it, for ever."
 )
+@click.option(
+    "--conversation-from",
+    metavar="PART",
+    help="What names a conversation for clients that can send no header: user, session_id, metadata.NAME.",
+)
 @store_option
-def create(name: str, tenant: str, scopes: str, expires_in: str | None, url: str) -> None:
+def create(
+    name: str,
+    tenant: str,
+    scopes: str,
+    expires_in: str | None,
+    conversation_from: str | None,
+    url: str,
+) -> None:
     """Make a key, and show it this once: the store has only its hash.
 
     \b
@@ -75,6 +88,7 @@ def create(name: str, tenant: str, scopes: str, expires_in: str | None, url: str
         scopes=_scopes(scopes),
         digest=shown.digest,
         expires_ms=None if expires_in is None else now_ms + _duration_ms(expires_in),
+        conversation_from=conversation_from and parse_conversation_from(conversation_from),
     )
     _with_store(url, lambda store: store.put_api_key(row))
     output.say(str(shown))
@@ -240,6 +254,7 @@ def _plain(row: ApiKeyRow, now_ms: int) -> dict[str, object]:
         "tenant": row.tenant,
         "name": row.name,
         "scopes": row.scopes,
+        "conversation_from": row.conversation_from,
         "state": _state(row, now_ms),
         "created_at": row.key_id.minted_at_ms / 1000,
         "expires_at": None if row.expires_ms is None else row.expires_ms / 1000,

@@ -22,6 +22,7 @@ from typing import TypeAlias, assert_never
 import msgspec
 
 from holdfast.core.codec import Decoder, Unreadable, Value, encode
+from holdfast.core.exchanges import Followed
 from holdfast.core.history import chain
 from holdfast.core.history.log import Log
 from holdfast.core.items import (
@@ -218,6 +219,8 @@ class Commit(Value):
     """Of a continuation: how many continuations in a row, up to this one, retries have begun."""
     retries_left: int | None = None
     """How many retries may continue the turn, if it is unfinished; see `unfinished_turns.retries_left`."""
+    followed: Followed | None = None
+    """For a client that owns its history: how the turn is found later."""
 
     @property
     def unfinished(self) -> Version | None:
@@ -261,6 +264,7 @@ def commit_of(turn: Turn, *, previous: bytes) -> Commit:
         continues=request.continues,
         links=request.links if request.continues else None,
         retries_left=retries_left(turn.ended.by, code, request.policy, links=request.links),
+        followed=request.followed,
     )
 
 
@@ -317,6 +321,8 @@ class Snapshot(Value):
     source_name: str = ""
     entry_agent: str = ""
     agent: str = ""
+    family: SessionId | None = None
+    """The family of lines that it belongs to; None: it is alone under its name."""
     size_bytes: int = 0
     """The size of its encoded items: for caches."""
 

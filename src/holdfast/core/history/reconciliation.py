@@ -206,6 +206,8 @@ def reconcile(
     since: Arrival | None = None,
     running: Items | None = None,
     speaker: Speaker | None = None,
+    known: int | None = None,
+    needs_question: bool = True,
 ) -> Reconciled:
     """Decide which of `messages` are new on top of `snapshot`, and which items the turn will store.
 
@@ -214,7 +216,9 @@ def reconcile(
     as items (Responses, Conversations); in Chat Completions they are instructions for one request. `since` is the
     session as it stood when the request arrived, if the request has waited since. `running` are the messages of the
     open turn, for a request that is to be steered into it: no call waits while that turn is open. `speaker` is the
-    person whose message may decide.
+    person whose message may decide. `known` is how many of the messages are the history, if the client owns it
+    (`history/branches.py`): the others are new, answers included. Without `needs_question` nothing need be asked: the
+    last answer is to go on.
     """
     waiting = snapshot.waiting if running is None else ()
     asked = snapshot.asked if waiting else ()
@@ -225,22 +229,29 @@ def reconcile(
     answers = [each for each in spoken if each.role == "assistant"]
     if any(map(_is_repeat, answers)):
         spoken = _without_repeats(spoken)
+    rest = spoken if known is None else _rest(messages[known:], waiting, system_is_stored)
     is_late = bool(running) or (since is not None and since.version < snapshot.version)
-    if is_late or len(spoken) != 1 or spoken[0].role == "assistant":
-        resend = find_resend(
+    resend = _NO_RESEND
+    if known is not None:
+        is_late = False
+    elif is_late or len(spoken) != 1 or spoken[0].role == "assistant":
+        # A resend has more than one message, and most requests are no resend.
+        found = find_resend(
             snapshot,
             telling_of(map(_seen_of, spoken)),
             since=Arrival(version=snapshot.version) if since is None else since,
             running=running or (),
         )
-        if isinstance(resend, Overtaken):
-            return resend
-    else:  # a resend has more than one message, and most requests are no resend
-        resend = _NO_RESEND
-    stored = _foreign_stored(spoken, snapshot, running or (), is_resend=resend.dropped > 0)
+        if isinstance(found, Overtaken):
+            return found
+        resend = found
+    stored = frozenset[int]()
+    if known is None:
+        is_resend = resend.dropped > 0
+        stored = _foreign_stored(spoken, snapshot, running or (), is_resend=is_resend)
     new = [
         each
-        for n, each in enumerate(spoken)
+        for n, each in enumerate(rest)
         if not (n in stored if each.foreign else resend.knows(n) or _is_supplied(each))
     ]
     again = _given_again(new, waiting, spoken, snapshot, running or ())
@@ -269,10 +280,32 @@ def reconcile(
         refusal = intake.take(message)
         if refusal is not None:
             return refusal
-    outcome = intake.outcome(dropped=len(spoken) - len(new), diverged=resend.diverged)
+    outcome = intake.outcome(
+        dropped=len(spoken) - len(new), diverged=resend.diverged, demand=needs_question
+    )
+    if isinstance(outcome, NothingNew) and not needs_question:
+        return Fresh(input=())
     if again and isinstance(outcome, NothingNew):
         return UnknownCall(call_id=min(again.items())[1])
     return outcome
+
+
+def _rest(
+    messages: Sequence[Incoming], waiting: Sequence[ToolCall], system_is_stored: bool
+) -> list[Incoming]:
+    """The messages after the history that a client owns, without results that the history has already."""
+    called = {call.call_id for each in messages for call in each.calls}
+    called.update(each.call_id for each in waiting)
+    spoken = (each for each in messages if system_is_stored or each.role != "system")
+    return [each for each in spoken if each.role != "tool" or each.call_id in called]
+
+
+def without_repeats(messages: tuple[Incoming, ...]) -> tuple[Incoming, ...]:
+    """The messages without those that decided nothing, and the questions that were repeated to them: neither is
+    stored."""
+    if not any(_is_repeat(each) for each in messages if each.role == "assistant"):
+        return messages
+    return tuple(_without_repeats(messages))
 
 
 _NO_RESEND = Resend(dropped=0)

@@ -15,6 +15,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta
 
 from holdfast.core.codec import Value
+from holdfast.core.exchanges import Followed
 from holdfast.core.items import (
     AssistantMessage,
     EndedBy,
@@ -114,6 +115,8 @@ class TurnRequest(Value):
     """When the request arrived, by the store's clock, if it is queued in the store; 0 where that does not matter."""
     chat_key: str | None = None
     """The key whose messages may decide about calls that this turn leaves waiting: see `ToolCall.chat_key`."""
+    followed: Followed | None = None
+    """For a client that owns its history: how the turn is found later, and from where on the model sees the history."""
 
 
 # ── small values ─────────────────────────────────────────────────────────────────────────────

@@ -82,7 +82,12 @@ class Authenticator:
         if await self._lets_anybody_in():
             return ANYBODY
         row = await self._find(exchange.headers.get("authorization", ""))
-        caller = Caller(tenant=row.tenant, key_id=row.key_id, scopes=row.scopes)
+        caller = Caller(
+            tenant=row.tenant,
+            key_id=row.key_id,
+            scopes=row.scopes,
+            conversation_from=row.conversation_from,
+        )
         if not may(caller.scopes, needed):
             raise Refused(insufficient(caller, needed))
         return caller

@@ -12,9 +12,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from urllib.parse import unquote
 
 from holdfast import limits
 from holdfast.server.http.body_memory import READ, BodyMemory
+from holdfast.wire.conversation_names import BASE, named_path
 from holdfast.wire.headers import OPENAI_PROCESSING_MS, OPENAI_VERSION, REQUEST_ID, problem_headers
 from holdfast.wire.problems import Problem, Refused
 from holdfast.wire.sse import data_frame
@@ -80,6 +82,10 @@ class Exchange:
         self.path: str = scope["path"]
         self.raw_path: str = (scope.get("raw_path") or self.path.encode()).decode("latin-1")
         """The path as it was sent: `%2F` is not a slash yet."""
+        self.conversation: str | None = None
+        """The conversation that the base URL names; the path is without it, as logs, metrics and spans are."""
+        if self.raw_path.startswith(BASE):
+            self._take_name()
         self.query: bytes = scope["query_string"]
         self.headers = _joined(scope["headers"])
         self.request_id = request_id
@@ -102,6 +108,12 @@ class Exchange:
         """The task of this exchange while it may be cancelled at any await."""
         self._room: BodyMemory | None = None
         self._weight = 0
+
+    def _take_name(self) -> None:
+        named = named_path(self.raw_path)
+        if named is not None:
+            self.conversation, self.raw_path = named.name, named.path
+            self.path = unquote(named.path)
 
     # ── the request ──
 

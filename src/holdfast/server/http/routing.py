@@ -43,6 +43,8 @@ class Caller(Value):
     """The API key of the request; None if none was needed."""
     scopes: tuple[str, ...] = ("admin", "metrics")
     """What the caller may do; everything, where no key is needed."""
+    conversation_from: str | None = None
+    """The part of its requests that names a conversation where no header does."""
 
 
 Load: TypeAlias = Literal["turns", "streams", "watchers"]

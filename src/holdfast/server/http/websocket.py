@@ -66,11 +66,6 @@ class WebSocket:
         self.key_revoked = asyncio.Event()
         """Set when the client may not use the socket any longer."""
 
-    @property
-    def path(self) -> str:
-        path: str = self._scope["path"]
-        return path
-
     # ── opening ──
 
     def handshake(self, request_id: str) -> Exchange:

@@ -7,6 +7,8 @@ that. A stream that merely ended would look like success.
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast import limits
 from holdfast.core.items import Items
 from holdfast.core.turns.events import Usage
@@ -20,6 +22,7 @@ from holdfast.server.turns.answer_delivery import AnswerDelivery
 from holdfast.server.turns.answers import conversation_headers, end_of, said_before, set_aside_in
 from holdfast.server.turns.chat_approvals import ChatApprovals, RepeatedQuestion, tell_where
 from holdfast.server.turns.ignored_parameters import ignored_parameters
+from holdfast.server.turns.request_names import history_of, naming_of
 from holdfast.server.turns.turn_requests import TurnSettings, ask_of
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
@@ -28,7 +31,6 @@ from holdfast.wire.headers import (
     CONVERSATION_ID,
     CONVERSATION_VERSION,
     ConversationHeaders,
-    read_naming,
 )
 from holdfast.wire.openai import answer_types as openai
 from holdfast.wire.openai.chat.answer import (
@@ -81,7 +83,7 @@ class ChatCompletions:
     async def serve(self, call: HttpCall) -> None:
         """Say something to an agent, in a conversation if one is named."""
         exchange = call.exchange
-        naming = read_naming(exchange.headers, names=self._settings.names)
+        naming = naming_of(call, self._settings.names)
         if naming.name is not None:
             exchange.about[CONVERSATION_ID.name] = str(naming.name)
         asked = read_chat_request(call.body)
@@ -142,7 +144,8 @@ class ChatCompletions:
 
     def _ask(self, call: HttpCall, asked: ChatAsk, naming: ConversationHeaders) -> Ask:
         key = self._approvals.key_of(call, naming) if naming.name is not None else None
-        return ask_of(call, naming, asked, asked.messages, self._settings, chat_key=key)
+        ask = ask_of(call, naming, asked, asked.messages, self._settings, chat_key=key)
+        return msgspec.structs.replace(ask, history=history_of(naming, streamed=asked.stream))
 
 
 class _Answering:

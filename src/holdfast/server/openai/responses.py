@@ -38,6 +38,7 @@ from holdfast.server.turns.answer_delivery import AnswerDelivery
 from holdfast.server.turns.answers import conversation_headers, is_answered, said_before
 from holdfast.server.turns.chat_approvals import ChatApprovals, RepeatedQuestion, tell_where
 from holdfast.server.turns.ignored_parameters import ignored_parameters
+from holdfast.server.turns.request_names import history_of, naming_of
 from holdfast.server.turns.turn_requests import TurnSettings, ask_of
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
@@ -48,7 +49,6 @@ from holdfast.wire.headers import (
     CONVERSATION_VERSION,
     IDEMPOTENCY_KEY,
     ConversationHeaders,
-    read_naming,
 )
 from holdfast.wire.openai import answer_types as openai
 from holdfast.wire.openai.request_types import ResponsesBody
@@ -220,7 +220,7 @@ class Responses:
 
     async def _naming(self, call: HttpCall, asked: ResponsesAsk) -> ConversationHeaders:
         """The conversation that the request names. Its key and its id together are one name."""
-        naming = read_naming(call.exchange.headers, names=self._settings.names)
+        naming = naming_of(call, self._settings.names)
         if naming.name is not None and asked.conversation is not None:
             named: SessionId | None
             if isinstance(naming.name, SessionId):
@@ -277,6 +277,7 @@ class Responses:
             deadline_s=max(ask.deadline_s, background_s),
             system_is_stored=True,
             note=note_of(asked.echo) if asked.store else None,
+            history=history_of(naming, streamed=asked.stream),
         )
 
     def _chat_key(
@@ -436,6 +437,8 @@ def _is_known_again(ask: Ask, asked: ResponsesAsk, watch: Watch) -> bool:
 def _named(naming: ConversationHeaders, asked: ResponsesAsk) -> ConversationHeaders:
     """The conversation that the request names. Raises Refused if it names one in two ways, or names one that
     `store: false` could not keep."""
+    if naming.implied and (asked.conversation or asked.previous or not asked.store):
+        naming = msgspec.structs.replace(naming, name=None, history="append")
     ways = {
         "conversation": asked.conversation,
         "previous_response_id": asked.previous,

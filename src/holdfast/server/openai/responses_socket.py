@@ -50,13 +50,14 @@ class ResponsesSockets:
 
     async def open(self, socket: WebSocket) -> None:
         """Serve a socket from its opening to its end."""
-        if socket.path.rstrip("/") == PATH:
+        handshake = socket.handshake(request_id())
+        if handshake.path.rstrip("/") == PATH:
             route = Route(
                 f"GET {PATH}", "chat", load="watchers", handler=partial(self._talk, socket)
             )
         else:
             route = Route("GET /{path...}", None, handler=_refuse)
-        await self._serve(socket.handshake(request_id()), route)
+        await self._serve(handshake, route)
 
     async def _talk(self, socket: WebSocket, call: HttpCall) -> None:
         """Accept a socket, and answer its messages until it ends."""

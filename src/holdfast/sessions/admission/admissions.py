@@ -33,9 +33,11 @@ from holdfast.errors import (
     StoreUnavailable,
     Superseded,
 )
-from holdfast.ids import IdempotencyKey, SessionId, Tenant, TurnId, Version
+from holdfast.ids import IdempotencyKey, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.observe.tally import Tally
 from holdfast.sessions.admission.continuations import retried_by
+from holdfast.sessions.admission.families import Families
+from holdfast.sessions.admission.followed_requests import FollowedRequests, LineMoved
 from holdfast.sessions.admission.keyed_retries import retried
 from holdfast.sessions.admission.lanes import Lane, LaneFull, LaneName, Lanes
 from holdfast.sessions.admission.recognition import Recognition
@@ -110,6 +112,14 @@ class Admissions:
         self._choose = choose
         self._tally = tally
         self._resolver = SessionLookup(store, cache, ambient)
+        self._followed = FollowedRequests(
+            Families(store, self._resolver, ambient, choose),
+            lanes,
+            admit=self._admit,
+            submit=self._submit,
+            attach=self._attach,
+            continuing=self._continuing,
+        )
         self._steering = SteeredMessages(store, owner, self._resolver, ambient, choose)
         self.steered = SteeredRequests()
         self._recognition = Recognition(store, self.steered, ambient)
@@ -181,8 +191,10 @@ class Admissions:
     async def _submit(
         self, ask: Ask, play: Play, patience: WaitBudget, seen: ResolvedSession | None
     ) -> Watch:
+        if ask.history is not None and isinstance(ask.name, SessionKey):
+            return await self._followed.submit(ask, play, patience)
         looks = self._may_be_known(ask, seen)
-        if looks or ask.continues is not None or _may_queue(ask):
+        if looks or ask.continues is not None or ask.may_queue:
             known = await self._find_known(ask, patience, looks=looks)
             if isinstance(known, Watch):
                 return known
@@ -251,7 +263,7 @@ class Admissions:
                 found = await self._recognition.find(ask, target, seen.snapshot if seen else None)
             if isinstance(found, Unfinished):
                 return await self._continuing(ask, found)
-            if found is not None or not _may_queue(ask):
+            if found is not None or not ask.may_queue:
                 return found
             name = self._lane_name(ask)
             patience.bound = patience.bound or self._lanes.session(name)
@@ -424,7 +436,7 @@ class Admissions:
         if ask.on_busy in ("reject", "interrupt"):
             # A request that waits takes its place first: during this look, a later request could take it.
             await self._demand_not_deleted(ask, patience, self._lanes.session(name))
-        if self._lanes.is_held(name) and _may_queue(ask):
+        if self._lanes.is_held(name) and ask.may_queue:
             # The request in the lane is still making the session: this one is queued in the store as soon as it can be.
             name = (ask.tenant, self._ambient.mint(SessionId))
         if not self._lanes.is_held(name):
@@ -549,7 +561,7 @@ class Admissions:
                 case NotLive():
                     await self._owner.lease.renew()
                     patience.demand(ask, None)
-                case Busy(session_id=session_id) if _may_queue(ask):
+                case Busy(session_id=session_id) if ask.may_queue:
                     patience.bound = session_id
                     queued = await self._queue(ask, patience, behind=False)
                     if queued is not None:
@@ -569,7 +581,10 @@ class Admissions:
         self, ask: Ask, seen: ResolvedSession, request: ev.TurnRequest
     ) -> BeginOutcome:
         try:
-            return await self._store.begin(self._ask_store(ask, seen, request))
+            outcome = await self._store.begin(self._ask_store(ask, seen, request))
+            if ask.line is not None and isinstance(outcome, Busy | Moved | Gone | Missing):
+                raise LineMoved
+            return outcome
         except StoreUnavailable as error:
             if request.policy.crash == "resume":  # else no node would play the turn
                 _raise_in_doubt(ask, request.turn_id, error)
@@ -773,16 +788,6 @@ class Admissions:
         if isinstance(outcome, HeardMessage):
             return await persistently(lambda: self._watch(ask, turn_id, how="steered"))
         return None if outcome is None else await self._attach(ask, outcome)
-
-
-def _may_queue(ask: Ask) -> bool:
-    """Whether a request may wait in the store for a session that is busy.
-
-    Not a request that names a version or continues a turn, since the session would have moved on by then; and not
-    one with `reject`, which asks for a 409, or `steer`.
-    """
-    waits = ask.on_busy not in ("reject", "steer") and ask.continues is None
-    return ask.queues and ask.name is not None and ask.if_match is None and waits
 
 
 def _raise_in_doubt(ask: Ask, turn_id: TurnId, error: StoreUnavailable) -> None:

@@ -80,6 +80,8 @@ class SessionLookup:
     def remembered(self, ask: Ask) -> ResolvedSession | None:
         """The session of this request from the cache alone; None if the key or the session is not cached."""
         name = ask.name
+        if ask.line is not None:
+            return None
         known = self._cache.meaning(ask.tenant, name) if isinstance(name, SessionKey) else name
         snapshot = None if known is None else self._cache.get(ask.tenant, known)
         if known is None or snapshot is None:
@@ -94,6 +96,11 @@ class SessionLookup:
 
         Raises SessionMissing and SessionGone.
         """
+        if ask.line is not None:
+            line = ask.line
+            return ResolvedSession(
+                target=line.target, expected=line.expected, snapshot=line.snapshot, verified=True
+            )
         match ask.name:
             case None:
                 fresh = self._ambient.mint(SessionId)
@@ -243,6 +250,7 @@ def request_after(
         links=ask.continues.links if ask.continues else 0,
         spent=ask.continues.spent if ask.continues else NOTHING_SPENT,
         chat_key=ask.chat_key,
+        followed=ask.line.followed if ask.line else None,
     )
     return NewTurn(request=request, fresh=new, ignored=agent.ignored)
 
@@ -281,7 +289,8 @@ def _reconciled(
 ) -> Reconciled:
     if ask.verbatim:
         return take_in(snapshot, ask.messages, ambient.mint)
-    return reconcile(
+    line = ask.line
+    found = reconcile(
         snapshot,
         ask.messages,
         ambient.mint,
@@ -290,7 +299,12 @@ def _reconciled(
         since=since,
         running=running,
         speaker=speaker,
+        known=line.known if line else None,
+        needs_question=not (line and line.continues_answer),
     )
+    if line is not None and line.diverged and isinstance(found, Fresh):
+        return msgspec.structs.replace(found, diverged=True)
+    return found
 
 
 def _noted(items: Items, note: Opaque | None) -> Items:

@@ -8,7 +8,7 @@ from holdfast.ids import Tenant
 from holdfast.store import decisions
 from holdfast.store.operations import reads
 from holdfast.store.operations.finders import claim_under, key_named, session_of, turn_at, turn_of
-from holdfast.store.operations.sessions import made
+from holdfast.store.operations.lines import made
 from holdfast.store.outcomes import Restored, RestoreOutcome, RestoreRefused, SessionDump
 from holdfast.store.rows import BlobRow, MemoryRow, SessionRow
 from holdfast.store.sql.tables import (

@@ -9,7 +9,7 @@ from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions, row_changes
 from holdfast.store.operations.finders import session_of, turn_at
-from holdfast.store.operations.sessions import ANNOTATIONS_OF, KEYS_OF, annotations_of, find_place
+from holdfast.store.operations.lines import ANNOTATIONS_OF, KEYS_OF, annotations_of, find_place
 from holdfast.store.outcomes import SessionDump, SessionInfo
 from holdfast.store.rows import (
     AnnotationRow,

@@ -351,7 +351,8 @@ def remove_line(place: SessionPlace, horizon: Horizon, *, limit: int) -> Operati
 
     def may_go(session: SessionRow) -> bool:
         idle = session.active_ms <= horizon.before_ms(limits.anonymous_keep_s)
-        return session.anonymous and session.open_turn is None and idle
+        alone = session.anonymous and session.family is None
+        return alone and session.open_turn is None and idle
 
     yield from remove_if(Tenant(place.tenant), SessionId(place.session_id), may_go)
     return 1

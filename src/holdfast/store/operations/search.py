@@ -30,7 +30,7 @@ from holdfast.core.items import item_decoder
 from holdfast.errors import StoreDamaged
 from holdfast.ids import ItemId, SessionId, Tenant
 from holdfast.store.operations import lists
-from holdfast.store.operations.sessions import annotations_of
+from holdfast.store.operations.lines import annotations_of
 from holdfast.store.outcomes import Query, Results, SearchMatch, SessionFilter, SessionInfo
 from holdfast.store.pages import Place, Within, before_in, page_upto
 from holdfast.store.rows import ChunkWords, IndexedRow, SessionName, SessionRow, Words

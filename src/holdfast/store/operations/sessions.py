@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.core.codec import Value, encode
-from holdfast.core.history.conversation import Lineage, Patch, Rebinding
-from holdfast.core.items import SessionSettings
+from holdfast.core.codec import encode
+from holdfast.core.history.conversation import Patch, Rebinding
 from holdfast.errors import SessionGone, SessionMissing
 from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, Version
-from holdfast.store import decisions, row_changes
-from holdfast.store.operations.finders import queued_of, session_of, turn_at, turn_of
+from holdfast.store import row_changes
+from holdfast.store.operations.finders import queued_of, session_of, turn_of
+from holdfast.store.operations.lines import (
+    KEYS_OF,
+    attributes,
+    family_lines,
+    forked,
+    listed,
+    made,
+    unchanged,
+)
 from holdfast.store.operations.turns import discarded
 from holdfast.store.outcomes import Annotated, AnnotateOutcome, Busy, SummaryMoved
 from holdfast.store.rows import (
     AnnotationRow,
-    AttributeRow,
     BlobName,
     BlobRow,
     KeyRow,
-    PastRow,
     SessionRow,
-    TurnRow,
 )
-from holdfast.store.snapshots import notes_of
 from holdfast.store.sql.tables import (
     ANNOTATIONS,
     ATTRIBUTES,
@@ -33,7 +37,6 @@ from holdfast.store.sql.tables import (
     BLOBS,
     CHUNKS,
     KEYS,
-    PASTS,
     SESSIONS,
 )
 from holdfast.store.steps import (
@@ -41,7 +44,6 @@ from holdfast.store.steps import (
     Change,
     Delete,
     Facts,
-    Finder,
     Operation,
     become,
     change,
@@ -56,10 +58,6 @@ from holdfast.store.transfer import import_checks
 from holdfast.store.verification import proofs
 
 # ── annotations ──────────────────────────────────────────────────────────────────────────────
-
-ANNOTATIONS_OF = Finder(
-    ANNOTATIONS, tenant=":tenant", session_id=":session_id", order=("rev",), over="rev"
-)
 
 
 def annotate(
@@ -95,7 +93,7 @@ def annotate(
     yield from write(
         insert(ANNOTATIONS, *stored),
         become(SESSIONS, row, "meta_rev", "summary_rev", "title", "settings"),
-        *_attributes(row, before=session.settings),
+        *attributes(row, before=session.settings),
         on=(session,),
     )
     return Annotated(annotations=made)
@@ -151,61 +149,7 @@ def rebind(
     return row
 
 
-def _attributes(row: SessionRow, *, before: SessionSettings) -> Iterator[Change]:
-    """The changes to the attribute table that lists filter by."""
-    were, are = dict(before.attributes), dict(row.settings.attributes)
-    for name in were.keys() - are.keys():
-        yield Delete(ATTRIBUTES, (row.tenant, row.id, name))
-    for name, value in are.items():
-        fresh = AttributeRow(tenant=row.tenant, session_id=row.id, name=name, value=value)
-        if name not in were:
-            yield insert(ATTRIBUTES, fresh)
-        elif were[name] != value:
-            yield change(ATTRIBUTES, fresh, value=value)
-
-
 # ── forks and keys ───────────────────────────────────────────────────────────────────────────
-
-
-class SessionVersion(Value):
-    """A version of a session: the lineage to read for it, and the turn that made it."""
-
-    lineage: Lineage
-    turn: TurnRow | None
-
-
-def find_place(session: SessionRow, version: Version) -> Operation[SessionVersion | None]:
-    """The version of a session, or None if the session has no such version."""
-    tenant = session.tenant
-    point = decisions.fork_point(session, version)
-    if point is None:
-        return None
-    owner = decisions.owner_of(session, version)
-    turn = (yield from turn_at(tenant, owner, version)) if version else None
-    rev = point.rev
-    if rev is None:
-        following = yield from turn_at(tenant, point.holder, version.next)
-        assert following is not None, "inside a stretch there is a next turn"
-        rev = following.rev
-    lineage = decisions.lineage_at(session, point, length=turn.end if turn else 0, rev=rev)
-    return SessionVersion(lineage=lineage, turn=turn)
-
-
-def annotations_of(
-    tenant: Tenant, past: Sequence[decisions.Stretch]
-) -> Operation[tuple[AnnotationRow, ...]]:
-    """The annotations of these stretches, in the order of their revisions."""
-    found: list[AnnotationRow] = []
-    for each in past:
-        if each.from_rev < each.upto_rev:
-            found += yield from find(
-                ANNOTATIONS_OF,
-                tenant=tenant,
-                session_id=each.session_id,
-                above=each.from_rev,
-                upto=each.upto_rev,
-            )
-    return tuple(found)
 
 
 def fork(
@@ -226,44 +170,9 @@ def fork(
         return there
     found = yield from look_up(SESSIONS, tenant, session_id)
     parent = row_changes.demand_live(found.row, session_id)
-    row = yield from _forked(parent, version, fresh=fresh, anonymous=anonymous, now_ms=found.now_ms)
-    yield from write(*made(row), as_read=(_unchanged(parent),))
+    row = yield from forked(parent, version, fresh=fresh, anonymous=anonymous, now_ms=found.now_ms)
+    yield from write(*made(row), as_read=(unchanged(parent),))
     return row
-
-
-def _unchanged(parent: SessionRow) -> AsRead:
-    """The condition that nothing was committed to the fork's parent, and it was not annotated or deleted, meanwhile."""
-    return AsRead(SESSIONS, parent, ("head", "meta_rev", "state"))
-
-
-def _forked(
-    parent: SessionRow, version: Version, *, fresh: SessionId, anonymous: bool, now_ms: int
-) -> Operation[SessionRow]:
-    place = yield from find_place(parent, version)
-    if place is None:
-        raise SessionMissing("version", f"{parent.id} at {version}")
-    past = decisions.stretches(place.lineage)
-    return row_changes.forked_session(
-        parent,
-        fresh,
-        lineage=place.lineage,
-        turn=place.turn,
-        notes=notes_of((yield from annotations_of(parent.tenant, past))),
-        now_ms=now_ms,
-        anonymous=anonymous,
-    )
-
-
-def made(row: SessionRow) -> Iterator[Change]:
-    """The changes that store a new session with its lineage and its attributes."""
-    yield insert(SESSIONS, row)
-    ancestors = dict.fromkeys(segment.session_id for segment in row.lineage)
-    if ancestors:
-        yield insert(
-            PASTS,
-            *(PastRow(tenant=row.tenant, ancestor=each, session_id=row.id) for each in ancestors),
-        )
-    yield from _attributes(row, before=SessionSettings())
 
 
 class Binding(Facts):
@@ -293,7 +202,8 @@ def bind(
         raise SessionMissing("session key", key)
     else:
         parent = row_changes.demand_live(session, known.session_id)
-        row = yield from _forked(parent, version, fresh=fresh, anonymous=False, now_ms=found.now_ms)
+        row = yield from forked(parent, version, fresh=fresh, anonymous=False, now_ms=found.now_ms)
+        row = msgspec.structs.replace(row, anonymous=False, family=parent.family)
     renamed: Change
     if known is None:
         renamed = insert(KEYS, KeyRow(tenant=tenant, key=key, session_id=fresh))
@@ -306,10 +216,14 @@ def bind(
             generation=moved.generation,
             proof=proofs.KEY.of(moved),
         )
+    folded: list[Change] = []
+    if session is not None and row.family is not None:  # the old line stays in the family
+        folded.append(change(SESSIONS, session, **listed(session, anonymous=True)))
     # The old session is written, too, so that a node that begins a turn on it notices the new binding.
     yield from write(
         *made(row),
         renamed,
+        *folded,
         on=(session,) if session else (),
         as_read=(AsRead(KEYS, known, ("generation",)),) if known else (),
     )
@@ -317,14 +231,6 @@ def bind(
 
 
 # ── removal ──────────────────────────────────────────────────────────────────────────────────
-
-KEYS_OF = Finder(
-    KEYS,
-    tenant=":tenant",
-    session_id=":session_id",
-    order=("key",),
-    index="session_key_by_session",
-)
 
 
 def remove(tenant: Tenant, session_id: SessionId) -> Operation[SessionRow]:
@@ -339,34 +245,49 @@ def remove(tenant: Tenant, session_id: SessionId) -> Operation[SessionRow]:
 def remove_if(
     tenant: Tenant, session_id: SessionId, is_still: Callable[[SessionRow], bool]
 ) -> Operation[SessionRow]:
-    """`remove`, if the session still meets the caller's condition."""
+    """`remove`, if the session still meets the caller's condition. With the line that stands for a family, all lines of
+    the family go."""
     found = yield from look_up(SESSIONS, tenant, session_id)
     session = found.row
     if session is None:
         raise SessionMissing("session", session_id)
     if session.state == "deleted" or not is_still(session):
         return session
+    going = [session]
+    if session.family is not None and not session.anonymous:
+        family = yield from family_lines(tenant, session.family, limit=_EVERY_LINE)
+        going += (each for each in family if each.id != session.id)
+    changes: list[Change] = []
+    for each in going:
+        changes += yield from _removed(each, now_ms=found.now_ms)
+    yield from write(*changes, on=tuple(going))
+    return row_changes.deleted_session(session)
+
+
+_EVERY_LINE = 1_000_000
+
+
+def _removed(session: SessionRow, *, now_ms: int) -> Operation[list[Change]]:
+    """The changes that delete one session."""
+    tenant, session_id = session.tenant, session.id
     ending = list((yield from queued_of(session)))
     if session.open_turn is not None:
         open_turn = yield from turn_of(tenant, session.open_turn)
         ending += () if open_turn is None else (open_turn,)
-    changes: list[Change] = []
+    row = row_changes.deleted_session(session)
+    changes: list[Change] = [
+        become(SESSIONS, row, *row_changes.DELETED),
+        Delete(ATTRIBUTES, (tenant, session_id)),
+        Delete(CHUNKS, (tenant, session_id, -1)),
+    ]
     for turn in ending:
         _, more = yield from discarded(
-            turn, ended_by="deleted", detail="", settlement="done", now_ms=found.now_ms
+            turn, ended_by="deleted", detail="", settlement="done", now_ms=now_ms
         )
         changes += more
     keys = yield from find(KEYS_OF, tenant=tenant, session_id=session_id)
     changes += (Delete(KEYS, (tenant, each.key)) for each in keys)
-    row = row_changes.deleted_session(session)
-    yield from write(
-        become(SESSIONS, row, *row_changes.DELETED),
-        Delete(ATTRIBUTES, (tenant, session_id)),
-        Delete(CHUNKS, (tenant, session_id, -1)),
-        *changes,
-        on=(session,),
-    )
-    return row
+    return changes
 
 
 # ── blobs ────────────────────────────────────────────────────────────────────────────────────

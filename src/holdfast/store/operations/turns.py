@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast import limits
+from holdfast.core.history.branches import digests_of
 from holdfast.core.history.conversation import Commit
 from holdfast.core.items import EndedBy, path_text
 from holdfast.core.turns.events import MemoryAdded, MemoryDeleted, StateSet
@@ -21,6 +22,7 @@ from holdfast.store.operations.finders import (
     queued_of,
     turn_of,
 )
+from holdfast.store.operations.lines import STAYS, adopted, name_after, new_line
 from holdfast.store.operations.nodes import held
 from holdfast.store.outcomes import (
     Attempt,
@@ -31,6 +33,8 @@ from holdfast.store.outcomes import (
     Committed,
     Fence,
     Known,
+    Moved,
+    NewLine,
     QueuedOpening,
     Settlement,
     Started,
@@ -265,22 +269,44 @@ def begin(ask: Begin) -> Operation[BeginOutcome]:
     if not isinstance(outcome, Started) or facts.own_turn is not None:
         return outcome
     session, fence, now_ms = facts.session, outcome.fence, facts.now_ms
-    turn = row_changes.open_turn(ask, outcome, now_ms=now_ms, continued=facts.head_turn)
     changes: list[Change] = []
-    if session is None:
-        changes += _new_session(ask, fence, now_ms=now_ms)
-    else:
-        changes.append(_begun(session, ask, fence))
-    changes += (insert(TURNS, turn), first_record(ask, token=fence.token, now_ms=now_ms))
     as_read = claim_as_read(facts.claim) if facts.claim else ()
+    on: tuple[SessionRow, ...] = (session,) if session else ()
+    family = session.family if session else None
+    if session is not None:
+        changes.append(_begun(session, ask, fence))
+        if family is None and row_changes.is_followed(ask):
+            family, changes[0] = session.id, _begun_first_line(session, changes[0])
+    elif isinstance(ask.target, NewLine):
+        line = yield from new_line(ask, ask.target, fence)
+        if isinstance(line, Moved):
+            return line
+        family, on = line.row.family, line.on
+        changes += line.changes
+        as_read += line.as_read
+    else:
+        made = row_changes.new_session(ask, fence, now_ms=now_ms)
+        family = made.family
+        changes += _new_session(ask, made)
+    turn = row_changes.open_turn(
+        ask, outcome, now_ms=now_ms, continued=facts.head_turn, family=family
+    )
+    changes += (insert(TURNS, turn), first_record(ask, token=fence.token, now_ms=now_ms))
     if ask.request.continues is not None:
         moved = yield from _moved_keys(ask)
         as_read += tuple(map(_leads_there, moved))
         changes += (_led_to(turn.turn_id, row) for row in moved)
     if ask.attempt.key is not None:
         changes += claimed(ask.attempt, facts.claim, turn.tenant, turn.turn_id)
-    yield from write(*changes, on=(session,) if session else (), live=ask.node, as_read=as_read)
+    yield from write(*changes, on=on, live=ask.node, as_read=as_read)
     return outcome
+
+
+def _begun_first_line(session: SessionRow, begun: Change) -> Update:
+    """The change that begins a turn, with those of `adopted`."""
+    assert isinstance(begun, Update)
+    columns = {**begun.columns, **adopted(session).columns}
+    return msgspec.structs.replace(begun, columns=columns)
 
 
 def _begun(session: SessionRow, ask: Begin, fence: Fence) -> Update:
@@ -291,10 +317,10 @@ def _begun(session: SessionRow, ask: Begin, fence: Fence) -> Update:
     return msgspec.structs.replace(update, columns={**update.columns, "retries_left": left})
 
 
-def _new_session(ask: Begin, fence: Fence, *, now_ms: int) -> Iterator[Change]:
-    yield insert(SESSIONS, row_changes.new_session(ask, fence, now_ms=now_ms))
+def _new_session(ask: Begin, made: SessionRow) -> Iterator[Change]:
+    yield insert(SESSIONS, made)
     if isinstance(ask.target, ByKey):
-        key = KeyRow(tenant=ask.tenant, key=ask.target.key, session_id=fence.session_id)
+        key = KeyRow(tenant=ask.tenant, key=ask.target.key, session_id=made.id)
         yield insert(KEYS, key)
 
 
@@ -473,7 +499,12 @@ def commit(
     assert session is not None, "judge_commit lets only held turns through"
     assert found.replayable is not None, "an open turn has a row"
     keeps = made.keeps_journal(replayable=bool(found.replayable))
-    changes: list[Change] = [_committed(session, made), _ended(fence, session, made, keeps=keeps)]
+    moved = STAYS if session.family is None else (yield from name_after(session, made))
+    changes: list[Change] = [
+        _committed(session, made, moved.columns),
+        _ended(fence, session, made, keeps=keeps),
+        *moved.changes,
+    ]
     changes += _content(session, made)
     if not keeps:  # no client will ask for this turn's events
         changes.append(Delete(JOURNAL, (tenant, turn_id)))
@@ -484,16 +515,17 @@ def commit(
     elif found.is_claimed:  # it has read every steered message: all its keys become the same
         to = {"state": settlement, "expires_ms": _CLAIMS_EXPIRE}
         changes.append(Update(TURN_CLAIMS, (tenant, turn_id), to))
-    at_ms = yield from write(*changes, on=(session,))
+    at_ms = yield from write(*changes, on=(session, *moved.on), as_read=moved.as_read)
     return Committed(version=made.version, at_ms=at_ms)
 
 
 _CLAIMS_EXPIRE = Moment(CLAIM_KEEP_MS)
 
 
-def _committed(session: SessionRow, made: Commit) -> Update:
+def _committed(session: SessionRow, made: Commit, more: dict[str, object]) -> Update:
     """The change that gives a session its next version. The first commit also writes its source, agent and opening."""
     columns: dict[str, object] = {
+        **more,
         "head": made.version,
         "length": session.length + len(made.encoded),
         "link": made.link,
@@ -537,6 +569,12 @@ def _ended(fence: Fence, session: SessionRow, made: Commit, *, keeps: bool) -> U
         "links": made.links,
         "replayable": keeps,
     }
+    digests: tuple[bytes | None, ...] = ()
+    if session.family is not None:
+        is_whole = made.ended_by == "completed"
+        found = digests_of(made.items, made.waiting, made.followed, whole=is_whole)
+        digests = (found.answer, found.prefix, found.answer_id)
+        columns |= zip(("answer", "prefix", "answer_id"), digests, strict=True)
     columns["end_proof"] = proofs.end_proof(
         "committed",
         made.ended_by,
@@ -548,6 +586,7 @@ def _ended(fence: Fence, session: SessionRow, made: Commit, *, keeps: bool) -> U
         session.meta_rev,
         made.links,
         made.usage,
+        digests,
     )
     return Update(TURNS, (fence.tenant, fence.turn_id), columns)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 from holdfast.store.condition import Condition, Replication
-from holdfast.store.operations.nodes import nodes
-from holdfast.store.operations.sweeps import holders
+from holdfast.store.operations.nodes import holders, nodes
 from holdfast.store.postgres.address import DatabaseAddress
 from holdfast.store.postgres.driver import STEPS
 from holdfast.store.postgres.engine import Db, PostgresEngine

@@ -129,3 +129,25 @@ select (select count(*) from @session where state = 'live'),
        (select count(*) from @turn where state = 'discarded'),
        (select count(*) from @item),
        {size};
+
+-- family_turns
+-- The turns of a family that have one of these digests, or that the same request has begun, the newest first.
+select t.turn_id, t.session_id, t.state, t.seq, t.agent, t.request_hash, t.answer, t.prefix, t.answer_id, t.ended_by,
+       s.head, s.open_turn, s.source_key, s.entry_agent
+  from (select t.turn_id from {each digests} {then} @turn t {indexed turn_by_answer}
+            on t.tenant = :tenant and t.family = :family and t.answer = {bytes digests.value}
+        union select t.turn_id from {each digests} {then} @turn t {indexed turn_by_prefix}
+            on t.tenant = :tenant and t.family = :family and t.prefix = {bytes digests.value}
+        union select t.turn_id from {each digests} {then} @turn t {indexed turn_by_answer_id}
+            on t.tenant = :tenant and t.family = :family and t.answer_id = {bytes digests.value}
+        union select t.turn_id from @turn t {indexed turn_by_request}
+         where t.tenant = :tenant and t.family = :family and t.request_hash = :request_hash) found
+  {then} @turn t on t.tenant = :tenant and t.turn_id = found.turn_id
+  {then} @session s on s.tenant = t.tenant and s.id = t.session_id and s.state = 'live'
+ order by t.turn_id desc limit :limit;
+
+-- family_lines
+-- The lines of a family that are not deleted, the last active first.
+select s.{session} from @session s {indexed session_by_family}
+ where s.tenant = :tenant and s.family = :family and s.state = 'live'
+ order by s.active_ms desc, s.id desc limit :limit;

@@ -81,13 +81,13 @@ select b.tenant, b.session_id, b.digest, b.noticed_ms,
 -- stale_lines
 -- Anonymous lines that no request has touched for a month.
 select tenant, id from @session
- where anonymous = {true} and state = 'live' and active_ms <= :before_ms and open_turn is null
+ where anonymous = {true} and state = 'live' and family is null and active_ms <= :before_ms and open_turn is null
  order by active_ms limit :limit;
 
 -- places_of_lines
 -- The same lines and those in which a turn is open, by their names alone: what an index tells.
-select tenant, id from @session {indexed session_anonymous}
- where anonymous = {true} and state = 'live' and active_ms <= :before_ms order by active_ms limit :limit;
+select tenant, id from @session {indexed session_expiring}
+ where anonymous = {true} and state = 'live' and family is null and active_ms <= :before_ms order by active_ms limit :limit;
 
 -- clearable_sessions
 -- Deleted sessions that no live one reads, and of which more can go than turns with an idempotency key.

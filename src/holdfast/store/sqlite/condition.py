@@ -11,8 +11,7 @@ import apsw
 from holdfast.errors import StoreDamaged
 from holdfast.ids import NodeId
 from holdfast.store.condition import Condition
-from holdfast.store.operations.nodes import nodes
-from holdfast.store.operations.sweeps import holders
+from holdfast.store.operations.nodes import holders, nodes
 from holdfast.store.sqlite.connection import open_reader, unusable
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine.engine import beside

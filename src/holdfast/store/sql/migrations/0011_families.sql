@@ -18,3 +18,8 @@ create index turn_by_prefix on @turn (tenant, family, prefix) where family is no
 create index turn_by_answer_id on @turn (tenant, family, answer_id)
   where family is not null and answer_id is not null;
 create index turn_by_request on @turn (tenant, family, request_hash) where family is not null;
+
+-- Anonymous lines that expire. Lines of a family do not: they live as long as the line that its name means.
+sqlite| create index session_expiring on session (active_ms) where anonymous = 1 and state = 'live' and family is null;
+postgres| create index session_expiring on holdfast.session (active_ms)
+postgres|   where anonymous and state = 'live' and family is null;

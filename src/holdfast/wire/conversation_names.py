@@ -1,0 +1,125 @@
+"""Names of conversations for clients that cannot send `X-Conversation-Id`: in the base URL, by the header of a chat
+program, or in the body.
+
+Programs like that resend their whole history with every request, also with those for titles and tags. So these names
+stand for a family of lines (`core/history/branches.py`), unless a request says `X-History: append`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from holdfast.core.codec import Value
+from holdfast.errors import InvalidValue
+from holdfast.wire.problems import bad_request
+
+# ── in the base URL ──────────────────────────────────────────────────────────────────────────
+
+BASE = "/c/"
+"""Begins the paths that name a conversation: `/c/{name}/v1/…`."""
+
+
+class NamedPath(Value):
+    """A path with a name in front of it."""
+
+    name: str
+    path: str
+    """The path without the name, as it was sent: `/v1/chat/completions`."""
+
+
+def named_path(raw_path: str) -> NamedPath | None:
+    """The name and the rest of `/c/{name}/v1/…`; None for other paths.
+
+    The name ends at the last step that is `v1`: a proxy may have decoded a `%2F` in the name on the way.
+    """
+    if not raw_path.startswith(BASE):
+        return None
+    name, found, rest = raw_path[len(BASE) :].rpartition("/v1")
+    if not found or not name or (rest and not rest.startswith("/")):
+        return None
+    return NamedPath(name=unquote(name), path=found + rest)
+
+
+def base_name(text: str) -> str:
+    """The name in a base URL, checked. Raises Refused."""
+    if text.startswith("hf_"):
+        raise bad_request(
+            "invalid_conversation_key",
+            "the name in the base URL looks like an API key: addresses are logged on the way, so send the key "
+            "as `Authorization: Bearer …`, and choose a name that is no secret",
+        )
+    if any(step in (".", "..") for step in text.split("/")):
+        raise bad_request(
+            "invalid_conversation_key",
+            "the name in the base URL has a step `.` or `..`, which clients and proxies take out of addresses",
+        )
+    return text
+
+
+# ── the headers of chat programs ─────────────────────────────────────────────────────────────
+
+CHAT_IDS = frozenset(("x-openwebui-chat-id", "x-claude-code-session-id", "x-session-affinity"))
+"""Headers by which chat programs tell the id of a chat; docs/guides/clients.md says which program sends which."""
+
+_TEMPORARY = ("temporary", "local")
+"""How the id of a chat begins that its chat program does not keep, up to the colon."""
+
+
+def chat_id(headers: Mapping[str, str]) -> str | None:
+    """The chat that a chat program's own header names. None without such a header, and for a temporary chat."""
+    for name in CHAT_IDS:
+        text = headers.get(name, "").strip()
+        if text:
+            return None if text.partition(":")[0] in _TEMPORARY else _key_text(text)
+    return None
+
+
+# ── in the body ──────────────────────────────────────────────────────────────────────────────
+
+_SOURCE = re.compile(r"user|session_id|metadata\.[A-Za-z0-9_.-]{1,64}", re.ASCII)
+
+
+def parse_conversation_from(text: str) -> str:
+    """The part of a request that names the conversation. Raises InvalidValue."""
+    if not _SOURCE.fullmatch(text):
+        raise InvalidValue(
+            f"a conversation can be named by user, session_id or metadata.NAME, not by {text[:100]!r}"
+        )
+    return text
+
+
+class _NamingBody(msgspec.Struct):
+    user: object = None
+    session_id: object = None
+    metadata: dict[str, object] | None = None
+
+
+_decoder = msgspec.json.Decoder(_NamingBody)
+
+
+def derived_name(source: str, body: bytes) -> str | None:
+    """The name that a body gives its conversation by its part `source`: `user:ada`. None if it has no such part.
+
+    The prefix keeps it apart from names that other clients choose: a client that can say only who its user is cannot
+    choose a whole name.
+    """
+    try:
+        asked = _decoder.decode(body)
+    except msgspec.DecodeError:
+        return None  # the request's own reader refuses it, and says why
+    part, _, name = source.partition(".")
+    value = (asked.metadata or {}).get(name) if name else getattr(asked, part)
+    if not isinstance(value, str) or not value.strip():
+        return None
+    return f"{source}:{_key_text(value)}"
+
+
+def _key_text(text: str) -> str:
+    """The text as characters that a session key may have; others are percent-encoded."""
+    return quote(
+        text, safe="".join(map(chr, range(0x21, 0x25))) + "".join(map(chr, range(0x26, 0x7F)))
+    )

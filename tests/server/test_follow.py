@@ -1,0 +1,53 @@
+"""Chat programs that own the history: what a person sees in the program is what the model is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.store.store import Store
+from holdfast.testing import ScriptedModel
+from tests.server.stubs import Answer, Serving, agent, serving
+
+CHAT = {"X-OpenWebUI-Chat-Id": "chat-1"}
+
+
+def said(*texts: str) -> list[dict[str, Any]]:
+    roles = ("user", "assistant")
+    return [{"role": roles[n % 2], "content": each} for n, each in enumerate(texts)]
+
+
+async def ask(server: Serving, *texts: str, headers: dict[str, str] | None = None) -> Answer:
+    answer = await server.chat(*said(*texts), headers={**CHAT, **(headers or {})})
+    assert answer.status == 200, answer.body
+    return answer
+
+
+def shown(model: ScriptedModel) -> list[str]:
+    return [str(each.content) for each in model.messages() if each.role != "system"]
+
+
+async def test_first(store: Store) -> None:
+    model = ScriptedModel(otherwise=lambda prompt: f"A{len(model.prompts)}")
+    async with serving(agent(model), store=store) as server:
+        await ask(server, "### Task: title")
+        one = await ask(server, "one")
+        two = await ask(server, "one", "A2", "two")
+        assert two.headers["x-session-id"] == one.headers["x-session-id"]
+        assert two.headers["x-conversation-base"] == "1"
+        assert shown(model) == ["one", "A2", "two"]
+        await ask(server, "### Task: tags")
+        again = await ask(server, "one", "A2", "two")
+        assert again.headers["x-session-id"] != one.headers["x-session-id"]
+        assert again.headers["x-conversation-base"] == "1"
+        assert shown(model) == ["one", "A2", "two"]
+        three = await ask(server, "one", "A2", "two", "A5", "three")
+        assert three.headers["x-session-id"] == again.headers["x-session-id"]
+        assert shown(model) == ["one", "A2", "two", "A5", "three"]
+        edit = await ask(server, "ONE")
+        assert shown(model) == ["ONE"]
+        assert edit.headers["x-conversation-base"] == "0"
+        on = await ask(server, "one", "A2", "two", "A5")
+        assert shown(model) == ["one", "A2", "two", "A5"]
+        last = await ask(server, "one", "A2", "two", "A5 A8", "four")
+        assert last.headers["x-session-id"] == on.headers["x-session-id"]
+        assert shown(model) == ["one", "A2", "two", "A5", "A8", "four"]
