@@ -17,13 +17,11 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.config import Config, load_config
-from holdfast.observe.supervisor import TaskSupervisor, start_thread
+from holdfast.observe.supervisor import start_thread
 from holdfast.server.access.quota_usage import ProcessQuotaUsage
-from holdfast.server.agents.source_directory import load_directory
 from holdfast.server.processes.numbers import OwnNumbers
 from holdfast.server.processes.process_role import ReadyServer, StoppableServer
-from holdfast.server.processes.server_process import files_of, serve
-from holdfast.tools.sandbox.sandbox import Sandbox
+from holdfast.server.processes.server_process import serve_sources
 
 ALONE = {"listen": "127.0.0.1:0", "auth": "off", "tls_cert": "", "tls_key": ""}
 """Settings about access: no other user reaches the socket, so no key is needed."""
@@ -66,28 +64,11 @@ class _ThreadRole:
     def run(self, config: Config) -> None:
         """Serve until `stop` is called."""
         try:
-            asyncio.run(self._serve(config))
+            asyncio.run(serve_sources(config, self))
         except BaseException as error:
             if self.address.done():
                 raise
             self.address.set_exception(error)
-
-    async def _serve(self, config: Config) -> None:
-        sandbox = Sandbox(config.sandbox)
-        supervisor = TaskSupervisor()
-        directory = await load_directory(
-            config.sources,
-            aliases=dict(config.model_aliases),
-            trust_remote=config.trust_remote,
-            reserved=files_of(config),
-            tenants=config.tenant_agents,
-            sandbox=sandbox,
-            supervisor=supervisor,
-        )
-        try:
-            await serve(config, directory, self, supervisor, sandbox=sandbox)
-        finally:
-            await directory.close()
 
     def listen(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

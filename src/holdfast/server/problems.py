@@ -244,7 +244,7 @@ _ENDINGS: dict[EndedBy, tuple[str, Cause, str]] = {
 """Code, cause and words for each end, unless the turn's own code says more."""
 
 
-class WayOn(Value):
+class ContinuationAdvice(Value):
     """How a client can continue after a turn without an answer."""
 
     turn_id: TurnId
@@ -261,7 +261,7 @@ def problem_of_ending(
     acted: bool | None,
     transient: bool | None = None,
     retry_after_s: float | None = None,
-    way_on: WayOn | None = None,
+    way_on: ContinuationAdvice | None = None,
 ) -> Problem:
     """The answer to a request whose turn began and did not succeed.
 

@@ -22,7 +22,7 @@ _HOUR_MS = 3_600_000
 """Leaps that begin to count within the same hour are merged, so that there are never many."""
 
 
-class Leap(Value):
+class ClockStep(Value):
     """A step of the clock that does not count yet."""
 
     to_ms: int
@@ -38,7 +38,7 @@ class Horizon(Value):
     seen_ms: int
     ran_ms: int = 0
     """For how long the store has been in use in all, up to `seen_ms`."""
-    leaps: tuple[Leap, ...] = ()
+    leaps: tuple[ClockStep, ...] = ()
     """The leaps that do not count yet, the earliest first."""
     one: int = 1
     """The key of the row: a store has one horizon."""
@@ -70,7 +70,7 @@ def looked(before: Horizon | None, now_ms: int) -> Horizon:
     ran_ms, leaps, step_ms = before.ran_ms, before.leaps, now_ms - before.seen_ms
     if step_ms > limits.clock_leap_s * 1000:
         counts_ms = (ran_ms + int(limits.clock_trust_s * 1000)) // _HOUR_MS * _HOUR_MS
-        leaps = _with(leaps, Leap(to_ms=now_ms, by_ms=step_ms, counts_ms=counts_ms))
+        leaps = _with(leaps, ClockStep(to_ms=now_ms, by_ms=step_ms, counts_ms=counts_ms))
     elif step_ms < 0:
         leaps = _taken_back(leaps, -step_ms)
     else:
@@ -84,7 +84,7 @@ def believed(before: Horizon | None, now_ms: int) -> Horizon:
     return msgspec.structs.replace(looked(before, now_ms), leaps=())
 
 
-def _with(leaps: tuple[Leap, ...], leap: Leap) -> tuple[Leap, ...]:
+def _with(leaps: tuple[ClockStep, ...], leap: ClockStep) -> tuple[ClockStep, ...]:
     if leaps and leaps[-1].counts_ms == leap.counts_ms:
         # A row that was written between the two leaps is as old as the later one.
         by_ms = leaps[-1].by_ms + leap.by_ms
@@ -92,11 +92,13 @@ def _with(leaps: tuple[Leap, ...], leap: Leap) -> tuple[Leap, ...]:
     return (*leaps, leap)
 
 
-def _taken_back(leaps: tuple[Leap, ...], by_ms: int) -> tuple[Leap, ...]:
+def _taken_back(leaps: tuple[ClockStep, ...], by_ms: int) -> tuple[ClockStep, ...]:
     while leaps and by_ms:
         *earlier, last = leaps
         taken = min(by_ms, last.by_ms)
         by_ms -= taken
-        left = Leap(to_ms=last.to_ms - taken, by_ms=last.by_ms - taken, counts_ms=last.counts_ms)
+        left = ClockStep(
+            to_ms=last.to_ms - taken, by_ms=last.by_ms - taken, counts_ms=last.counts_ms
+        )
         leaps = (*earlier, left) if left.by_ms else tuple(earlier)
     return leaps

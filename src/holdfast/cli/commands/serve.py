@@ -13,17 +13,13 @@ import uvloop
 from holdfast.cli import output
 from holdfast.config import SETTINGS, Config, Quota, flag_of, load_config
 from holdfast.observe.events import configure, event, warn
-from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.observe.trace_export import tracing
-from holdfast.server.agents.source_directory import load_directory
 from holdfast.server.http.connection_register import raise_files_limit
 from holdfast.server.http.listen_sockets import SharedPort
 from holdfast.server.processes.process_role import ProcessRole, ReadyServer, SoleProcess
-from holdfast.server.processes.server_process import files_of
-from holdfast.server.processes.server_process import serve as serve_until_stopped
+from holdfast.server.processes.server_process import serve_sources
 from holdfast.server.processes.worker_supervisor import WorkerSupervisor
 from holdfast.store.store_url import without_password
-from holdfast.tools.sandbox.sandbox import Sandbox
 
 GARBAGE = (10_000, 10, 10)
 """The garbage collector's thresholds: new objects before it scans the youngest generation, and scans of a generation
@@ -79,7 +75,7 @@ def serve(sources: tuple[str, ...], print_config: bool, **flags: str | None) -> 
     gc.freeze()
     gc.set_threshold(*GARBAGE)
     with tracing(os.environ):
-        uvloop.run(_serve(config, role))
+        uvloop.run(serve_sources(config, role, cache=_cache_folder(os.environ)))
 
 
 def _process_role(config: Config) -> ProcessRole | int:
@@ -94,26 +90,6 @@ def _process_role(config: Config) -> ProcessRole | int:
     port = SharedPort(config.listen.host, config.listen.port)
     bounded = any(config.quota(whose) != Quota() for whose in ("tenant", "key"))
     return WorkerSupervisor(config.workers, port, bounded=bounded, on_ready=on_ready).run()
-
-
-async def _serve(config: Config, role: ProcessRole) -> None:
-    cache = _cache_folder(os.environ)
-    sandbox = Sandbox(config.sandbox)
-    supervisor = TaskSupervisor()
-    directory = await load_directory(
-        config.sources,
-        aliases=dict(config.model_aliases),
-        cache=cache,
-        trust_remote=config.trust_remote,
-        reserved=files_of(config),
-        tenants=config.tenant_agents,
-        sandbox=sandbox,
-        supervisor=supervisor,
-    )
-    try:
-        await serve_until_stopped(config, directory, role, supervisor, sandbox=sandbox)
-    finally:
-        await directory.close()
 
 
 def _say_ready(ready: ReadyServer, config: Config) -> None:

@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -27,6 +28,7 @@ from holdfast.server.access.authentication import make_authenticator
 from holdfast.server.access.confinement import require_for_tenants
 from holdfast.server.access.quotas import Quotas
 from holdfast.server.agents.directory import Directory
+from holdfast.server.agents.source_directory import load_directory
 from holdfast.server.app import App
 from holdfast.server.http.body_memory import BodyMemory, memory_bytes
 from holdfast.server.http.connection import connection_class
@@ -45,6 +47,27 @@ from holdfast.store.memory_store import MemoryStore
 from holdfast.store.store_url import InFile, InMemory, InPostgres, open_store, parse_url
 from holdfast.tools.files.reserved_files import NamePattern, ReservedFiles
 from holdfast.tools.sandbox.sandbox import Sandbox
+
+
+async def serve_sources(config: Config, role: ProcessRole, *, cache: Path | None = None) -> None:
+    """Load the agents that the settings name, and serve them until stopped. Copies of remote sources are kept in
+    `cache`, if there is one. Raises SourceUnusable, and what `serve` raises."""
+    sandbox = Sandbox(config.sandbox)
+    supervisor = TaskSupervisor()
+    directory = await load_directory(
+        config.sources,
+        aliases=dict(config.model_aliases),
+        cache=cache,
+        trust_remote=config.trust_remote,
+        reserved=files_of(config),
+        tenants=config.tenant_agents,
+        sandbox=sandbox,
+        supervisor=supervisor,
+    )
+    try:
+        await serve(config, directory, role, supervisor, sandbox=sandbox)
+    finally:
+        await directory.close()
 
 
 async def serve(

@@ -10,7 +10,7 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record, decode_records
 from holdfast.errors import SessionMissing
 from holdfast.ids import ItemId, Tenant, TurnId
-from holdfast.server.problems import WayOn, problem_of_ending
+from holdfast.server.problems import ContinuationAdvice, problem_of_ending
 from holdfast.server.turns.turn_failures import UpstreamFailed
 from holdfast.sessions.session_requests import Ending
 from holdfast.sessions.turns.store_retries import persistently
@@ -104,7 +104,7 @@ async def problem_for(
 ) -> Problem:
     """The problem to answer with for a turn without an answer. `known_again` says whether a retry of its request would
     be recognised."""
-    way_on: WayOn | None = None
+    way_on: ContinuationAdvice | None = None
     if stored:
         way_on = await _way_on(store, tenant, watch, ending, known_again)
     else:
@@ -128,7 +128,7 @@ async def problem_for(
 
 async def _way_on(
     store: Store, tenant: Tenant, watch: Watch, ending: Ending, known_again: bool
-) -> WayOn | None:
+) -> ContinuationAdvice | None:
     """How a client can continue what a turn has left behind; None if it has left nothing."""
     admission = watch.admission
     version, turn_id = ending.version, ending.turn_id
@@ -138,11 +138,11 @@ async def _way_on(
         return None
     session = await persistently(lambda: store.session(tenant, ending.session_id))
     if session is None or session.state == "deleted":
-        return WayOn(turn_id=turn_id)
+        return ContinuationAdvice(turn_id=turn_id)
     is_last = session.unfinished == session.head == version
     # A replay shows a stored failure; if a retry could have continued the turn, it would not be a replay.
     would = known_again and admission.how != "replayed" and bool(session.retries_left)
-    return WayOn(turn_id=turn_id, by_retry=is_last and would, by_hand=is_last)
+    return ContinuationAdvice(turn_id=turn_id, by_retry=is_last and would, by_hand=is_last)
 
 
 class AnswerContent(Value):

@@ -137,7 +137,7 @@ def sessions(
 ) -> Operation[ListPage]:
     """List sessions with a committed turn by last activity. Raises InvalidCursor."""
     ids = yield from _keyed(tenant, where.key_prefix)
-    walk = Walk(tenant, where=where, before=pages.start(cursor), ids=ids)
+    walk = ListCursor(tenant, where=where, before=pages.start(cursor), ids=ids)
     # One session more than `limit` is read, to know whether there is a next page.
     found: list[SessionInfo] = []
     while len(found) <= limit and not walk.at_end:
@@ -160,7 +160,7 @@ def _keys_from(prefix: str | None) -> dict[str, str | None]:
     return {"key_first": prefix, "key_end": None if prefix is None else prefix + "\x7f"}
 
 
-class Walk:
+class ListCursor:
     """Walks through a filtered list from a place on, some sessions at a time; only through `ids`, if they are given."""
 
     def __init__(

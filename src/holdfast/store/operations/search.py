@@ -80,7 +80,7 @@ def search(
         return Results(matches=(), cursor=None)
     narrowed = yield from _narrowed(tenant, query)
     ids = None if narrowed is None else (yield from _may_be_found(tenant, narrowed))
-    walk = lists.Walk(tenant, where=where, before=before, ids=ids)
+    walk = lists.ListCursor(tenant, where=where, before=before, ids=ids)
     found = yield from _found(
         walk, ParsedQuery(query), narrowed, within, limit=limit, effort=effort
     )
@@ -88,7 +88,7 @@ def search(
 
 
 def _found(
-    walk: lists.Walk,
+    walk: lists.ListCursor,
     sought: ParsedQuery,
     narrowed: NarrowedSearch | None,
     within: Within | None,
@@ -233,7 +233,7 @@ class SpanItem(Value):
 MESSAGES = Question("messages_in", SpanItem)
 
 
-class Tail(Struct, frozen=True):
+class LastMessages(Struct, frozen=True):
     """The last messages of a span, the last first: all of them from `start` on."""
 
     start: int
@@ -249,9 +249,9 @@ class SpanReader:
         self._spans = tuple(dict.fromkeys(spans))
         self._places = {span: n for n, span in enumerate(self._spans)}
         self._at = 0
-        self._known: dict[ItemSpan, Tail] = {}
+        self._known: dict[ItemSpan, LastMessages] = {}
 
-    def end_of(self, tenant: Tenant, span: ItemSpan) -> Operation[Tail]:
+    def end_of(self, tenant: Tenant, span: ItemSpan) -> Operation[LastMessages]:
         self._at = max(self._at, self._places.get(span, 0))
         if span not in self._known:
             later = (each for each in self._spans[self._at + 1 :] if each not in self._known)
@@ -264,10 +264,10 @@ class SpanReader:
         return self._known[span]
 
 
-def _tails(tenant: Tenant, spans: list[ItemSpan]) -> Operation[dict[ItemSpan, Tail]]:
+def _tails(tenant: Tenant, spans: list[ItemSpan]) -> Operation[dict[ItemSpan, LastMessages]]:
     """The ends of the first of these spans: as many as fit into the bytes that are read ahead."""
     size = min(PAGE, POSITIONS_AT_ONCE // len(spans))
-    tails = [Tail(max(each.start, each.end - size), []) for each in spans]
+    tails = [LastMessages(max(each.start, each.end - size), []) for each in spans]
     wanted = [
         (each.session_id, tail.start, each.end) for each, tail in zip(spans, tails, strict=True)
     ]
@@ -278,7 +278,7 @@ def _tails(tenant: Tenant, spans: list[ItemSpan]) -> Operation[dict[ItemSpan, Ta
     if sum(len(row.body) for row in rows) >= most:
         # The last span may have more items, and nothing is known of later spans.
         last = rows[-1]
-        tails = [*tails[: last.nth - 1], Tail(last.pos, tails[last.nth - 1].messages)]
+        tails = [*tails[: last.nth - 1], LastMessages(last.pos, tails[last.nth - 1].messages)]
     return dict(zip(spans, tails, strict=False))
 
 
@@ -288,7 +288,7 @@ NAME = -1
 """The position of the chunk that holds the session's name."""
 
 
-class Behind(Value):
+class UnindexedSession(Value):
     """A session that is not indexed up to its end. Its ids are not parsed, so that a damaged one does not delay the
     others."""
 
@@ -307,7 +307,7 @@ class Behind(Value):
         return not now.bytes_gone and then == (now.state, now.indexed_length, now.indexed_rev)
 
 
-class Weighed(Value):
+class SizedItem(Value):
     """An item and its size; without a body if the item cannot be searched."""
 
     pos: int
@@ -318,7 +318,7 @@ class Weighed(Value):
 class IndexStep(Value):
     """The words of some items of one session, planned for the index."""
 
-    behind: Behind
+    behind: UnindexedSession
     upto: int
     """The position up to which the session is indexed afterwards."""
     words: str
@@ -338,10 +338,10 @@ class IndexPlace(Value):
     id: str
 
 
-BEHIND = Question("sessions_behind", Behind)
+BEHIND = Question("sessions_behind", UnindexedSession)
 PLACES_BEHIND = Question("places_behind", IndexPlace)
-ONE_BEHIND = Question("session_behind", Behind)
-WEIGHED = Question("items_after", Weighed)
+ONE_BEHIND = Question("session_behind", UnindexedSession)
+WEIGHED = Question("items_after", SizedItem)
 
 
 def plan(*, bytes_max: int) -> Operation[IndexPlan]:
@@ -368,7 +368,7 @@ def plan(*, bytes_max: int) -> Operation[IndexPlan]:
     return IndexPlan(steps=tuple(steps), more=more and bool(steps))
 
 
-def _behind(after: IndexPlace) -> Operation[tuple[tuple[Behind, ...], IndexPlace, bool]]:
+def _behind(after: IndexPlace) -> Operation[tuple[tuple[UnindexedSession, ...], IndexPlace, bool]]:
     """Some readable sessions that are behind, by tenant and id; the last place that was read, and whether there are
     more after it."""
     given = {"after_tenant": after.tenant, "after_id": after.id, "limit": PAGE}
@@ -380,7 +380,7 @@ def _behind(after: IndexPlace) -> Operation[tuple[tuple[Behind, ...], IndexPlace
         last = IndexPlace(tenant=rows[-1].tenant, id=rows[-1].session_id) if rows else after
         return rows, last, len(rows) == PAGE
     places = yield from ask(PLACES_BEHIND, **given)
-    readable: list[Behind] = []
+    readable: list[UnindexedSession] = []
     for each in places:
         try:
             readable += yield from ask(ONE_BEHIND, tenant=each.tenant, session_id=each.id)
@@ -389,7 +389,7 @@ def _behind(after: IndexPlace) -> Operation[tuple[tuple[Behind, ...], IndexPlace
     return tuple(readable), places[-1] if places else after, len(places) == PAGE
 
 
-def _step(behind: Behind, *, bytes_max: int) -> Operation[IndexStep]:
+def _step(behind: UnindexedSession, *, bytes_max: int) -> Operation[IndexStep]:
     """The next index step of a session: at least one item, at most about `bytes_max`."""
     own = {"tenant": behind.tenant, "session_id": behind.session_id}
     words: set[str] = set()
@@ -427,7 +427,7 @@ def take(plan: IndexPlan) -> Operation[None]:
         )
 
 
-def _chunk(of: Behind, *, start: int, end: int, words: str) -> Change:
+def _chunk(of: UnindexedSession, *, start: int, end: int, words: str) -> Change:
     """The change that replaces the chunk at `start`; without words, it only removes it."""
     if not words:
         return Delete(CHUNKS, (of.tenant, of.session_id, start))

@@ -115,7 +115,7 @@ async def dumps(
                 yield dump
 
 
-class Reach(Value):
+class ReadPast(Value):
     """How far live sessions read a session as their past."""
 
     version: Version = Version(0)
@@ -127,7 +127,7 @@ class Needs:
     """How far the live ones among some sessions read the others."""
 
     def __init__(self) -> None:
-        self._reach: dict[SessionId, Reach] = {}
+        self._reach: dict[SessionId, ReadPast] = {}
 
     @classmethod
     async def of(cls, store: Store, tenant: Tenant, ids: Iterable[SessionId]) -> Needs:
@@ -141,8 +141,8 @@ class Needs:
 
     def _add(self, row: SessionRow) -> None:
         for segment in row.lineage:
-            known = self._reach.get(segment.session_id, Reach())
-            self._reach[segment.session_id] = Reach(
+            known = self._reach.get(segment.session_id, ReadPast())
+            self._reach[segment.session_id] = ReadPast(
                 version=max(known.version, segment.upto_version),
                 length=max(known.length, segment.upto_pos),
                 rev=max(known.rev, segment.upto_rev),
@@ -150,7 +150,7 @@ class Needs:
 
     def cut(self, dump: SessionDump, *, claims: bool) -> SessionDump:
         """The part of a deleted session that live sessions read."""
-        reach = self._reach.get(dump.session.id, Reach())
+        reach = self._reach.get(dump.session.id, ReadPast())
         return import_checks.remains(
             dump, version=reach.version, length=reach.length, rev=reach.rev, claims=claims
         )

@@ -96,7 +96,7 @@ class ErrorObject(Struct, frozen=True):
     param: Any = None
 
 
-class Elsewhere(Struct, frozen=True):
+class UsageField(Struct, frozen=True):
     """A field in which one server puts its usage."""
 
     usage: ChunkUsage | None = None
@@ -108,7 +108,7 @@ class Chunk(Struct, frozen=True):
     choices: list[StreamChoice] | None = None
     usage: ChunkUsage | None = None
     error: ErrorObject | str | None = None
-    x_groq: Elsewhere | None = None
+    x_groq: UsageField | None = None
     object: str | None = None
     message: str | None = None
     type: str | None = None
