@@ -15,9 +15,11 @@ class UserWords(Value):
     parts: int = 0
 
     def is_end_of(self, held: UserWords) -> bool:
-        """Whether it is the held message, or what is left of it without the passages that stood in front."""
+        """Whether it is the held message, or what is left of it without the passages that stood in front. A picture may
+        be missing beside words; none may be new."""
         same_parts = self.parts == held.parts
-        return held.words.endswith(self.words) and (bool(self.words) or same_parts)
+        fewer_parts = bool(self.words) and self.parts < held.parts
+        return held.words.endswith(self.words) and (same_parts or fewer_parts)
 
 
 class SpokenExchange(Value):

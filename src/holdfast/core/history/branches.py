@@ -33,7 +33,7 @@ from holdfast.core.history.seen_messages import media
 from holdfast.core.items import (
     AssistantMessage,
     Item,
-    StoredItem,
+    Parts,
     ToolCall,
     UserMessage,
     text_of,
@@ -134,8 +134,7 @@ class ClientBranch(Value):
     @property
     def answered_before(self) -> int:
         """How many messages there are up to the answer before its last question; 0 without one."""
-        asked = len(self.exchanges) if self.exchanges else 0
-        before = (each.end for each in self.boundaries if each.exchanges < asked)
+        before = (each.end for each in self.boundaries if each.exchanges < len(self.exchanges))
         return max(before, default=0)
 
     @property
@@ -153,7 +152,7 @@ def branch_of(messages: Sequence[Incoming]) -> ClientBranch:
     answering = False
     for n, message in enumerate(messages):
         if message.role == "user":
-            question = _question(message)
+            question = _question(message.content)
             if question is None:
                 continue
             if current.is_answered:
@@ -166,16 +165,17 @@ def branch_of(messages: Sequence[Incoming]) -> ClientBranch:
         elif message.role == "assistant":
             text += text_of(message.content)
             calls = tuple(each.call_id for each in message.calls)
-            if not answering and current.asked and not current.is_answered:
-                boundaries.append(_boundary(n, exchanges, current, past))
-            elif answering and boundaries:
+            if answering:
                 boundaries.pop()  # neighbouring answers are one
+            elif current.asked and not current.is_answered:
+                boundaries.append(_boundary(n, exchanges, current, past))
             current = SpokenExchange(
                 asked=current.asked, said=answer_words(text), calls=(*current.calls, *calls)
             )
-            if current.is_answered:
+            answering = current.is_answered
+            if answering:
                 boundaries.append(_boundary(n + 1, exchanges, current, past))
-                answering, results = True, []
+                results = []
         elif message.role == "tool":
             answering = False
             results.append((n, message.call_id))
@@ -189,8 +189,9 @@ def branch_of(messages: Sequence[Incoming]) -> ClientBranch:
     )
 
 
-def _question(message: Incoming) -> UserWords | None:
-    words, parts = text_of(message.content).strip(), len(media(message.content))
+def _question(content: Parts) -> UserWords | None:
+    """A user's message to be compared; None if nothing is in it."""
+    words, parts = text_of(content).strip(), len(media(content))
     return UserWords(words=words, parts=parts) if words or parts else None
 
 
@@ -285,10 +286,11 @@ class LineMatch(Value):
 
 
 class _Held(Value):
-    """An exchange of a line, and the positions at which its questions and its answer begin."""
+    """An exchange of a line, and the positions of its questions and of the beginning of its answer."""
 
-    exchange: SpokenExchange
-    starts: tuple[int, ...]
+    exchange: SpokenExchange = SpokenExchange()
+    questions: tuple[int, ...] = ()
+    answer: int = 0
 
 
 def matched(branch: ClientBranch, boundary: Boundary, snapshot: Snapshot) -> LineMatch | None:
@@ -307,27 +309,25 @@ def matched_anywhere(branch: ClientBranch, snapshot: Snapshot) -> LineMatch | No
         if not boundary.last.is_answered:
             continue
         for version, exchanges in reversed(held):
-            if exchanges and exchanges[-1].exchange.said == boundary.last.said:
-                found = _compared(branch, boundary, exchanges, version)
-                if found is not None:
-                    return found
+            found = _compared(branch, boundary, exchanges, version)
+            if found is not None:
+                return found
     return None
 
 
 def _versions_of(snapshot: Snapshot) -> Iterator[tuple[Version, list[_Held]]]:
     """Each version of a line with its exchanges."""
     for mark in snapshot.marks:
-        seen = msgspec.structs.replace(
-            snapshot, version=mark.version, items=snapshot.items.prefix(mark.end), waiting=()
-        )
+        seen = msgspec.structs.replace(snapshot, items=snapshot.items.prefix(mark.end))
         yield mark.version, _exchanges_of(seen)
 
 
 def _compared(
     branch: ClientBranch, boundary: Boundary, held: Sequence[_Held], version: Version
 ) -> LineMatch | None:
+    assert boundary.last.is_answered, "a question alone anchors nothing"
     sent = [*branch.exchanges[: boundary.exchanges - 1], boundary.last]
-    if len(sent) > len(held) or not boundary.last.is_answered:
+    if len(sent) > len(held):
         return None
     back = list(zip(reversed(sent), reversed(held), strict=False))
     for n, (theirs, ours) in enumerate(back, start=1):
@@ -336,13 +336,14 @@ def _compared(
     first, ours = back[-1]
     missing = len(ours.exchange.asked) - len(first.asked)
     is_whole = len(sent) == len(held) and not missing
-    view_from = 0 if is_whole else ours.starts[missing]
+    view_from = 0 if is_whole else (*ours.questions, ours.answer)[missing]
     return LineMatch(version=version, known=boundary.end, view_from=view_from)
 
 
 def _agrees(theirs: SpokenExchange, ours: SpokenExchange, *, is_cut: bool) -> bool:
-    """Whether an exchange is the held one. If the request may begin in it, some of its questions may be missing."""
-    if theirs.said != ours.said:
+    """Whether an exchange is the held one. Calls may be missing, since some clients leave them out; if the request may
+    begin in it, questions may be, too."""
+    if theirs.said != ours.said or not set(theirs.calls) <= set(ours.calls):
         return False
     missing = len(ours.asked) - len(theirs.asked)
     if missing < 0 or (missing and not is_cut):
@@ -360,57 +361,52 @@ def matched_unfinished(
     held = _exchanges_of(snapshot)
     ours = held[-1].exchange.said if held else ""
     following = next((each for each in branch.boundaries if each.end > boundary.end), None)
-    if following is not None and following.exchanges == boundary.exchanges:
-        if following.last.asked == boundary.last.asked:
-            if following.last.calls or not ours.startswith(following.last.said):
-                return None
-            known = following.end
+    if following is not None and following.last.asked == boundary.last.asked:
+        if following.last.calls or not ours.startswith(following.last.said):
+            return None
+        known = following.end
     return LineMatch(version=snapshot.version, known=known)
 
 
 def _exchanges_of(snapshot: Snapshot) -> list[_Held]:
     """A line at a version, as its clients have seen it."""
     found: list[_Held] = []
-    asked: list[UserWords] = []
-    starts: list[int] = []
-    texts: list[str] = []
-    calls: list[str] = []
-    questions: list[str] = []
-
-    def close() -> None:
-        said = answer_words("".join(texts)) or (_ASKED if questions else "")
-        exchange = SpokenExchange(asked=tuple(asked), said=said, calls=tuple(calls))
-        found.append(_Held(exchange=exchange, starts=tuple(starts)))
-        for each in (asked, starts, texts, calls, questions):
-            each.clear()
-
+    current, text = _Held(), ""
     for position, item in _seen(snapshot):
-        match item:
-            case UserMessage():
-                if texts or calls or questions:
-                    close()
-                asked.append(_asked(item))
-                starts.append(position)
-            case AssistantMessage():
-                if not (texts or calls or questions):
-                    starts.append(position)
-                texts.append(text_of(item.content))
-            case ToolCall():
-                if not (texts or calls or questions):
-                    starts.append(position)
-                (calls if item.waits_for == "client" else questions).append(item.call_id)
-            case _:
-                pass
-    if asked or texts or calls or questions:
-        close()
+        exchange = current.exchange
+        if isinstance(item, UserMessage):
+            question = _question(item.content)
+            if question is None:
+                continue
+            if exchange.is_answered:
+                found.append(current)
+                current, text = _Held(), ""
+            current = _Held(
+                exchange=SpokenExchange(asked=(*current.exchange.asked, question)),
+                questions=(*current.questions, position),
+            )
+            continue
+        said, calls = exchange.said, exchange.calls
+        if isinstance(item, AssistantMessage):
+            text += text_of(item.content)
+            said = answer_words(text) or said
+        elif item.waits_for == "client":
+            calls = (*calls, item.call_id)
+        else:
+            said = said or _ASKED
+        current = _Held(
+            exchange=SpokenExchange(asked=exchange.asked, said=said, calls=calls),
+            questions=current.questions,
+            answer=current.answer if exchange.is_answered else position,
+        )
+    if current != _Held():
+        found.append(current)
     return found
 
 
-def _asked(item: UserMessage) -> UserWords:
-    return UserWords(words=text_of(item.content).strip(), parts=len(media(item.content)))
-
-
-def _seen(snapshot: Snapshot) -> Iterator[tuple[int, StoredItem]]:
+def _seen(
+    snapshot: Snapshot,
+) -> Iterator[tuple[int, UserMessage | AssistantMessage | ToolCall]]:
     """The items that chat clients see, with their positions."""
     hidden = snapshot.notes.hidden_from_people
     for position, each in enumerate(snapshot.items):
