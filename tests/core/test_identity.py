@@ -13,8 +13,11 @@ from holdfast.core.identity import (
     NotFound,
     exact_identity,
     find_source,
+    is_called,
     portable_key,
     portable_text,
+    source_called,
+    split_name,
     stable_identity,
 )
 
@@ -337,3 +340,38 @@ def test_the_order_in_which_sources_are_listed_does_not_matter(
         assert set(forwards.keys) == set(backwards.keys)
     else:
         assert forwards == backwards
+
+
+# ── names that an operator gives ─────────────────────────────────────────────────────────────
+
+
+def test_clients_see_a_source_by_its_given_name_and_without_one_by_the_portable_part_of_its_key() -> (
+    None
+):
+    assert source_called(key="/opt/agents/butler.yaml", name="team") == "team"
+    for unnamed in (None, ""):
+        assert source_called(key="/opt/agents/butler.yaml", name=unnamed) == "butler.yaml"
+
+
+def test_a_source_is_meant_by_its_name_its_key_or_the_portable_part_of_its_key() -> None:
+    key = "/opt/agents/butler.yaml"
+    for text in ("team", key, "butler.yaml"):
+        assert is_called(text, key=key, name="team")
+    for text in ("", "butler", "agents/butler.yaml"):
+        assert not is_called(text, key=key, name="team")
+    assert not is_called("", key="", name="")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "reference"),
+    [
+        ("team=butler.yaml", "team", "butler.yaml"),
+        ("butler.yaml", "", "butler.yaml"),
+        ("team=https://host/a?v=1", "team", "https://host/a?v=1"),
+        ("https://host/a?v=1", "", "https://host/a?v=1"),
+        ("=butler.yaml", "", "=butler.yaml"),
+        ("my team=butler.yaml", "", "my team=butler.yaml"),
+    ],
+)
+def test_a_reference_may_begin_with_a_given_name(text: str, name: str, reference: str) -> None:
+    assert split_name(text) == (name, reference)

@@ -7,6 +7,8 @@ import pytest
 from holdfast.core.items import (
     Audio,
     File,
+    ForeignContent,
+    ForeignItem,
     HandOff,
     Image,
     Item,
@@ -36,6 +38,11 @@ def test_a_transcript_says_who_said_what() -> None:
         result(used, "Cold"),
         HandOff(id=mint(NoteId), from_agent="clerk", to_agent="pilot"),
         note(),
+        ForeignItem(id=mint(NoteId), original=ForeignContent(kind="seen", json="{}")),
+        ForeignItem(
+            id=mint(NoteId),
+            original=ForeignContent(kind="search", json="{}", text="Searched: Oslo"),
+        ),
     ]
     assert list(transcript(items)) == [
         "Instructions: Be brief",
@@ -46,6 +53,7 @@ def test_a_transcript_says_who_said_what() -> None:
         "Result (ok): Cold",
         "clerk handed the conversation over to pilot.",
         "The assistant was interrupted: cancelled",
+        "Searched: Oslo",
     ]
 
 

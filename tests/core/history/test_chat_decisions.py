@@ -18,6 +18,7 @@ from holdfast.core.history.reconciliation import (
     WhyUndecided,
     reconcile,
     take_in,
+    without_repeats,
 )
 from holdfast.core.history.resends import Arrival
 from holdfast.core.items import (
@@ -154,6 +155,14 @@ def test_only_calls_that_wait_for_an_approval_are_asked_about() -> None:
     assert mixed is not None and not mixed.in_chat
     two = ChatQuestion(turn_id=mixed.turn_id, calls=waits(2, key=None).asked)
     assert "Any other message refuses them." in two.text
+
+
+def test_repeated_questions_are_left_out_with_the_messages_that_decided_nothing() -> None:
+    asks = question(waits())
+    first, yes = (says("Pay"), hears(asks.text)), says("yes")
+    repeated = hears(asks.repeated("The message is no answer to the question."))
+    assert without_repeats((*first, says("Hm"), says("Well"), repeated, yes)) == (*first, yes)
+    assert without_repeats((*first, yes)) == (*first, yes)
 
 
 # ── decisions by id ──────────────────────────────────────────────────────────────────────────

@@ -17,6 +17,7 @@ from holdfast.core.history.conversation import (
     Flagged,
     Notes,
     Patch,
+    Rebinding,
     Segment,
     SettingsChanged,
     SettingsMerged,
@@ -29,12 +30,20 @@ from holdfast.core.history.conversation import (
     changed_state,
     commit_of,
     further,
+    seen_by_model,
     waiting_calls,
 )
-from holdfast.core.items import Opaque, Permissions, SessionSettings, item_id
+from holdfast.core.items import (
+    ForeignContent,
+    ForeignItem,
+    Opaque,
+    Permissions,
+    SessionSettings,
+    item_id,
+)
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.turn import Turn, advance
-from holdfast.ids import ItemId, SessionId
+from holdfast.ids import ItemId, NoteId, SessionId
 from tests.core.builders import (
     after,
     answered,
@@ -493,3 +502,39 @@ def test_only_a_session_that_has_asked_can_be_answered() -> None:
     )
     fork = msgspec.structs.replace(session, lineage=(here,))
     assert fork.waiting == (pay,) and fork.asked == ()
+
+
+def test_calls_from_before_a_session_was_moved_to_another_source_cannot_be_approved() -> None:
+    """A tool of the same name may do something else there."""
+    session = waiting_for(new_session(), call("pay", waits_for="approval"))
+    moved = Rebinding(version=session.version, rev=session.notes.rev + 1)
+    session = noted(session, moved.flag())
+    assert session.notes.rebound == moved
+    assert session.waiting and session.asked == ()
+    (pay,) = session.waiting
+    pay_again = call("pay", waits_for="approval")
+    turn = after(turn_on(session, result(pay, outcome="refused"), user("Again")), asked())
+    session = ending(session, after(turn, answered(pay_again)))
+    assert session.asked == (pay_again,)
+
+
+@pytest.mark.parametrize("value", ["", "1", "1 2 3", "one 2", "-1 2"])
+def test_a_flag_that_names_no_version_and_revision_is_no_move(value: str) -> None:
+    flagged = noted(new_session(), Flagged(name="agents.rebound", value=value))
+    assert noted(flagged, Flagged(name="starred", value="1 2")).notes.rebound is None
+
+
+def test_a_flag_of_an_item_moves_no_session() -> None:
+    session = with_turn(new_session(), user())
+    flag = Rebinding(version=1, rev=1).flag()
+    assert noted(session, flag, item_id(session.items[0])).notes.rebound is None
+
+
+def test_a_model_sees_only_foreign_items_that_have_a_text() -> None:
+    silent, told = (
+        ForeignItem(id=mint(NoteId), original=ForeignContent(kind="x", json="{}", text=text))
+        for text in ("", "Searched: Oslo")
+    )
+    session = with_turn(new_session(), silent, told, user())
+    shown = list(seen_by_model(session))
+    assert told in shown and silent not in shown

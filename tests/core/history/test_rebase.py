@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.core.history.checks import check_turn
-from holdfast.core.history.conversation import SettingsChanged, Snapshot
+from holdfast.core.history.conversation import Rebinding, SettingsChanged, Snapshot
 from holdfast.core.history.rebase import StaleRequest, rebased
 from holdfast.core.history.reconciliation import Fresh, Incoming, IncomingCall, reconcile
 from holdfast.core.items import SessionSettings, Text, ToolCall, ToolResult, TurnLimits, UserMessage
@@ -180,3 +180,16 @@ def test_a_call_comes_along_with_its_answer_where_another_request_has_brought_it
     first = asks(empty, *FOREIGN, says("Now"))
     found = on(with_turn(empty, *first.input), waiting)
     assert found.input == waiting.input[1:]
+
+
+def test_a_request_from_before_its_session_was_moved_to_another_source_is_stale() -> None:
+    """Its input was checked against the former agents."""
+    waiting = asks(TALK, says())
+    moved = noted(TALK, Rebinding(version=TALK.version, rev=TALK.notes.rev + 1).flag())
+    moved = msgspec.structs.replace(moved, source_name="pilots")
+    found = rebased(waiting, moved, mint)
+    assert isinstance(found, StaleRequest)
+    assert found.code == "agent_mismatch" and "the agents of pilots" in found.why
+    unnamed = rebased(waiting, msgspec.structs.replace(moved, source_name=""), mint)
+    assert isinstance(unnamed, StaleRequest) and "butler.yaml" in unnamed.why
+    on(moved, asks(moved, says()))

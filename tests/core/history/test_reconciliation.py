@@ -34,6 +34,8 @@ from holdfast.core.items import (
     AssistantMessage,
     Blob,
     File,
+    ForeignContent,
+    ForeignItem,
     Image,
     Inline,
     Item,
@@ -52,7 +54,7 @@ from holdfast.core.items import (
     text_of,
 )
 from holdfast.core.turns import events as ev
-from holdfast.ids import CallId
+from holdfast.ids import CallId, ItemId
 from tests.core.builders import (
     after,
     answered,
@@ -911,6 +913,98 @@ def test_a_resend_with_nothing_more_is_nothing_new_once_somebody_has_answered(
         assert told(*client.transcript, on=client.session) == NothingNew()
 
 
+# ── requests of clients that own their history ───────────────────────────────────────────────
+
+
+def owned(known: int, *messages: Incoming, on: Snapshot, goes_on: bool = False) -> Reconciled:
+    """A request of which the first messages are known to be the history."""
+    return reconcile(on, messages, new_minter(at_ms=1), known=known, needs_question=not goes_on)
+
+
+def test_all_messages_after_the_history_that_a_client_owns_are_new() -> None:
+    """Also answers of other models, and words that the history has already."""
+    brings = (*SO_FAR, says("Hello"), heard("Hi"), instructs(), says("Oslo?"))
+    found = owned(len(SO_FAR), *brings, on=TALK)
+    assert isinstance(found, Fresh) and not found.diverged
+    assert words(found.input) == ["U: Hello", "A: Hi", "U: Oslo?"]
+
+
+def test_after_the_history_that_a_client_owns_only_open_calls_take_results() -> None:
+    """A result for another call belongs to the history, wherever the client tells it."""
+    tell = call("tell", waits_for="client")
+    session = waiting_for(new_session(), tell)
+    told_so_far = (says("Hello"), heard("One moment.", tell.call_id))
+    found = owned(2, *told_so_far, tells("old"), tells(tell.call_id), on=session)
+    assert isinstance(found, Fresh) and words(found.input) == [f"ok {tell.call_id}"]
+    brings = (*SO_FAR, heard("", "new"), tells("old"), tells("new"), says("Go on"))
+    found = owned(len(SO_FAR), *brings, on=TALK)
+    assert isinstance(found, Fresh)
+    assert words(found.input) == ["call new", "ok new", "U: Go on"]
+
+
+def test_a_request_to_go_on_with_the_last_answer_needs_no_question() -> None:
+    assert owned(len(SO_FAR), *SO_FAR, on=TALK) == NothingNew()
+    assert owned(len(SO_FAR), *SO_FAR, on=TALK, goes_on=True) == Fresh(input=())
+
+
+# ── items that only other servers act on ─────────────────────────────────────────────────────
+
+
+def foreign(
+    json: str = '{"type":"search"}', *, given_id: str = "", ours: ItemId | None = None
+) -> Incoming:
+    content = ForeignContent(kind="search", json=json, given_id=given_id)
+    return Incoming(role="foreign", foreign=content, ours=ours)
+
+
+def searched(*messages: Incoming) -> Snapshot:
+    """A session after a turn with these messages, and the answer `Hi`."""
+    return with_turn(new_session(), *fresh(new_session(), *messages).input)
+
+
+def foreign_in(found: Reconciled) -> int:
+    """How many foreign items are new."""
+    assert isinstance(found, Fresh), found
+    return sum(isinstance(each, ForeignItem) for each in found.input)
+
+
+def test_a_foreign_item_is_stored_as_it_came() -> None:
+    search = foreign()
+    (item, _) = fresh(new_session(), search, says("Hello")).input
+    assert isinstance(item, ForeignItem) and item.original == search.foreign
+
+
+def test_a_foreign_item_is_known_by_its_content_in_a_resend_of_messages_only() -> None:
+    """A client may mean the same item twice."""
+    session = searched(foreign(), says("Hello"))
+    resend = (foreign(), says("Hello"), heard("Hi"))
+    assert foreign_in(told(*resend, says("More"), on=session)) == 0
+    assert foreign_in(told(*resend, foreign(), says("More"), on=session)) == 1
+    assert foreign_in(told(foreign(), says("More"), on=session)) == 1
+
+
+def test_a_foreign_item_with_an_id_is_known_however_its_json_is_written() -> None:
+    session = searched(foreign('{"id":"s1","type":"search"}', given_id="s1"), says("Hello"))
+    again = foreign('{ "type": "search", "id": "s1" }', given_id="s1")
+    assert foreign_in(told(again, says("More"), on=session)) == 0
+    other = foreign('{"id":"s2","type":"search"}', given_id="s2")
+    assert foreign_in(told(other, says("More"), on=session)) == 1
+
+
+def test_a_foreign_item_that_repeats_an_item_of_ours_is_known_by_the_id_of_that_item() -> None:
+    """Answers show some items in a form that other servers use, and list foreign items without an id under ours."""
+    session = searched(foreign(), says("Hello"))
+    for item in session.items:
+        assert isinstance(item, ForeignItem | UserMessage | AssistantMessage)
+        shown = foreign(f'{{"type":"search","id":"{item.id}"}}', given_id=item.id, ours=item.id)
+        assert foreign_in(told(shown, says("More"), on=session)) == 0
+    elsewhere = foreign(ours=user().id)
+    unknown = msgspec.structs.replace(
+        elsewhere, foreign=ForeignContent(kind="search", json='{"type":"search","q":1}')
+    )
+    assert foreign_in(told(unknown, says("More"), on=session)) == 1
+
+
 # ── items that are added as they are ─────────────────────────────────────────────────────────
 
 
@@ -936,6 +1030,11 @@ def test_calls_that_are_added_are_answered_among_what_is_added_or_by_nobody() ->
     assert isinstance(alone, Fresh)
     assert words(alone.input) == ["call a", "not_answered a"]
     assert not check_turn(alone.input)
+    apart = take_in(
+        TALK, [heard("", "a"), heard("", "b"), tells("b"), tells("a")], new_minter(at_ms=1)
+    )
+    assert isinstance(apart, Fresh)
+    assert words(apart.input) == ["call a", "call b", "ok b", "ok a"]
     assert take_in(TALK, [tells("x")], new_minter(at_ms=1)) == UnknownCall(call_id="x")
     some = take_in(TALK, [heard("", "a", "b"), tells("a")], new_minter(at_ms=1))
     assert some == ResultsMissing(call_ids=("b",))

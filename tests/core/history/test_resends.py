@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from holdfast.core.approval_questions import question_in
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.rebase import StaleRequest, rebased
-from holdfast.core.history.reconciliation import Fresh, Incoming, is_steered_again, reconcile
+from holdfast.core.history.reconciliation import (
+    Fresh,
+    Incoming,
+    IncomingCall,
+    is_steered_again,
+    reconcile,
+)
 from holdfast.core.history.resends import Arrival, Overtaken, arrival
 from holdfast.core.items import Item, ToolResult, UserMessage, plain_text, text_of
 from holdfast.core.turns import events as ev
@@ -30,6 +36,7 @@ from tests.core.builders import (
     interrupted,
     mint,
     new_minter,
+    result,
     said,
     started,
     steered,
@@ -704,3 +711,64 @@ def test_an_answer_to_several_messages_anchors_also_while_another_turn_is_open()
         ending(new_session(), turn), told, mint, since=Arrival(version=Version(0)), running=running
     )
     assert isinstance(found, Fresh) and texts_of(found.input) == ["d"]
+
+
+# ── calls that the client answers ────────────────────────────────────────────────────────────
+
+LOOK = call("look", waits_for="client")
+LOOKED = with_turn(
+    ending(
+        new_session(),
+        after(turn_on(new_session(), user("a")), asked(), answered(said("Well"), LOOK)),
+    ),
+    result(LOOK),
+    answer="Cold.",
+)
+"""A question, a call that its client has answered, and an answer."""
+
+
+def calls(text: str) -> Incoming:
+    look = IncomingCall(call_id=LOOK.call_id, name="look", arguments="{}")
+    return Incoming(role="assistant", content=plain_text(text), calls=(look,))
+
+
+def gives() -> Incoming:
+    return Incoming(role="tool", call_id=LOOK.call_id, content=plain_text("done"))
+
+
+def test_a_request_without_a_result_that_its_client_has_given_has_diverged() -> None:
+    found = reconcile(LOOKED, (*says("a"), calls("Well"), heard("Cold."), *says("b")), mint)
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["b"]
+    assert found.diverged
+
+
+def test_a_request_without_answers_and_results_shares_the_questions_of_the_history() -> None:
+    found = reconcile(talk(("b",), on=LOOKED), says("a", "b", "c"), mint)
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["c"]
+    assert found.diverged
+
+
+def test_an_answer_without_its_call_is_known_only_if_the_result_of_the_call_is_sent() -> None:
+    asks = ending(
+        new_session(),
+        after(turn_on(new_session(), user("a")), asked(), answered(said("Well"), LOOK)),
+    )
+    kept = reconcile(asks, (*says("a"), heard("Well"), gives()), mint)
+    assert isinstance(kept, Fresh) and not kept.diverged
+    lost = reconcile(asks, (*says("a"), heard("Well"), *says("b")), mint)
+    assert isinstance(lost, Fresh) and texts_of(lost.input) == ["b"]
+    assert lost.diverged
+
+
+def test_an_answer_after_a_result_anchors_where_its_question_was_asked() -> None:
+    session = talk(("b",), ("x",), on=LOOKED)
+    told = (*says("a"), calls("Well"), gives(), heard("Cold."), *says("b", "c"))
+    found = reconcile(session, told, mint)
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["c"]
+
+
+def test_an_answer_before_the_first_question_anchors_like_any_other() -> None:
+    """A client has written a greeting into the history before anybody asked."""
+    session = talk(("a",), ("x",), on=with_turn(new_session(), said("Welcome"), answer="Ask me."))
+    found = reconcile(session, (heard("Welcome Ask me."), *says("a", "b")), mint)
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["b"]

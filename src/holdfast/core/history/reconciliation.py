@@ -471,10 +471,10 @@ def _foreign_stored(
     held = Counter[tuple[str, bytes]]()
     ours: set[ItemId] = set()
     for item in chain(snapshot.items, running):
-        if isinstance(item, ForeignItem) and item.original.kind in kinds:
-            held[_foreign_key(item.original)] += 1
-        elif (its_id := item_id(item)) in repeated and its_id is not None:
+        if (its_id := item_id(item)) in repeated and its_id is not None:
             ours.add(its_id)
+        elif isinstance(item, ForeignItem) and item.original.kind in kinds:
+            held[_foreign_key(item.original)] += 1
     found: set[int] = set()
     for n, each, content in sent:
         key = _foreign_key(content)
