@@ -12,6 +12,7 @@ from holdfast.errors import (
     AgentAmbiguous,
     AgentMismatch,
     AgentNotFound,
+    ApprovalUndecided,
     CannotContinue,
     HoldfastError,
     IllegalEvent,
@@ -146,6 +147,11 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
         TurnRejected("results_missing", "call_7 has no result", call_ids=("call_7",)),
         "call_7 has no result",
         {"reason": "results_missing", "call_ids": ("call_7",)},
+    ),
+    (
+        ApprovalUndecided("no answer to it", session_id="conv_4f", turn_id="turn_19", version=7),
+        "no answer to it",
+        {"session_id": "conv_4f", "turn_id": "turn_19", "version": 7},
     ),
     (
         CannotContinue("turn_19", "turn_complete"),

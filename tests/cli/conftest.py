@@ -81,7 +81,9 @@ def broken(furnished: Path) -> Path:
     damage(furnished, "update session set head = 9 where id = (select min(id) from session)")
     damage(
         furnished,
-        "insert into session_key values ('acme', 'lost', 'conv_" + "0" * 26 + "', 1, null)",
+        "insert into session_key (tenant, key, session_id, generation) values ('acme', 'lost', 'conv_"
+        + "0" * 26
+        + "', 1)",
     )
     return furnished
 

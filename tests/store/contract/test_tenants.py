@@ -141,6 +141,9 @@ def reads(store: Store, tenant: Tenant, names: Names) -> list[Call]:
             ),
         ),
         ("session_ids", lambda: store.session_ids(tenant, after=None, limit=10)),
+        ("playing", lambda: store.playing(tenant, limit=10)),
+        ("unfinished", lambda: store.unfinished(tenant, since_ms=0, limit=10)),
+        ("failures", lambda: store.failures(tenant, since_ms=0, limit=10)),
     ]
 
 
@@ -210,6 +213,7 @@ async def test_every_method_that_knows_tenants_is_asked_above(
         *("enqueue", "open_queued"),  # in test_queue.py
         *("begin", "takeover", "acknowledge", "put_blob", "restore", "restore_memories"),
         *("revoke_grant", "api_keys"),  # in test_grants.py and test_api_keys.py
+        "asking",  # no call of ours waits for a person: in test_turn_lists.py
         "index_flaw",  # says nothing where nothing is wrong: in test_columns.py
     }
     knows = {
