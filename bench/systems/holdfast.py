@@ -58,7 +58,7 @@ class HoldfastRunning(Running):
 
     async def history(self, conversation: str) -> tuple[Said, ...]:
         url = f"{self.url}/api/sessions/{conversation}/items"
-        async with self.http.get(url, params={"limit": "500"}) as response:
+        async with self.http.get(url) as response:
             if response.status == 404:
                 return ()
             response.raise_for_status()

@@ -362,7 +362,7 @@ async def test_a_turn_that_does_not_let_go_is_a_202_for_now(
     gate = Gate()
     async with serving(agent(held(gate))) as server:
 
-        async def ignored(tenant: object, turn_id: TurnId) -> StillRunning:
+        async def ignored(tenant: object, turn_id: TurnId, **_: object) -> StillRunning:
             return StillRunning(turn_id=turn_id)
 
         first = Asked(server.chat("one", to="trip"))

@@ -203,13 +203,18 @@ class _Playing:
             try:
                 await self._step(self._named(name), path, answer)
             except TurnFailed as failure:
-                agent, facts = self._named(name), {"error": str(failure)}
-                await self._hooks.happened("on_error", agent, {**facts})
-                await self._hooks.happened("notification", agent, _notice("error", str(failure)))
-                await self._hooks.happened("turn_end", agent, {"reason": "error"})
+                agent = self._team.agents.get(name)
+                if agent is not None:  # else it is gone from its source, and its hooks with it
+                    await self._tell_failure(agent, str(failure))
                 if not path:
                     raise
                 await self._give_up_branch(path, failure, answer.usage)
+
+    async def _tell_failure(self, agent: Agent, why: str) -> None:
+        """Tell an agent's hooks that its step has failed."""
+        await self._hooks.happened("on_error", agent, {"error": why})
+        await self._hooks.happened("notification", agent, _notice("error", why))
+        await self._hooks.happened("turn_end", agent, {"reason": "error"})
 
     async def _step(self, agent: Agent, path: Path, answer: Accumulator) -> None:
         """One step of a branch: ask its model, and record the answer."""
