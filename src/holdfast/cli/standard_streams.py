@@ -40,7 +40,7 @@ def hold_places() -> None:
 
 
 class _Closed:
-    """A stream in the place of one that was closed: whoever writes to it is told."""
+    """A stream in the place of one that was closed: a write to it raises an error."""
 
     readable = seekable = isatty = lambda self: False
     writable = lambda self: True  # noqa: E731

@@ -3,7 +3,7 @@
 When a model fails before the client has seen anything, the next one is asked, after any failure: another model may
 have a larger context, another provider may be up. All of them get the same prompt, each in its own dialect.
 
-Models that take turns are asked in another order for every step: the step's own name decides who is first, so that a
+Models that take turns are asked in another order for every step: the step's own name decides which is first, so that a
 step that is tried again asks the same model.
 
 After a transient failure a model rests for a while, so that not every turn has to wait for it to fail again. A resting

@@ -90,7 +90,7 @@ class Hook(Value):
     roots: tuple[str, ...] = ()
     """Directories that the hook may write to in a sandbox, besides its own."""
     is_plain: bool = False
-    """Whatever it prints is for the model."""
+    """Its output is for the model."""
 
     def is_about(self, tool: str) -> bool:
         return self.matcher in EVERY_TOOL or re.fullmatch(self.matcher, tool) is not None

@@ -22,7 +22,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class TurnBody(Value):
-    """What every parsed body that asks for a turn has, whatever API it belongs to."""
+    """What every parsed body that asks for a turn has, on each API."""
 
     model: str
     instructions: tuple[str, ...]

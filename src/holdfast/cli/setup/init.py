@@ -34,7 +34,7 @@ def init(directory: Path, name: str, wanted: str | None) -> None:
 
     Without --model, the agent gets a model that this machine can use: one whose API key is set (OpenAI, Anthropic,
     Gemini), or that a local server has (Ollama, LM Studio, llama.cpp), or else the demo model. If there are several,
-    it asks; where nobody can answer, it takes the first. No key is read or sent, and no file is overwritten.
+    it asks; without a terminal it takes the first. No key is read or sent, and no file is overwritten.
 
     \b
     Examples:
@@ -71,7 +71,7 @@ def _given(wanted: str) -> FoundModel:
 
 
 def _chosen(found: list[FoundModel]) -> FoundModel:
-    """The model that a person chooses; the first where nobody can be asked, or if only the demo model is left."""
+    """The model that a person chooses; the first without a terminal, or if only the demo model is left."""
     if len(found) <= 2 or not sys.stdin.isatty():
         return found[0]
     options = [f"{each.name} ({each.because})" for each in found]

@@ -663,7 +663,7 @@ class _Intake:
 
 
 def _without_question(parts: Parts) -> Parts:
-    """An answer's parts as its model made them. No model sees a question of the server's, whoever brings it back."""
+    """An answer's parts as its model made them. No model sees a question of the server's, also if a client brings it back."""
     text = text_of(parts)
     said = without_question(text)
     return parts if len(said) == len(text) else plain_text(said.rstrip())

@@ -3,7 +3,7 @@
 Providers number what they stream (a content block, a tool call); we mint an item id at the first delta of each
 number, and keep it. The text accumulates in the turn's draft, so no text is collected twice.
 
-1. Items do not interleave, in whatever order the deltas come: an item grows until the next one is opened, and never
+1. Items do not interleave, in any order of the deltas: an item grows until the next one is opened, and never
    after that.
 2. One item is *current*: its deltas become events at once. Deltas of others wait until the current item has ended.
    A text has ended when an item with a new number begins, a call when its arguments are a whole JSON object; and

@@ -53,7 +53,7 @@ LOOKED_AT_ONCE = 200
 FAILURES: frozenset[EndedBy] = frozenset(
     {"model_error", "tool_error", "deadline", "crash", "superseded", "shutdown"}
 )
-"""Ends of a turn that are somebody's business: neither its client nor a person wanted it to end."""
+"""Ends of a turn that an operator should look at: neither its client nor a person wanted it to end."""
 
 
 def playing(tenant: Tenant, *, limit: int) -> Operation[tuple[PlayingTurn, ...]]:
