@@ -26,7 +26,7 @@ def shown(model: ScriptedModel) -> list[str]:
     return [str(each.content) for each in model.messages() if each.role != "system"]
 
 
-async def test_first(store: Store) -> None:
+async def test_side_calls_and_regenerated_answers_are_lines_of_their_own(store: Store) -> None:
     model = ScriptedModel(otherwise=lambda prompt: f"A{len(model.prompts)}")
     async with serving(agent(model), store=store) as server:
         await ask(server, "### Task: title")
