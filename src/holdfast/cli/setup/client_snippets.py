@@ -1,6 +1,7 @@
 """The settings of well-known clients for one server. Pure: a server's address and models in, text out.
 
-Each client's file and fields are those that its own documentation named in November 2026.
+The fields are not held against the clients' own documentation yet; tests hold the form of each file only. A client
+that refuses its settings is a mistake of this table.
 """
 
 from __future__ import annotations
