@@ -7,6 +7,7 @@ one of them pass would not have seen the real one either.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
@@ -610,7 +611,8 @@ def whoever_waited_for_a_deleted_session_got_another(run: Recording) -> Recordin
         )
         sends = tuple(waited if each is late else each for each in run.sends)
         acts = tuple(each for each in run.acts if each.kind not in ("reset", "rewind"))
-        run = replaced(run, sends=sends, acts=(*acts, deleted))
+        played = tuple(replaced(each, until_s=math.inf) for each in run.played)
+        run = replaced(run, sends=sends, acts=(*acts, deleted), played=played)
         return _with_turn(run, held.turn_id, ended_by="deleted")
     raise NoPlace
 

@@ -740,13 +740,14 @@ def after_delete(facts: Facts) -> Iterator[str]:
 
 def reborn(facts: Facts) -> Iterator[str]:
     """Only where nothing else can have come between the request and the turn that it waited for. Whoever came
-    before it, and did not wait for that turn, may have begun the other session; then it waited for them. What may wait
-    in the store waits there, where `after_delete` looks, or is still on its way."""
+    before it, and did not wait for that turn, may have begun the other session; then it waited for them. A request that
+    came when the turn had been played waits for nothing, though the store may still be told of the turn's end. What may
+    wait in the store waits there, where `after_delete` looks, or is still on its way."""
     if facts.run.crashes or facts.run.shutdowns:
         return
     moved = {act.name for act in facts.run.acts if act.kind in ("reset", "rewind")}
     deletes = [each for each in facts.run.acts if each.kind == "delete" and not each.failed]
-    began_s = {each.turn_id: each.at_s for each in facts.run.played}
+    played = {each.turn_id: each for each in facts.run.played}
     holders = {
         (send.name, send.session_id): send
         for send in facts.run.sends
@@ -754,12 +755,12 @@ def reborn(facts: Facts) -> Iterator[str]:
     }
     for act in deletes:
         held = holders.get((act.name, act.session_id))  # type: ignore[arg-type]
-        if held is None or act.name in moved:
+        holds = played.get(held.turn_id) if held and held.turn_id else None
+        if held is None or holds is None or act.name in moved:
             continue
         for send in facts.run.sends:
             here = (send.name, send.node) == (held.name, held.node)
-            after_s = began_s.get(held.turn_id, act.done_s) if held.turn_id else act.done_s
-            waited = after_s < send.invoked_s < act.invoked_s
+            waited = holds.at_s < send.invoked_s < min(holds.until_s, act.invoked_s)
             answered = send.how in ("began", "steered")
             elsewhere = send.session_id != act.session_id and _asked_first(facts, send)
             at_the_door = not send.queues or send.if_match is not None

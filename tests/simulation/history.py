@@ -7,6 +7,7 @@ really did to the world. The rest is the store as it was found in the end.
 
 from __future__ import annotations
 
+import math
 from typing import Literal, TypeAlias
 
 from holdfast.core.codec import Value
@@ -138,6 +139,8 @@ class Played(Value):
     base: Version
     base_rev: int
     at_s: float
+    until_s: float = math.inf
+    """When the player was done; its node lets the next request in then, while the store still hears of the end."""
 
 
 class Takeover(Value):

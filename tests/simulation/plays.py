@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+import msgspec
+
 from holdfast.core.codec import Value
 from holdfast.core.items import (
     AssistantMessage,
@@ -78,6 +80,7 @@ class _Player:
         request = turn.turn.request
         assert isinstance(turn, LiveTurn)
         self._rng = Random(f"{request.turn_id}/{turn.turn.attempt}/{node.name}")
+        self._place = len(world.played)
         world.played.append(
             history.Played(
                 turn_id=request.turn_id,
@@ -95,6 +98,9 @@ class _Player:
         except IllegalEvent as error:
             self._world.complaints.append(f"{self._open.turn.request.turn_id}: {error}")
             raise
+        finally:
+            played, now_s = self._world.played, self._world.loop.time()
+            played[self._place] = msgspec.structs.replace(played[self._place], until_s=now_s)
 
     async def _play(self) -> None:
         while True:

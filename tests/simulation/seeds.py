@@ -28,6 +28,7 @@ INTERESTING: dict[int, str] = {
     59668: "a client whose message a broken turn has heard retries as often as the first one, and finishes the turn",
     82191: "two messages of a page are on their way to one turn, and the second tells the first",
     801297: "the past that a request tells, which has waited, was brought by another one meanwhile",
+    7001302: "a session is deleted after its turn was played, and before the store has heard of the turn's end",
     10002800: "turns wait in the store, and a later request has told the open turn what they were to say",
     10003220: "a page's second message is there before its first one, which is said to the turn of the second",
     40000127: "a turn that had waited fails at once, after a later request has found the session busy with it",
