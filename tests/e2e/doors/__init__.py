@@ -1,0 +1,10 @@
+"""Every protocol that leads to a turn, behind one interface, so that tests can make the same claims about all of them."""
+
+from __future__ import annotations
+
+from tests.e2e.doors.chat import ChatDoor
+from tests.e2e.doors.door import Door
+from tests.e2e.doors.responses import ResponsesDoor
+
+DOORS: tuple[Door, ...] = (ChatDoor(), ResponsesDoor())
+"""One of each. A new protocol adds a module to this package, and its door to this list."""
