@@ -57,7 +57,7 @@ from holdfast.server.turns.chat_approvals import ChatApprovals
 from holdfast.server.turns.turn_requests import TurnSettings
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.headers import TURN_ID
-from holdfast.wire.problems import BusyStatus, Refused
+from holdfast.wire.problems import OPENAI_PROBLEMS, BusyStatus, Refused
 from holdfast.wire.trace import read_trace
 
 log = logging.getLogger("holdfast.server")
@@ -206,6 +206,8 @@ class App:
             found = self.routes.find(exchange.method, exchange.raw_path)
             route = facts.route = found.route
             names = found.names
+        if route.problems is not OPENAI_PROBLEMS:
+            exchange.answer_problems_in(route.problems)
         if (
             route.scope is None
         ):  # load balancers and browsers may ask by IP address, which is no host of ours

@@ -1,12 +1,17 @@
-"""Errors as OpenAI clients read them: one envelope, four keys, a stable code, and advice on what to do."""
+"""Errors as OpenAI clients read them: one envelope, four keys, a stable code, and advice on what to do.
+
+Other APIs have forms of their own for the same problems (`ProblemForm`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from holdfast.core.codec import Value
+from holdfast.wire.sse import data_frame
 
 
 class ErrorBody(Value, omit_defaults=False):
@@ -44,6 +49,37 @@ class Problem(Value):
         error = ErrorBody(message=message, type=self.kind, param=self.param, code=self.code)
         return msgspec.json.encode(ErrorAnswer(error=error))
 
+
+class ProblemAnswer(Value):
+    """A problem as an HTTP answer."""
+
+    status: int
+    body: bytes
+    media_type: str = "application/json"
+
+
+class ProblemForm(Value):
+    """The form in which an API answers problems."""
+
+    kind: type[msgspec.Struct]
+    """The type of the body, for the document that describes the API."""
+    answer: Callable[[Problem], ProblemAnswer]
+    """Makes the answer, if nothing was sent yet."""
+    frames: Callable[[Problem], bytes]
+    """Makes the last frames of a stream that has begun and then failed."""
+
+
+def _envelope(problem: Problem) -> ProblemAnswer:
+    return ProblemAnswer(status=problem.status, body=problem.body())
+
+
+def _error_frame(problem: Problem) -> bytes:
+    """The error event that ends a stream; nothing follows it, not even `[DONE]`."""
+    return data_frame(problem.body())
+
+
+OPENAI_PROBLEMS = ProblemForm(kind=ErrorAnswer, answer=_envelope, frames=_error_frame)
+"""The form of `/v1` and `/api`."""
 
 BusyStatus: TypeAlias = Literal[409, 400]
 """The status of a busy conversation: 409, which every SDK retries, or 400 as the hosted service has it."""

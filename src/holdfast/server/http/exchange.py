@@ -18,8 +18,7 @@ from holdfast import limits
 from holdfast.server.http.body_memory import READ, BodyMemory
 from holdfast.wire.conversation_names import BASE, named_path
 from holdfast.wire.headers import OPENAI_PROCESSING_MS, OPENAI_VERSION, REQUEST_ID, problem_headers
-from holdfast.wire.problems import Problem, Refused
-from holdfast.wire.sse import data_frame
+from holdfast.wire.problems import OPENAI_PROBLEMS, Problem, ProblemForm, Refused
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -91,7 +90,9 @@ class Exchange:
         self.request_id = request_id
         self.about: dict[str, str] = {}
         """Headers that the answer will have, be it a success or a problem."""
-        self.failure_frames: Callable[[Problem], bytes] = _error_frame
+        self.problem_answer = OPENAI_PROBLEMS.answer
+        """Makes the answer of a problem, if nothing was sent yet."""
+        self.failure_frames = OPENAI_PROBLEMS.frames
         """Makes the last frames of a stream that has begun and then failed."""
         self._socket: Socket | None = (scope.get("extensions") or {}).get(CONNECTION)
         self.code = ""
@@ -253,7 +254,14 @@ class Exchange:
     async def refuse(self, problem: Problem) -> None:
         """Answer with a problem."""
         self.code = problem.code
-        await self.answer(problem.status, problem.body(), headers=problem_headers(problem))
+        told = self.problem_answer(problem)
+        await self.answer(
+            told.status, told.body, headers=problem_headers(problem), media_type=told.media_type
+        )
+
+    def answer_problems_in(self, form: ProblemForm) -> None:
+        """Answer problems in the form of another API from here on."""
+        self.problem_answer, self.failure_frames = form.answer, form.frames
 
     async def start_answer(
         self,
@@ -371,11 +379,6 @@ def _joined(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
         name, value = name_bytes.decode("latin-1").lower(), value_bytes.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
-
-
-def _error_frame(problem: Problem) -> bytes:
-    """The error event that ends a stream; nothing follows it, not even `[DONE]`."""
-    return data_frame(problem.body())
 
 
 def _too_large(bytes_max: int) -> Refused:

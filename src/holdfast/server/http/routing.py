@@ -27,7 +27,7 @@ from holdfast.server.http.exchange import Exchange
 from holdfast.server.http.parameters import Kind, Parameter
 from holdfast.wire.body_parser import unknown_parameter
 from holdfast.wire.headers import ETAG
-from holdfast.wire.problems import Problem, Refused, bad_request
+from holdfast.wire.problems import OPENAI_PROBLEMS, Problem, ProblemForm, Refused, bad_request
 
 Scope: TypeAlias = Literal["chat", "read", "admin", "metrics"]
 """What an API key allows: `chat` runs turns, `read` looks, `admin` does all, and deletes, exports and imports.
@@ -168,6 +168,8 @@ class Route(Struct, frozen=True):
     """What each request occupies from its start, by its route alone."""
     audit: str = ""
     """Its name in the audit log; empty if it does not belong there."""
+    problems: ProblemForm = OPENAI_PROBLEMS
+    """The form in which its API answers problems."""
     handler: Handler = _unbound
 
     def __call__(self, handler: F) -> F:

@@ -27,7 +27,7 @@ from holdfast.server.openapi.error_codes import (
 from holdfast.version import VERSION
 from holdfast.wire.api.objects import TurnEvent, UsageObject
 from holdfast.wire.headers import REQUEST_ID, RETRY_AFTER, SHOULD_RETRY
-from holdfast.wire.problems import ErrorAnswer
+from holdfast.wire.problems import OPENAI_PROBLEMS, ErrorAnswer, ProblemForm
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -216,20 +216,23 @@ SHARED: Mapping[str, tuple[int, tuple[str, ...]]] = {
 
 def _shared_or_own(status: int, codes: tuple[str, ...], route: Route) -> Schema:
     name = f"Refused{status}"
-    if SHARED.get(name) == (status, codes):
+    if SHARED.get(name) == (status, codes) and route.problems is OPENAI_PROBLEMS:
         return {"$ref": f"#/components/responses/{name}"}
-    return _refusal(status, codes, closed=not (route.passes_codes_on and status == 400))
+    closed = not (route.passes_codes_on and status == 400)
+    return _refusal(status, codes, closed=closed, form=route.problems)
 
 
-def _refusal(status: int, codes: tuple[str, ...], *, closed: bool) -> Schema:
+def _refusal(
+    status: int, codes: tuple[str, ...], *, closed: bool, form: ProblemForm = OPENAI_PROBLEMS
+) -> Schema:
     """An error with one of these codes; unless `closed`, the model's server may add codes of its own."""
     words = "\n".join(f"- `{each}`: {CODES[each].words}" for each in codes)
-    schema: Schema = {"$ref": REF.format(name="ErrorAnswer")}
-    if closed:
+    schema: Schema = {"$ref": REF.format(name=form.kind.__name__)}
+    if closed and form is OPENAI_PROBLEMS:  # other APIs have no place for a code of ours
         code = {"properties": {"code": {"enum": list(codes)}}}
         schema = {"allOf": [schema, {"properties": {"error": code}}]}
     else:
-        words += "\n- the code with which the model's server refuses the request"
+        words += "" if closed else "\n- the code with which the model's server refuses the request"
     headers = [REQUEST_ID.name, SHOULD_RETRY.name]
     if status in (409, 429, 503):
         headers.append(RETRY_AFTER.name)
@@ -245,6 +248,7 @@ def _refusal(status: int, codes: tuple[str, ...], *, closed: bool) -> Schema:
 
 def _kinds(route: Route) -> Iterable[Kind]:
     yield ErrorAnswer
+    yield route.problems.kind
     if route.body is not None:
         yield route.body.kind
     for answer in route.answers:
