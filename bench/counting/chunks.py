@@ -19,7 +19,8 @@ from holdfast.core.turns.journal import Record
 from holdfast.ids import SessionKey, Tenant, TurnId
 from holdfast.loop.encoded_histories import EncodedHistories
 from holdfast.sessions.session_requests import Ask
-from holdfast.wire.openai.chat.answer import AnswerHead, ChatStream
+from holdfast.wire.openai.chat.answer import ChatStream
+from holdfast.wire.turn_answers import AnswerHead
 
 
 async def main(count: int) -> None:

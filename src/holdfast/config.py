@@ -337,7 +337,9 @@ class Config(Value):
         "`trusted`: agent files from URLs come from any address, and may do what files on this machine may",
     )
     model_aliases: tuple[tuple[str, str], ...] = setting(
-        _aliases, "", "for clients with hard-wired names: `gpt-4o=butler`"
+        _aliases,
+        "",
+        "for clients with hard-wired names: `gpt-4o=butler`; a name may be a pattern, `claude-*=butler`, and the first that fits counts",
     )
     tenant_agents: TenantAgents = setting(
         _tenant_agents,

@@ -208,6 +208,15 @@ async def test_who_begins_a_source_is_listed_first() -> None:
     assert listed == ["root", "clerk", "cook", "zoe", "abe"]
 
 
+async def test_an_alias_may_be_a_pattern_and_the_exact_name_comes_first() -> None:
+    aliases = {"claude-*": "root", "claude-h*": "clerk", "claude-haiku-4-5": "clerk"}
+    registry = await registry_of(Given("a", "root", "clerk"), aliases=aliases)
+    assert registry.find("claude-opus-4-8").agent == "root"
+    assert registry.find("claude-haiku-4-5").agent == "clerk"
+    with pytest.raises(ModelNotFound):
+        registry.find("not-claude-3")
+
+
 async def test_aliases_lead_to_ids() -> None:
     aliases = {"gpt-4o": "clerk", "gpt-4": "a/root", "root": "clerk", "gone": "nobody"}
     registry = await registry_of(Given("a", "root", "clerk"), aliases=aliases)

@@ -23,14 +23,15 @@ from holdfast.ids import CallId, MessageId, TurnId
 from holdfast.server.openapi.error_codes import CODES
 from holdfast.testing import says
 from holdfast.wire.headers import read_naming
-from holdfast.wire.openai.chat.answer import AnswerHead, ChatStream, error_frame
+from holdfast.wire.openai.chat.answer import ChatStream
 from holdfast.wire.openai.chat.request import read_chat_request
 from holdfast.wire.openai.conversations import read_items, read_metadata, read_new_conversation
 from holdfast.wire.openai.responses.answer import Echo, ResponseHead
 from holdfast.wire.openai.responses.request import read_context_request, read_responses_request
 from holdfast.wire.openai.responses.stream import ResponseStream
-from holdfast.wire.problems import ErrorAnswer, Problem, Refused
+from holdfast.wire.problems import OPENAI_PROBLEMS, ErrorAnswer, Problem, Refused
 from holdfast.wire.sse import EventTooLong, SseParser, data_frame
+from holdfast.wire.turn_answers import AnswerHead
 from tests import repository
 from tests.agents import file_rules
 from tests.core.builders import new_minter
@@ -267,7 +268,8 @@ def _said_in_a_response(text: str) -> tuple[bytes, Callable[[Any], str]]:
 
 
 def _failed(text: str) -> tuple[bytes, Callable[[Any], str]]:
-    frames = error_frame(Problem(status=400, code="invalid_value", message=text, param=text))
+    problem = Problem(status=400, code="invalid_value", message=text, param=text)
+    frames = OPENAI_PROBLEMS.frames(problem)
     return frames, lambda events: str(msgspec.json.decode(events[0][1])["error"]["message"])
 
 

@@ -307,7 +307,7 @@ async def test_a_bug_in_the_middle_of_a_stream_is_its_last_event(
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("holdfast.server.openai.chat_completions.end_of", broken)
+    monkeypatch.setattr("holdfast.server.turns.conversation_turns.end_of", broken)
     async with serving(agent(ScriptedModel("Some words."))) as server:
         answer = await server.chat("Hi", to="trip", stream=True)
     assert answer.status == 200

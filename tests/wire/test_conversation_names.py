@@ -51,6 +51,9 @@ def test_a_name_that_is_a_secret_or_does_not_survive_a_proxy_is_refused(name: st
     [
         ({"x-openwebui-chat-id": "3f2a-77"}, "3f2a-77"),
         ({"x-session-affinity": "ses_1"}, "ses_1"),
+        ({"x-claude-code-session-id": "s1"}, "s1"),
+        ({"x-claude-code-session-id": "s1", "x-claude-code-agent-id": "a7"}, "s1/a7"),
+        ({"x-claude-code-agent-id": "a7"}, None),
         ({"x-openwebui-chat-id": "local:abc"}, None),
         ({"x-openwebui-chat-id": "temporary:abc"}, None),
         ({"x-openwebui-chat-id": " "}, None),

@@ -23,6 +23,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
@@ -162,7 +163,8 @@ class Registry:
         now_s: Callable[[], float] = time.monotonic,
         reserved: ReservedFiles = ReservedFiles(),  # noqa: B008
     ) -> None:
-        """`aliases`: model name → model id, for clients with hard-wired names. `reserved`: files that no tool may
+        """`aliases`: model name → model id, for clients with hard-wired names; a name may be a pattern, such as
+        `claude-*`, and the first that fits counts. `reserved`: files that no tool may
         touch, besides the files of the sources.
 
         Raises InvalidSource if an origin is given twice.
@@ -332,7 +334,7 @@ class Registry:
 
     def _named(self, model: str, *, at_home: _Live | None) -> tuple[_Live, Agent]:
         """The agent that a model name means; the agents of a session's own source come first."""
-        for name in (model, self._aliases.get(model, "")):
+        for name in (model, self._meant_by(model)):
             if at_home is not None and name in _team(at_home).agents:
                 return at_home, _team(at_home).agents[name]
             if name in self._ids:
@@ -343,6 +345,14 @@ class Registry:
                         if self._is_only(live, name):
                             return live, agent
         return self._only_agent(model)
+
+    def _meant_by(self, model: str) -> str:
+        """The model id that a hard-wired name stands for; empty if it is none."""
+        exact = self._aliases.get(model)
+        if exact is not None:
+            return exact
+        fitting = (agent for name, agent in self._aliases.items() if fnmatchcase(model, name))
+        return next(fitting, "")
 
     def _is_only(self, live: _Live, name: str) -> bool:
         """Whether a qualified name means this source and no other."""

@@ -26,9 +26,10 @@ from holdfast.wire.headers import (
     TURN_ID,
     AnswerOptions,
 )
-from holdfast.wire.openai.chat.answer import AnswerHead, ChatStream
+from holdfast.wire.openai.chat.answer import ChatStream
 from holdfast.wire.problems import ErrorAnswer, ErrorBody
 from holdfast.wire.sse import SseParser
+from holdfast.wire.turn_answers import AnswerHead
 
 EVENT_BYTES_MAX = 32 * 1024 * 1024
 """The size of one event of a stream. A tool's arguments come in one event."""

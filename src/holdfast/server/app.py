@@ -54,6 +54,7 @@ from holdfast.server.openapi.document import OpenApi
 from holdfast.server.problems import after_begin, problem_of, shutting_down, unexpected
 from holdfast.server.processes.numbers import Numbers, OwnNumbers
 from holdfast.server.turns.chat_approvals import ChatApprovals
+from holdfast.server.turns.conversation_turns import ConversationTurns
 from holdfast.server.turns.turn_requests import TurnSettings
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.headers import TURN_ID
@@ -88,7 +89,7 @@ class App:
     ) -> None:
         self._guard = guard or OriginGuard()
         in_chat = ChatApprovals(sessions, self._guard, approve_in_chat, on_loopback=on_loopback)
-        chat = ChatCompletions(sessions, directory, in_chat, turns)
+        chat = ChatCompletions(ConversationTurns(sessions, directory, in_chat, turns))
         seals = Seals(sessions.store, sessions.mint)
         responses = Responses(sessions, directory, seals, in_chat, turns)
         self._sockets = ResponsesSockets(responses, self._serve)

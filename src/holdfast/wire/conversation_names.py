@@ -65,16 +65,22 @@ def base_name(text: str) -> str:
 CHAT_IDS = frozenset(("x-openwebui-chat-id", "x-claude-code-session-id", "x-session-affinity"))
 """Headers by which chat programs tell the id of a chat; docs/guides/clients.md says which program sends which."""
 
+_BRANCHES = ("x-claude-code-agent-id",)
+"""Headers by which a program tells the sub-agent that asks: it has a history of its own, beside its chat's."""
+
 _TEMPORARY = ("temporary", "local")
 """How the id of a chat begins that its chat program does not keep, up to the colon."""
 
 
 def chat_id(headers: Mapping[str, str]) -> str | None:
-    """The chat that a chat program's own header names. None without such a header, and for a temporary chat."""
+    """The chat that a chat program's own header names, and the sub-agent that asks in it: `chat/agent`. None without
+    such a header, and for a temporary chat."""
     for name in CHAT_IDS:
         text = headers.get(name, "").strip()
         if text:
-            return None if text.partition(":")[0] in _TEMPORARY else _key_text(text)
+            branch = (headers.get(each, "").strip() for each in _BRANCHES)
+            steps = map(_key_text, filter(None, (text, *branch)))
+            return None if text.partition(":")[0] in _TEMPORARY else "/".join(steps)
     return None
 
 

@@ -181,6 +181,11 @@ AUTHORIZATION = Header(
     request="The API key: `Bearer hf_…`.",
     absent="It is refused, unless keys are off.",
 )
+API_KEY = Header(
+    "x-api-key",
+    request="The API key, as Anthropic's clients send it: `hf_…`.",
+    absent="The key in `Authorization` counts.",
+)
 CONVERSATION_ID = RequestHeader[SessionKey | SessionId | None](
     "x-conversation-id",
     aliases=("x-openclaw-session-key",),
@@ -300,12 +305,25 @@ RETRY_COUNT = RequestHeader(
     parse=_count,
     default=0,
 )
+ANTHROPIC_VERSION = Header(
+    "anthropic-version",
+    request="The version of Anthropic's API: on `/v1` the answer is then in its form, errors and lists of models too.",
+    absent="The answer is in OpenAI's form, except under `/v1/messages`.",
+)
+ANTHROPIC_BETA = Header(
+    "anthropic-beta",
+    request="Betas of Anthropic's API, with commas. Those that change nothing here are named in `X-Ignored-Params`.",
+    absent="It has none.",
+)
 TRACE = Header(
     TRACEPARENT,
     request="The trace that the request belongs to, as W3C Trace Context has it.",
     absent="It begins a trace.",
 )
 REQUEST_ID = Header("x-request-id", answer="What the server's log knows this request by.")
+ANTHROPIC_REQUEST_ID = Header(
+    "request-id", answer="The same, as Anthropic's clients look for it; in answers in its form."
+)
 TURN_ID = Header(
     "x-turn-id", answer="The turn; `resp_…` with the same letters is the response.", of_turn=True
 )
@@ -367,10 +385,10 @@ SENT_BY_SDKS = (
     *"""
     content-type openai-beta openai-organization openai-project x-stainless-timeout x-stainless-lang
     x-stainless-package-version x-stainless-os x-stainless-arch x-stainless-runtime x-stainless-runtime-version
-    x-stainless-helper-method
+    x-stainless-helper-method anthropic-dangerous-direct-browser-access
     """.split(),
 )
-"""Headers that OpenAI's SDKs send by themselves, in pages too, and that mean nothing here."""
+"""Headers that OpenAI's and Anthropic's SDKs send by themselves, in pages too, and that say nothing about a turn."""
 
 NAMES = (CONVERSATION_ID.name, *CONVERSATION_ID.aliases)
 """The headers that name a session, unless the operator has chosen others."""

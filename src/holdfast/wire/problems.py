@@ -43,10 +43,14 @@ class Problem(Value):
     advice: str = ""
     """A sentence that is true now and may not be later. A stored Response, which never changes, leaves it out."""
 
+    @property
+    def sentence(self) -> str:
+        """The message, with the advice if there is any."""
+        return f"{self.message} {self.advice}" if self.advice else self.message
+
     def body(self) -> bytes:
-        """The envelope."""
-        message = f"{self.message} {self.advice}" if self.advice else self.message
-        error = ErrorBody(message=message, type=self.kind, param=self.param, code=self.code)
+        """OpenAI's envelope."""
+        error = ErrorBody(message=self.sentence, type=self.kind, param=self.param, code=self.code)
         return msgspec.json.encode(ErrorAnswer(error=error))
 
 

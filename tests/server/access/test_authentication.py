@@ -128,6 +128,16 @@ async def test_a_key_lets_in_as_its_tenant() -> None:
     assert await Authenticator(store, "auto").admit(exchange(lower), "chat") == caller
 
 
+async def test_a_key_may_come_as_anthropics_clients_send_it() -> None:
+    store = MemoryStore()
+    key = await put_key(store)
+    authenticator = Authenticator(store, "required")
+    theirs = {"x-api-key": str(key)}
+    for headers in (theirs, {**theirs, "authorization": "Bearer of-another-service"}):
+        assert (await authenticator.admit(exchange(headers), "chat")).key_id == key.key_id
+    assert "incorrect" in (await refused(authenticator, {"x-api-key": "sk-ant-1"}))[1]
+
+
 async def test_a_wrong_key_is_told_the_same_whatever_is_wrong_with_it() -> None:
     store = MemoryStore()
     key, other = await put_key(store, nth=1), new_key(mint(KeyId, at_ms=9, entropy=9), bytes(32))

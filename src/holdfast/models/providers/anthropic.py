@@ -45,6 +45,7 @@ from holdfast.wire.anthropic.thoughts import (
     ThoughtOrigin,
     without_bound,
 )
+from holdfast.wire.headers import ANTHROPIC_BETA, ANTHROPIC_VERSION, API_KEY
 from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 
 ANTHROPIC_URL = "https://api.anthropic.com/v1"
@@ -401,7 +402,7 @@ class AnthropicModel(HttpModel):
         if token_key is None:
             token_key = "ANTHROPIC_API_KEY" if base_url == ANTHROPIC_URL else ""
         style = AnthropicStyle(model=model, thinking_tokens=thinking_tokens, caches=caches)
-        beta = {"anthropic-beta": INTERLEAVED} if style.family.interleaved else {}
+        beta = {ANTHROPIC_BETA.name: INTERLEAVED} if style.family.interleaved else {}
         wire = AnthropicWire(style)
         super().__init__(
             wire,
@@ -409,8 +410,8 @@ class AnthropicModel(HttpModel):
             base_url=base_url,
             path="/messages",
             token_key=token_key,
-            key_header="x-api-key",
-            headers={"anthropic-version": VERSION, **beta, **(headers or {})},
+            key_header=API_KEY.name,
+            headers={ANTHROPIC_VERSION.name: VERSION, **beta, **(headers or {})},
             counting=CountEndpoint(
                 wire.dialect, "/messages/count_tokens", partial(count_body, style=style)
             ),

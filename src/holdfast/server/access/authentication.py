@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hmac import compare_digest
 
 from holdfast import limits
@@ -24,6 +24,7 @@ from holdfast.server.http.routing import Caller, Scope
 from holdfast.store.api_keys import parse_key
 from holdfast.store.rows import ApiKeyRow
 from holdfast.store.store import Store
+from holdfast.wire.headers import API_KEY, AUTHORIZATION
 from holdfast.wire.problems import Problem, Refused
 
 LOCAL = Tenant("local")
@@ -81,7 +82,7 @@ class Authenticator:
         """The caller of a request. Raises Refused: 401 without a valid key, 403 if the key lacks the `needed` scope."""
         if await self._lets_anybody_in():
             return ANYBODY
-        row = await self._find(exchange.headers.get("authorization", ""))
+        row = await self._find(exchange.headers)
         caller = Caller(
             tenant=row.tenant,
             key_id=row.key_id,
@@ -104,11 +105,11 @@ class Authenticator:
         self._auth = "required"  # and never open again
         return False
 
-    async def _find(self, authorization: str) -> ApiKeyRow:
-        scheme, _, text = authorization.partition(" ")
-        shown = parse_key(text.strip()) if scheme.lower() == "bearer" else None
+    async def _find(self, headers: Mapping[str, str]) -> ApiKeyRow:
+        shown = next(filter(None, map(parse_key, credentials_in(headers))), None)
         if shown is None:
-            raise Refused(_unknown("no API key" if not text else "an incorrect API key"))
+            given = AUTHORIZATION.name in headers or API_KEY.name in headers
+            raise Refused(_unknown("an incorrect API key" if given else "no API key"))
         row = await self._row(shown.key_id)
         if not compare_digest(shown.digest, row.digest if row else NOT_A_DIGEST) or row is None:
             raise Refused(_unknown("an incorrect API key"))
@@ -146,6 +147,13 @@ class Authenticator:
         return row
 
 
+def credentials_in(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """What may be an API key in these headers: the bearer token, then `x-api-key`, as Anthropic's clients send it."""
+    scheme, _, text = headers.get(AUTHORIZATION.name, "").partition(" ")
+    bearer = text.strip() if scheme.lower() == "bearer" else ""
+    return tuple(filter(None, (bearer, headers.get(API_KEY.name, "").strip())))
+
+
 def may(scopes: tuple[str, ...], needed: Scope) -> bool:
     """Whether a key with these scopes allows what needs this scope."""
     return needed in scopes or "admin" in scopes
@@ -155,7 +163,7 @@ def _unknown(shown: str) -> Problem:
     return Problem(
         status=401,
         code="invalid_api_key",
-        message=f"{shown} was provided; send one as 'Authorization: Bearer hf_…'. "
+        message=f"{shown} was provided; send one as 'Authorization: Bearer hf_…' or 'x-api-key: hf_…'. "
         "The operator of this server makes them with `holdfast keys create`",
         should_retry=False,
         more_headers=(("www-authenticate", "Bearer"),),

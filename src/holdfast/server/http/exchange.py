@@ -16,9 +16,10 @@ from urllib.parse import unquote
 
 from holdfast import limits
 from holdfast.server.http.body_memory import READ, BodyMemory
+from holdfast.wire.api_forms import api_form_of
 from holdfast.wire.conversation_names import BASE, named_path
-from holdfast.wire.headers import OPENAI_PROCESSING_MS, OPENAI_VERSION, REQUEST_ID, problem_headers
-from holdfast.wire.problems import OPENAI_PROBLEMS, Problem, ProblemForm, Refused
+from holdfast.wire.headers import REQUEST_ID, problem_headers
+from holdfast.wire.problems import Problem, ProblemForm, Refused
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -90,9 +91,11 @@ class Exchange:
         self.request_id = request_id
         self.about: dict[str, str] = {}
         """Headers that the answer will have, be it a success or a problem."""
-        self.problem_answer = OPENAI_PROBLEMS.answer
+        self.form = api_form_of(self.path, self.headers)
+        """The API that the client speaks, as its path and its headers tell."""
+        self.problem_answer = self.form.problems.answer
         """Makes the answer of a problem, if nothing was sent yet."""
-        self.failure_frames = OPENAI_PROBLEMS.frames
+        self.failure_frames = self.form.problems.frames
         """Makes the last frames of a stream that has begun and then failed."""
         self._socket: Socket | None = (scope.get("extensions") or {}).get(CONNECTION)
         self.code = ""
@@ -354,12 +357,10 @@ class Exchange:
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         assert self._state == "reading", "one request, one answer"
         self._state, self.status = "answering", status
-        said = {**SAFE, **headers, **self.about, REQUEST_ID.name: self.request_id}
+        common = self.form.headers(self.request_id, round(self.age_s * 1000))
+        said = {**SAFE, **headers, **self.about, REQUEST_ID.name: self.request_id, **common}
         if self.scheme == "https":
             said["strict-transport-security"] = "max-age=31536000"
-        if self.path.startswith("/v1/"):
-            said[OPENAI_VERSION.name] = "2020-10-01"
-            said[OPENAI_PROCESSING_MS.name] = str(round(self.age_s * 1000))
         await self._send(
             {
                 "type": "http.response.start",

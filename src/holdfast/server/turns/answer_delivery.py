@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Protocol
 
 from holdfast import limits
 from holdfast.core.turns.journal import Record
@@ -15,30 +14,29 @@ from holdfast.server.http.routing import HttpCall
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.turns.watch import Watch
 from holdfast.wire.sse import HEARTBEAT
-
-
-class FrameWriter(Protocol):
-    """Turns the events of a turn into frames of a stream."""
-
-    def first(self) -> bytes:
-        """The frames that begin every stream."""
-        ...
-
-    def frames(self, record: Record) -> bytes:
-        """The frames that show this event to a client; empty if none do."""
-        ...
+from holdfast.wire.turn_answers import FrameWriter
 
 
 class AnswerDelivery:
     """Delivers the answer to one request whose turn has begun, or was found by an earlier attempt."""
 
-    def __init__(self, sessions: Sessions, call: HttpCall, watch: Watch, *, stored: bool) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        call: HttpCall,
+        watch: Watch,
+        *,
+        stored: bool,
+        heartbeat: bytes = HEARTBEAT,
+    ) -> None:
+        """`heartbeat` is written to a stream in quiet times."""
         self._sessions = sessions
         self._first_words = sessions.tally.first_words
         self._tenant = call.tenant
         self._exchange: Exchange = call.exchange
         self._watch = watch
         self._stored = stored
+        self._heartbeat = heartbeat
         self._loop = asyncio.get_running_loop()
         self._said_s = self._loop.time()
         """When the last bytes were written, by the event loop's clock."""
@@ -58,7 +56,7 @@ class AnswerDelivery:
                     if exchange.state == "reading":
                         await self._begin(stream, frames)
                     else:
-                        await exchange.write(frames or HEARTBEAT)
+                        await exchange.write(frames or self._heartbeat)
                     self._said_s = self._loop.time()
 
     def _take(self, stream: FrameWriter, records: Sequence[Record]) -> bool:
@@ -67,7 +65,7 @@ class AnswerDelivery:
             return False
         frames = self._worth_saying(stream, records)
         if frames is not None:
-            self._exchange.write_now(frames or HEARTBEAT)
+            self._exchange.write_now(frames or self._heartbeat)
             self._said_s = self._loop.time()
         return True
 

@@ -26,8 +26,8 @@ from holdfast.wire.headers import (
     TURN_ID,
     ConversationHeaders,
 )
-from holdfast.wire.openai.chat.answer import AnswerEnd
 from holdfast.wire.problems import Problem
+from holdfast.wire.turn_answers import AnswerEnd
 
 
 async def end_of(

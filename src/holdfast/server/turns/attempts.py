@@ -11,7 +11,13 @@ from hashlib import sha256
 
 from holdfast.server.http.routing import HttpCall
 from holdfast.store.outcomes import Attempt
-from holdfast.wire.headers import APPROVALS, HEADERS, ConversationHeaders
+from holdfast.wire.headers import (
+    API_KEY,
+    APPROVALS,
+    AUTHORIZATION,
+    HEADERS,
+    ConversationHeaders,
+)
 
 SHAPING = tuple(each.name for each in HEADERS if each.shapes_answer)
 """Headers that change the answer. Retry counters, tracing and busy policy do not."""
@@ -42,5 +48,6 @@ def attempt_of(call: HttpCall, naming: ConversationHeaders) -> Attempt:
 
 
 def _credentials(call: HttpCall) -> str:
-    """The caller's API key id; where no key is needed, the authorization header as it was sent."""
-    return call.caller.key_id or call.exchange.headers.get("authorization", "")
+    """The caller's API key id; where no key is needed, the header with the key as it was sent."""
+    headers = call.exchange.headers
+    return call.caller.key_id or headers.get(AUTHORIZATION.name) or headers.get(API_KEY.name) or ""

@@ -20,7 +20,8 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
 from holdfast.ids import CallId, MessageId, Minter, ResultId, TurnId, Version
 from holdfast.wire.headers import AnswerOptions
-from holdfast.wire.openai.chat.answer import AnswerEnd, AnswerHead, ChatStream, completion
+from holdfast.wire.openai.chat.answer import ChatStream, completion
+from holdfast.wire.turn_answers import AnswerEnd, AnswerHead
 
 mint = Minter(now_ms=lambda: 1_700_000_000_000, random_bits=lambda bits: 7)
 HEAD = AnswerHead(turn_id=mint(TurnId), created_s=1, model="m", client_tools=frozenset({"theirs"}))

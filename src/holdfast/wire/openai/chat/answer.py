@@ -14,66 +14,44 @@ Streamed or not, now or replayed later: the same turn gives the same text, calls
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeGuard
 
 import msgspec
 
-from holdfast.core.approval_questions import question_in
-from holdfast.core.codec import Value
-from holdfast.core.items import (
-    AssistantMessage,
-    Item,
-    Items,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolCall,
-    ToolResult,
-    WaitsFor,
-)
+from holdfast.core.items import AssistantMessage, Item, Items, Reasoning, Refusal, Text, ToolCall
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
 from holdfast.core.turns.unfinished_turns import is_cut
-from holdfast.ids import ItemId, TurnId, Version
-from holdfast.wire.headers import AnswerOptions
-from holdfast.wire.problems import Problem
-from holdfast.wire.sse import DONE, data_frame, one_line
-
-STEP_BREAK = "\n\n"
-"""Between an agent's text before a tool call and its text after it."""
-
-
-class AnswerHead(Value):
-    """The fields that all chunks of an answer share."""
-
-    turn_id: TurnId
-    created_s: int
-    model: str
-    client_tools: frozenset[str] = frozenset()
-    include_usage: bool = False
-    options: AnswerOptions = AnswerOptions()
-    """A question about calls that wait for an approval is part of the text."""
+from holdfast.ids import ItemId
+from holdfast.wire.sse import DONE, HEARTBEAT, data_frame, one_line
+from holdfast.wire.turn_answers import (
+    STEP_BREAK,
+    AnswerEnd,
+    AnswerHead,
+    about_answer,
+    call_shown,
+    is_said,
+    is_thought,
+    question_for,
+    trail_of,
+    waiting_for_client,
+)
 
 
-class AskedAgain(Value):
-    """The question of an earlier turn, asked again after a message that did not decide."""
+class ChatForm:
+    """The form of one answer. See `wire.turn_answers.AnswerForm`."""
 
-    turn_id: TurnId
-    text: str
+    heartbeat = HEARTBEAT
 
+    def __init__(self, head: AnswerHead) -> None:
+        self._head = head
 
-class AnswerEnd(Value):
-    """The end of an answer: the facts that are known once the turn is committed."""
+    def whole(self, end: AnswerEnd) -> bytes:
+        return completion(self._head, end)
 
-    items: tuple[Item, ...]
-    usage: ev.Usage
-    version: Version | None
-    """The version that the turn made; None if nothing is stored."""
-    limited: bool
-    """The turn reached a limit, so the answer is cut short."""
-    filtered: bool = False
-    again: AskedAgain | None = None
-    """The answer is only a question that is asked again; the items are the calls that it is about."""
+    def stream(
+        self, *, set_aside: frozenset[ItemId] = frozenset(), before: Items = ()
+    ) -> ChatStream:
+        return ChatStream(self._head, set_aside=set_aside, before=before)
 
 
 def finish_reason(end: AnswerEnd) -> str:
@@ -82,45 +60,6 @@ def finish_reason(end: AnswerEnd) -> str:
     if waiting_for_client(end.items):
         return "tool_calls"
     return "content_filter" if end.filtered else "stop"
-
-
-def waiting_for_client(items: Iterable[Item]) -> list[ToolCall]:
-    """The calls that the client has to answer next."""
-    return _unanswered(tuple(items), "client")
-
-
-def _unanswered(items: tuple[Item, ...], by: WaitsFor) -> list[ToolCall]:
-    answered = {each.call for each in items if isinstance(each, ToolResult)}
-    calls = (each for each in items if isinstance(each, ToolCall) and each.id not in answered)
-    return [each for each in calls if each.waits_for == by]
-
-
-def _question(head: AnswerHead, end: AnswerEnd) -> str:
-    """The question that ends the text; empty if nothing is asked."""
-    if not head.options.asks_in_words:
-        return ""
-    if end.again is not None:
-        return end.again.text
-    found = question_in(end.items, head.turn_id)
-    return found.text if found else ""
-
-
-def _about(head: AnswerHead, end: AnswerEnd) -> dict[str, object]:
-    asking = end.again.turn_id if end.again else head.turn_id
-    return about_turn(asking, end.version, end.items)
-
-
-def about_turn(
-    turn_id: TurnId, version: Version | None = None, items: tuple[Item, ...] = ()
-) -> dict[str, object]:
-    """Our additions to an answer, in the field `holdfast`, which every client ignores."""
-    about: dict[str, object] = {"turn_id": str(turn_id)}
-    if version is not None:
-        about["version"] = int(version)
-    asked = _unanswered(items, "approval")
-    if asked:
-        about["approvals"] = [call_shown(each) for each in asked]
-    return about
 
 
 def usage_object(usage: ev.Usage) -> dict[str, object]:
@@ -143,11 +82,11 @@ def usage_object(usage: ev.Usage) -> dict[str, object]:
 
 def completion(head: AnswerHead, end: AnswerEnd) -> bytes:
     """The answer as one JSON object."""
-    text = STEP_BREAK.join(filter(None, (_whole_text(end.items), _question(head, end))))
-    refusal = "".join(_refusal(each) for each in end.items if _is_said(each))
-    about = _about(head, end)
+    text = STEP_BREAK.join(filter(None, (_whole_text(end.items), question_for(head, end))))
+    refusal = "".join(_refusal(each) for each in end.items if is_said(each))
+    about = about_answer(head, end)
     if head.options.show_tools:
-        about["tools"] = _trail_of(end.items)
+        about["tools"] = trail_of(end.items)
     calls = [_call_object(each) for each in waiting_for_client(end.items)]
     message: dict[str, object] = {
         "role": "assistant",
@@ -185,23 +124,8 @@ def _call_object(call: ToolCall) -> dict[str, object]:
     }
 
 
-def _is_thought(item: Item) -> TypeGuard[Reasoning]:
-    """Whether this is reasoning of the turn's own agent, in a step that counts."""
-    return isinstance(item, Reasoning) and not item.path and item.state != "set_aside"
-
-
 def _thought(items: Iterable[Item]) -> str:
-    return STEP_BREAK.join(each.text for each in items if _is_thought(each) and each.text)
-
-
-def _is_said(item: Item) -> TypeGuard[AssistantMessage]:
-    """Whether an agent of this turn said this. A message that the request brought along has no agent."""
-    return (
-        isinstance(item, AssistantMessage)
-        and bool(item.agent)
-        and not item.path
-        and item.state != "set_aside"
-    )
+    return STEP_BREAK.join(each.text for each in items if is_thought(each) and each.text)
 
 
 def _text(item: AssistantMessage) -> str:
@@ -213,7 +137,7 @@ def _whole_text(items: Iterable[Item]) -> str:
     whole, cut = "", False
     for item in items:
         cut = _is_open(item, cut)
-        if _is_said(item) and (text := _text(item)):
+        if is_said(item) and (text := _text(item)):
             whole += text if cut or not whole else STEP_BREAK + text
             cut = False
     return whole
@@ -228,21 +152,6 @@ def _is_open(item: Item, before: bool) -> bool:
 
 def _refusal(item: AssistantMessage) -> str:
     return "".join(part.text for part in item.content if isinstance(part, Refusal))
-
-
-def _trail_of(items: tuple[Item, ...]) -> list[dict[str, object]]:
-    """The calls of the agent's own tools, in order, with their outcomes."""
-    outcomes = {each.call: each.outcome for each in items if isinstance(each, ToolResult)}
-    return [
-        {**call_shown(each), "outcome": outcomes.get(each.id)}
-        for each in items
-        if isinstance(each, ToolCall) and each.agent and each.waits_for != "client"
-    ]
-
-
-def call_shown(call: ToolCall) -> dict[str, object]:
-    """A call in the form for people and for the trail of the agent's own tools."""
-    return {"id": str(call.id), "name": call.name, "arguments": call.arguments, "agent": call.agent}
 
 
 # ── as a stream ──────────────────────────────────────────────────────────────────────────────
@@ -321,8 +230,8 @@ class ChatStream:
         """The frames that end a successful stream: what was not shown yet, the finish, usage."""
         waiting = waiting_for_client(end.items)
         rest = self._retold(end.items, waiting)
-        about = msgspec.json.encode(_about(self._head, end))
-        if words := _question(self._head, end):
+        about = msgspec.json.encode(about_answer(self._head, end))
+        if words := question_for(self._head, end):
             rest += self._words(STEP_BREAK + words if self._last_said else words)
         finish = self._frame(b"{}", finish=finish_reason(end), extra=about)
         usage = self._usage_frame(end.usage) if self._head.include_usage else b""
@@ -335,7 +244,7 @@ class ChatStream:
         frames: list[bytes] = []
         for each in items:
             self._cut = _is_open(each, self._cut)
-            if _is_said(each) or _is_thought(each) or each in waiting:
+            if is_said(each) or is_thought(each) or each in waiting:
                 frames.append(self._whole(each))
         return b"".join(frames)
 
@@ -460,11 +369,6 @@ class ChatStream:
                 }
             )
         )
-
-
-def error_frame(problem: Problem) -> bytes:
-    """The frame by which a stream that has begun reports its failure. Nothing follows it, not even `[DONE]`."""
-    return data_frame(problem.body())
 
 
 _encode = msgspec.json.Encoder().encode

@@ -19,7 +19,6 @@ from holdfast.core.codec import Decoder, Unreadable, Value, encode
 from holdfast.core.items import AssistantMessage, EndedBy, Item, Opaque, StoredItem, ToolCall
 from holdfast.core.turns import events as ev
 from holdfast.ids import ResponseId, SessionId, Version
-from holdfast.wire.openai.chat.answer import about_turn
 from holdfast.wire.openai.responses.items import (
     IncludedFields,
     ItemAddress,
@@ -30,6 +29,7 @@ from holdfast.wire.openai.responses.items import (
 )
 from holdfast.wire.problems import Problem
 from holdfast.wire.seal import Seal
+from holdfast.wire.turn_answers import about_turn
 
 OWNER = "holdfast.responses"
 """The owner of an `Opaque` that holds an echo."""
