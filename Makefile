@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-core test-others test-fast test-clients check bench torture torture-store torture-claims torture-sessions torture-http torture-resources lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-upgrade torture-api licences sbom torture-replay console-pictures release
+.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-core test-others test-fast test-clients check bench torture torture-store torture-claims torture-sessions torture-http torture-resources lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-upgrade torture-api licences sbom torture-replay console-pictures release docs lock-docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -167,6 +167,9 @@ lock: ## renew requirements.txt and requirements-dev.txt (needs uv; UPGRADE=1 fo
 lock-fuzz: ## renew the lock of the fuzzer (needs uv)
 	$(COMPILE) $(if $(UPGRADE),--upgrade) tests/fuzz/requirements.in --output-file tests/fuzz/requirements.txt
 
+lock-docs: ## renew the lock of the documentation's site (needs uv)
+	$(COMPILE) $(if $(UPGRADE),--upgrade) docs/site/requirements.in --output-file docs/site/requirements.txt
+
 schema: $(READY) ## renew the JSON Schema of agent files
 	$(BIN)/holdfast agents schema > docs/reference/agent-file.schema.json
 
@@ -175,6 +178,13 @@ openapi: reference ## renew the OpenAPI document of the HTTP API, with the pages
 reference: $(READY) ## renew what docs/reference has of the code
 	$(BIN)/python scripts/reference.py
 	$(BIN)/python -m tests.agents.field_table
+
+# In an environment of its own: a server needs none of it.
+docs: .venv-docs/.ready ## build the documentation as a site, in build/site/html
+	@.venv-docs/bin/python scripts/site.py
+
+.venv-docs/.ready: docs/site/requirements.txt scripts/setup.sh
+	@sh scripts/setup.sh .venv-docs
 
 pictures: $(READY) ## draw the terminal pictures of the pages anew
 	$(BIN)/python scripts/pictures.py

@@ -3,6 +3,7 @@
 #
 #   sh scripts/setup.sh .venv          all that working on Holdfast needs: requirements-dev.txt
 #   sh scripts/setup.sh .venv-serve    what serving needs: requirements.txt
+#   sh scripts/setup.sh .venv-docs     what builds the documentation's site: docs/site/requirements.txt
 #
 # Needs a Python of 3.11 or later, and no root. uv installs where it is there; pip where it is not, or cannot.
 # Nothing here says where packages come from: pip's own settings (PIP_INDEX_URL, PIP_CERT, pip.conf and so on) apply.
@@ -19,7 +20,8 @@ case $VENV in
     # With pip, which tests run; and compiled, since many processes of tests would compile the same things.
     .venv) LOCK=requirements-dev.txt seed=--seed uv_compiles=--compile-bytecode pip_compiles=--compile ;;
     .venv-serve) LOCK=requirements.txt seed='' uv_compiles='' pip_compiles=--no-compile ;;
-    *) fail "there is .venv and .venv-serve, and no $VENV" ;;
+    .venv-docs) LOCK=docs/site/requirements.txt seed='' uv_compiles='' pip_compiles=--no-compile ;;
+    *) fail "there is .venv, .venv-serve and .venv-docs, and no $VENV" ;;
 esac
 PACKAGES=$(grep -c '==' "$LOCK")
 
@@ -119,7 +121,7 @@ link_clone() {
     if [ "$VENV" = .venv ]; then
         "$VENV/bin/python" -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation --editable .
         "$VENV/bin/python" -m compileall -q src
-    else # the same, without a tool that builds packages
+    elif [ "$VENV" = .venv-serve ]; then # the same, without a tool that builds packages
         site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
         printf '%s\n' "$PWD/src" >"$site/holdfast.pth"
         printf '#!/bin/sh\nexec "%s/bin/python" -P -m holdfast "$@"\n' "$PWD/$VENV" >"$VENV/bin/holdfast"

@@ -104,7 +104,11 @@ def test_what_uv_cannot_pip_tries_and_what_pip_cannot_is_said(run: Run, clone: P
 @pytest.mark.parametrize(
     ("venv", "python", "words"),
     [
-        (".venv-other", sys.executable, "there is .venv and .venv-serve, and no .venv-other"),
+        (
+            ".venv-other",
+            sys.executable,
+            "there is .venv, .venv-serve and .venv-docs, and no .venv-other",
+        ),
         (".venv", "/bin/false", "PYTHON=/bin/false is not a Python of 3.11 or later"),
     ],
 )
