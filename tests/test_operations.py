@@ -11,7 +11,13 @@ import pytest
 import yaml
 from prometheus_client.core import Metric
 
-from holdfast.server.metrics import counter_metrics, gauge_metrics, worker_metrics
+from holdfast.server.metrics import (
+    counter_metrics,
+    gauge_metrics,
+    store_metrics,
+    work_metrics,
+    worker_metrics,
+)
 from holdfast.server.processes.numbers import OwnNumbers
 from holdfast.testing import ScriptedModel
 from tests import repository
@@ -27,6 +33,8 @@ async def metrics() -> list[Metric]:
         gathered = OwnNumbers().gather(server.sessions)
         ours = [
             *counter_metrics(gathered.tally),
+            *work_metrics(gathered.tally),
+            *store_metrics(await server.sessions.store.stats()),
             *gauge_metrics(gathered.load),
             *worker_metrics(gathered),
         ]

@@ -361,6 +361,13 @@ files_spare: Final = 4
 numbers_s: Final = 1.0
 """How often a worker shares its metrics with the other workers. A killed worker loses at most this much of them."""
 
+store_counts_s: Final = 60.0
+"""How often `/metrics` counts what is in the store at most: among a million turns that takes a while."""
+
+recent_log_lines_max: Final = 200
+recent_log_chars_max: Final = 1000
+"""How many warnings and errors of the log a process keeps for `/api/log`, and how long each."""
+
 # ── tools ────────────────────────────────────────────────────────────────────────────────────
 
 tool_output_bytes_max: Final = 4 * 1024 * 1024

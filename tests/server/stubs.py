@@ -22,6 +22,8 @@ from holdfast.errors import ModelNotFound
 from holdfast.ids import Tenant
 from holdfast.loop.player import Player
 from holdfast.models.model import Model
+from holdfast.observe.recent_log import RecentLog
+from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.server.access.authentication import Authenticator
 from holdfast.server.access.quotas import Quotas
 from holdfast.server.agents.directory import BrokenSourceEntry, Directory, ModelEntry, choice_of
@@ -296,10 +298,15 @@ async def serving(
     """A server over these agents. A store or directory that is passed in stays open."""
     home: Store = store or MemoryStore()
     directory = directory or StubDirectory(*agents)
-    with listen("127.0.0.1", 0) as listener:
-        play = with_failure_codes(Player(directory.team_for))
+    supervisor, recent = TaskSupervisor(), RecentLog()
+    with recent.attached(), listen("127.0.0.1", 0) as listener:
+        play = with_failure_codes(Player(directory.team_for, tally=supervisor.tally))
         async with Sessions(
-            home, play, choose=directory.choose, background_max=background_max
+            home,
+            play,
+            choose=directory.choose,
+            supervisor=supervisor,
+            background_max=background_max,
         ) as sessions:
             app = App(
                 sessions,
@@ -310,6 +317,7 @@ async def serving(
                 quotas=quotas,
                 busy_status=busy_status,
                 approve_in_chat=approve_in_chat,
+                recent=recent,
                 on_loopback=True,
             )
             ready = asyncio.Event()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import re
 
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from holdfast import tool
 from holdfast.core.turns.events import Usage
+from holdfast.errors import StoreUnavailable
 from holdfast.ids import Tenant
 from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.store.memory_store import MemoryStore
@@ -79,6 +82,58 @@ async def test_turns_are_counted_by_how_they_ended() -> None:
     assert found["holdfast_tokens_total{'kind': 'input'}"] == 7
     assert found["holdfast_tokens_total{'kind': 'output'}"] == 3
     assert found["holdfast_cost_total"] == 0.005
+
+
+@tool(read_only=True)
+def add(a: int, b: int) -> str:
+    """Add two numbers."""
+    return str(a + b)
+
+
+async def test_models_and_tools_are_counted_by_name() -> None:
+    used = Usage(input_tokens=7, output_tokens=3, cost_micros=5_000)
+    model = ScriptedModel(says("", calls=[("add", '{"a": 1, "b": 2}')], usage=used), "Three.")
+    async with serving(agent(model, add)) as server:
+        await server.chat("What is 1 + 2?", to="a")
+        model.will(fails(status=400))
+        await server.chat("And 3?", to="a")
+        found = await numbers(server)
+    answers = (
+        "holdfast_model_answers_total"
+        "{'agent': 'root', 'model': 'model', 'outcome': %r, 'provider': 'scripted'}"
+    )
+    assert (found[answers % "answered"], found[answers % "failed"]) == (2, 1)
+    about = "'model': 'model', 'provider': 'scripted'}"
+    assert found[f"holdfast_model_tokens_total{{'agent': 'root', 'kind': 'input', {about}"] == 7
+    assert found[f"holdfast_model_cost_total{{'agent': 'root', {about}"] == 0.005
+    assert found["holdfast_tool_calls_total{'agent': 'root', 'outcome': 'ok', 'tool': 'add'}"] == 1
+    assert found["holdfast_agent_turns_total{'agent': 'root', 'ended_by': 'completed'}"] == 1
+    assert found["holdfast_store_sessions"] == 1 and found["holdfast_store_bytes"] > 0
+
+
+async def test_a_store_that_does_not_answer_leaves_the_other_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryStore()
+
+    async def fail() -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(store, "stats", fail)
+    async with serving(agent(ScriptedModel()), store=store) as server:
+        found = await numbers(server)
+    assert found["holdfast_turns_running"] == 0
+    assert "holdfast_store_bytes" not in found
+
+
+async def test_the_last_warnings_can_be_read_over_the_api_without_secrets() -> None:
+    async with serving(agent(ScriptedModel())) as server:
+        for n in range(300):
+            logging.getLogger("holdfast.test").warning("it fails: %d, sk-%s", n, "x" * 20)
+        answer = await server.get("/api/log")
+    records = answer.json["records"]
+    assert len(records) == 200
+    assert (records[0]["level"], records[0]["words"]) == ("warning", "it fails: 299, …")
 
 
 async def test_what_is_going_on_can_be_seen_while_it_does() -> None:

@@ -178,6 +178,11 @@ class ClientMethods:
         return request("GET /api/nodes", overview.Nodes)
 
     @ClientCall
+    def log(self) -> ClientRequest[overview.RecentRecords]:
+        """The last warnings and errors of the process that answers, the newest first."""
+        return request("GET /api/log", overview.RecentRecords)
+
+    @ClientCall
     def history(
         self, name: str, *, before: str | None = None, limit: int | None = None
     ) -> ClientRequest[overview.History]:

@@ -32,6 +32,7 @@ from holdfast.loop import spans, team_tools
 from holdfast.loop.call_permissions import CallPermissions
 from holdfast.loop.hooks import TurnHooks
 from holdfast.loop.turn_tools import TurnTools
+from holdfast.observe.tally import Tally
 from holdfast.tools.deferred_tools import ADD
 from holdfast.tools.execution import InvalidArguments, execute, parse_arguments
 from holdfast.tools.tool import Json, Tool, ToolRun
@@ -40,8 +41,9 @@ from holdfast.tools.tool import Json, Tool, ToolRun
 class Calls:
     """Runs the calls of one turn, a few at a time."""
 
-    def __init__(self, turn: OpenTurn, team: Team, hooks: TurnHooks) -> None:
+    def __init__(self, turn: OpenTurn, team: Team, hooks: TurnHooks, tally: Tally) -> None:
         self._turn = turn
+        self._tally = tally
         self._team = team
         self._hooks = hooks
         self._room = asyncio.Semaphore(limits.calls_side_by_side_max)
@@ -136,10 +138,9 @@ class Calls:
             memories=await self._memories(spec.memories_of or agent.name) if spec.memories else {},
             reserved=self._team.reserved(),
         )
-        with spans.using(turn, agent, call) as here:
+        with spans.using(turn, agent, call, self._tally) as use:
             output = await execute(tool, run, turn.keep_blob, chars_max=agent.result_chars_max)
-            if output.outcome != "ok":
-                here.fail("tool_error")
+            use.ended(output)
         output = await self._hooks.transformed(call, agent, output)
         result = result_for(call, output.outcome, output.content, turn.mint)
         await turn.record(ev.ToolFinished(result=result, changes=output.changes))

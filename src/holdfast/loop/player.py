@@ -55,6 +55,7 @@ from holdfast.loop.encoded_histories import EncodedHistories
 from holdfast.loop.hooks import TurnHooks
 from holdfast.loop.prompt_sizes import PromptSizes
 from holdfast.models.model import ModelFailed, Prompt
+from holdfast.observe.tally import Tally
 from holdfast.tools.hooks import HookEvent
 from holdfast.tools.tool import Json
 
@@ -75,8 +76,16 @@ def _weight(event: ev.Event) -> int:
 class Player:
     """Plays turns with the agents of a team. It is a `Play`: hand it to the sessions."""
 
-    def __init__(self, find_team: FindTeam, *, histories: EncodedHistories | None = None) -> None:
+    def __init__(
+        self,
+        find_team: FindTeam,
+        *,
+        histories: EncodedHistories | None = None,
+        tally: Tally | None = None,
+    ) -> None:
+        """Models and tools are counted in `tally`, if the caller wants to know."""
         self._find_team = find_team
+        self._tally = tally or Tally()
         self._histories = histories or EncodedHistories(bytes_max=limits.history_cache_bytes)
         self._gauge = PromptSizes()
 
@@ -84,20 +93,26 @@ class Player:
         with self._find_team(turn.turn.request) as team, spans.invoking(turn, team):
             hooks = TurnHooks(turn)
             compaction = PromptCompaction(turn, self._histories, self._gauge, hooks)
-            await _Playing(turn, team, compaction, hooks).run()
+            await _Playing(turn, team, compaction, hooks, self._tally).run()
 
 
 class _Playing:
     """The player of one turn."""
 
     def __init__(
-        self, turn: OpenTurn, team: Team, compaction: PromptCompaction, hooks: TurnHooks
+        self,
+        turn: OpenTurn,
+        team: Team,
+        compaction: PromptCompaction,
+        hooks: TurnHooks,
+        tally: Tally,
     ) -> None:
         self._turn = turn
         self._team = team
         self._compaction = compaction
         self._hooks = hooks
-        self._calls = Calls(turn, team, hooks)
+        self._tally = tally
+        self._calls = Calls(turn, team, hooks, tally)
         self._told: tuple[str, ...] = ()
         """Words of hooks for the models of this turn."""
         self._room = asyncio.Semaphore(limits.calls_side_by_side_max)
@@ -228,7 +243,7 @@ class _Playing:
         await turn.record(ev.StepStarted(path=path, model=agent.model.name))
         prompt = await prompt_for(agent, path, turn, view)
         try:
-            with spans.asking(turn, agent, answer):
+            with spans.asking(turn, agent, answer, self._tally):
                 heard = await self._listen(agent, path, answer, prompt)
             if not heard:
                 return  # a limit was reached: `wanted` gives StopAtLimit next

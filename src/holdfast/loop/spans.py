@@ -1,4 +1,5 @@
-"""The spans of a turn, by the semantic conventions for generative AI: `invoke_agent`, `chat`, `execute_tool`.
+"""The spans of a turn, by the semantic conventions for generative AI: `invoke_agent`, `chat`, `execute_tool`. Answers of
+models and runs of tools are counted where their spans are.
 
 The conventions are still in development; the names here are those of the version in `observe/otel.py`. Spans hold no
 text of people, models or tools.
@@ -6,6 +7,7 @@ text of people, models or tools.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,7 +16,10 @@ from holdfast.core.items import ToolCall
 from holdfast.core.ports import OpenTurn
 from holdfast.core.turns.deltas import Accumulator
 from holdfast.core.turns.events import Usage
+from holdfast.models.model import ModelFailed
 from holdfast.observe.spans import Attribute, Span, span
+from holdfast.observe.tally import Tally
+from holdfast.tools.tool import ToolOutput
 
 PROVIDERS = {
     "azure": "azure.ai.openai",
@@ -44,29 +49,78 @@ def invoking(turn: OpenTurn, team: Team) -> Iterator[None]:
 
 
 @contextmanager
-def asking(turn: OpenTurn, agent: Agent, answer: Accumulator) -> Iterator[None]:
-    """The span of one answer of a model, `chat`, retries and fallbacks included."""
+def asking(turn: OpenTurn, agent: Agent, answer: Accumulator, tally: Tally) -> Iterator[None]:
+    """The span of one answer of a model, `chat`, retries and fallbacks included; the answer is counted."""
     model = agent.model.name.partition("/")[2] or agent.model.name
     attributes = _about(turn, agent.name)
     attributes["gen_ai.operation.name"] = "chat"
     attributes["gen_ai.provider.name"] = provider_of(agent)
     attributes["gen_ai.request.model"] = model
     attributes["gen_ai.request.stream"] = True
+    began_s, outcome = _now_s(), "stopped"
     with span(f"chat {model}", "client", attributes) as here:
         try:
             yield
+            outcome = "answered"
+        except ModelFailed:
+            outcome = "failed"
+            raise
         finally:
             _tell_usage(here, answer.usage)
+            _count_answer(tally, agent, answer.usage, outcome, began_s)
 
 
-def using(turn: OpenTurn, agent: Agent, call: ToolCall) -> Span:
-    """The span of one run of a tool, `execute_tool`."""
+def _count_answer(tally: Tally, agent: Agent, usage: Usage, outcome: str, began_s: float) -> None:
+    about = (agent.name, agent.model.name)
+    tally.answers.add(*about, outcome)
+    tally.answer_ms.add(*about, by=_ms_since(began_s))
+    for kind, number in (
+        ("input", usage.input_tokens),
+        ("cached", usage.cached_tokens),
+        ("output", usage.output_tokens),
+        ("reasoning", usage.reasoning_tokens),
+    ):
+        if number:
+            tally.model_tokens.add(*about, kind, by=number)
+    if usage.cost_micros:
+        tally.model_cost_micros.add(*about, by=usage.cost_micros)
+
+
+class ToolRunSpan:
+    """One run of a tool: its span, and its counts."""
+
+    def __init__(self, here: Span, about: tuple[str, str], tally: Tally) -> None:
+        self._here = here
+        self._about = about
+        self._tally = tally
+        self._began_s = _now_s()
+
+    def ended(self, output: ToolOutput) -> None:
+        """The tool has returned this."""
+        if output.outcome != "ok":
+            self._here.fail("tool_error")
+        self._tally.calls.add(*self._about, output.outcome)
+        self._tally.call_ms.add(*self._about, by=_ms_since(self._began_s))
+
+
+@contextmanager
+def using(turn: OpenTurn, agent: Agent, call: ToolCall, tally: Tally) -> Iterator[ToolRunSpan]:
+    """The span of one run of a tool, `execute_tool`; a run that is broken off is not counted."""
     attributes = _about(turn, agent.name)
     attributes["gen_ai.operation.name"] = "execute_tool"
     attributes["gen_ai.tool.name"] = call.name
     attributes["gen_ai.tool.type"] = "function"
     attributes["gen_ai.tool.call.id"] = call.call_id
-    return span(f"execute_tool {call.name}", "internal", attributes)
+    with span(f"execute_tool {call.name}", "internal", attributes) as here:
+        yield ToolRunSpan(here, (agent.name, call.name), tally)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _ms_since(began_s: float) -> int:
+    return round((_now_s() - began_s) * 1000)
 
 
 def provider_of(agent: Agent) -> str:

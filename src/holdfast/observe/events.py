@@ -148,14 +148,18 @@ class TextLines(logging.Formatter):
     """A record for people: always one line, and below it a stack trace that cannot look like a log line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields: Mapping[str, Field] = getattr(record, "fields", {})
-        told = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
-        head = f"{self.formatTime(record)} {record.levelname:<7} {record.name}: "
-        line = head + printable(without_secrets(record.getMessage() + told))
+        line = f"{self.formatTime(record)} {record.levelname:<7} {record.name}: {log_words(record)}"
         if not record.exc_info:
             return line
         trace = printable_lines(without_secrets(self.formatException(record.exc_info)))
         return f"{line}\n{indent(trace, _INSET, lambda _: True)}"
+
+
+def log_words(record: logging.LogRecord) -> str:
+    """What a record says, with its fields, in one line and without secrets."""
+    fields: Mapping[str, Field] = getattr(record, "fields", {})
+    told = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
+    return printable(without_secrets(record.getMessage() + told))
 
 
 _INSET = "  | "

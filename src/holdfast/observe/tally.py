@@ -57,15 +57,37 @@ class Durations:
         return f"<Durations {sum(self.counts)} in {self.total_s:.3f} s>"
 
 
+SERIES_MAX = 500
+OTHER = "other"
+
+
+class Series(Counter[tuple[str, ...]]):
+    """Counts by names that agent files choose: of agents, models, tools. MCP servers name their tools themselves, so
+    there are at most `SERIES_MAX` of them; the rest is counted as `other`."""
+
+    def add(self, *labels: str, by: int = 1) -> None:
+        """Count something under these labels."""
+        if labels not in self and len(self) >= SERIES_MAX:
+            labels = (OTHER,) * len(labels)
+        self[labels] += by
+
+
 class Tally:
     """The numbers of one process."""
 
     __slots__ = (
         "admissions",
         "admitting",
+        "agent_turns",
+        "answer_ms",
+        "answers",
+        "call_ms",
+        "calls",
         "cost_micros",
         "files_exhausted",
         "first_words",
+        "model_cost_micros",
+        "model_tokens",
         "requests",
         "settling",
         "takeovers",
@@ -97,6 +119,32 @@ class Tally:
         """How often no file descriptor was left: in the `process`, or in the `system`."""
         self.requests: Counter[tuple[str, int]] = Counter()
         """By route and status."""
+        self.agent_turns = Series()
+        """By agent, and by how the turn ended."""
+        self.answers = Series()
+        """By agent, model (`provider/name`) and outcome: `answered`, `failed`, `stopped`."""
+        self.answer_ms = Series()
+        """How long these took, by agent and model."""
+        self.model_tokens = Series()
+        """By agent, model and kind of token."""
+        self.model_cost_micros = Series()
+        """By agent and model."""
+        self.calls = Series()
+        """Runs of tools, by agent, tool and outcome."""
+        self.call_ms = Series()
+        """How long these took, by agent and tool."""
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        return (
+            self.agent_turns,
+            self.answers,
+            self.answer_ms,
+            self.model_tokens,
+            self.model_cost_micros,
+            self.calls,
+            self.call_ms,
+        )
 
     @property
     def durations(self) -> tuple[Durations, ...]:
@@ -116,6 +164,8 @@ class WrittenTally(Struct, frozen=True, kw_only=True):
     task_failures: dict[str, int] = {}
     durations: tuple[tuple[tuple[int, ...], float], ...] = ()
     """Counts and total of each, in the order of `Tally.durations`."""
+    series: tuple[tuple[tuple[tuple[str, ...], int], ...], ...] = ()
+    """Labels and number of each, in the order of `Tally.series`."""
 
 
 def written(tally: Tally) -> WrittenTally:
@@ -129,6 +179,7 @@ def written(tally: Tally) -> WrittenTally:
         cost_micros=tally.cost_micros,
         task_failures=dict(tally.task_failures),
         durations=tuple((tuple(each.counts), each.total_s) for each in tally.durations),
+        series=tuple(tuple(each.items()) for each in tally.series),
     )
 
 
@@ -149,4 +200,7 @@ def sum_of(tallies: Iterable[WrittenTally]) -> Tally:
         for durations, (counts, total_s) in zip(total.durations, each.durations, strict=False):
             durations.counts = [a + b for a, b in zip(durations.counts, counts, strict=True)]
             durations.total_s += total_s
+        for series, counts_by in zip(total.series, each.series, strict=False):
+            for labels, number in counts_by:
+                series.add(*labels, by=number)
     return total

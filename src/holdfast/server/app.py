@@ -13,6 +13,7 @@ from msgspec import Struct
 from holdfast.config import ApproveInChat
 from holdfast.errors import HoldfastError, StoreFault
 from holdfast.observe.events import audit, bind, event
+from holdfast.observe.recent_log import RecentLog
 from holdfast.observe.spans import NO_SPAN, Span, is_tracing, span
 from holdfast.server.access.authentication import ANYBODY, Authenticator
 from holdfast.server.access.key_watch import KeyWatch
@@ -86,6 +87,7 @@ class App:
         bodies: BodyMemory | None = None,
         approve_in_chat: ApproveInChat = "off",
         on_loopback: bool = False,
+        recent: RecentLog | None = None,
     ) -> None:
         self._guard = guard or OriginGuard()
         in_chat = ChatApprovals(sessions, self._guard, approve_in_chat, on_loopback=on_loopback)
@@ -113,7 +115,7 @@ class App:
                 grants,
                 SourceBindingsApi(sessions, directory),
                 ConsoleFiles(),
-                Overview(sessions),
+                Overview(sessions, recent or RecentLog()),
                 TurnLists(sessions.store),
             )
         )

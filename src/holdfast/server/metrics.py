@@ -1,20 +1,26 @@
 """`GET /metrics`: the numbers of this server, of all its workers, as Prometheus reads them.
 
 They are collected for each request. No label has an id, a tenant's name or anything else in it that a client
-can choose; how many series there are is decided here.
+can choose; how many series there are is decided here and in `observe/tally.py`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import accumulate
 
+from holdfast import limits
+from holdfast.errors import StoreError
 from holdfast.libraries import prometheus_client as prometheus
 from holdfast.observe.tally import Durations, Tally
 from holdfast.server.http.routing import AnswerDescription, HttpCall, Route
 from holdfast.server.processes.file_descriptors import CAUSES
 from holdfast.server.processes.numbers import Numbers, ServerNumbers, process_metrics
 from holdfast.sessions.sessions import Load, Sessions
+from holdfast.store.outcomes import StoreStats
 
 
 class Metrics:
@@ -23,6 +29,8 @@ class Metrics:
     def __init__(self, sessions: Sessions, numbers: Numbers) -> None:
         self._sessions = sessions
         self._numbers = numbers
+        self._stored: StoreStats | None = None
+        self._counted_s = -math.inf
 
     @Route(
         "GET /metrics",
@@ -32,13 +40,27 @@ class Metrics:
     )
     async def show(self, call: HttpCall) -> None:
         """Numbers for Prometheus."""
+        await self._count_stored()
         body = prometheus.generate_latest(self)
         await call.exchange.answer(200, body, media_type=prometheus.CONTENT_TYPE_LATEST)
+
+    async def _count_stored(self) -> None:
+        """Count what is in the store, once a minute at most: it takes a while where there is much. A store that does
+        not answer keeps its last numbers: the metrics of the rest are what an operator needs then."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._counted_s < limits.store_counts_s:
+            return
+        self._counted_s = now_s
+        with suppress(StoreError):
+            self._stored = await self._sessions.store.stats()
 
     def collect(self) -> Iterator[prometheus.Metric]:
         gathered = self._numbers.gather(self._sessions)
         yield from counter_metrics(gathered.tally)
+        yield from work_metrics(gathered.tally)
         yield from gauge_metrics(gathered.load)
+        if self._stored is not None:
+            yield from store_metrics(self._stored)
         yield from worker_metrics(gathered)
         yield from prometheus.PlatformCollector(registry=None).collect()
 
@@ -126,6 +148,43 @@ def counter_metrics(tally: Tally) -> Iterator[prometheus.Metric]:
         "holdfast_commit_seconds", "From a turn's last word to its end on disk.", tally.settling
     )
     yield _histogram("holdfast_turn_seconds", "Whole turns.", tally.turning)
+
+
+def work_metrics(tally: Tally) -> Iterator[prometheus.Metric]:
+    """Metrics by agent, model and tool: names that agent files and MCP servers choose, bounded in number."""
+    about, per_second = ("agent", "provider", "model"), 1000
+    for name, help_text, labels, series, unit in (
+        ("agent_turns", "Turns, by agent and end.", ("agent", "ended_by"), tally.agent_turns, 1),
+        ("model_answers", "Answers of models.", (*about, "outcome"), tally.answers, 1),
+        ("model_seconds", "How long these took.", about, tally.answer_ms, per_second),
+        ("model_tokens", "Tokens of these.", (*about, "kind"), tally.model_tokens, 1),
+        ("model_cost", "What these cost.", about, tally.model_cost_micros, 1e6),
+        ("tool_calls", "Runs of tools.", ("agent", "tool", "outcome"), tally.calls, 1),
+        ("tool_seconds", "How long these took.", ("agent", "tool"), tally.call_ms, per_second),
+    ):
+        family = prometheus.metrics_core.CounterMetricFamily(
+            f"holdfast_{name}", help_text, labels=labels
+        )
+        for found, number in sorted(series.items()):
+            values = _with_provider(found) if "provider" in labels else found
+            family.add_metric(values, number / unit)
+        yield family
+
+
+def _with_provider(labels: tuple[str, ...]) -> tuple[str, ...]:
+    agent, model, *others = labels
+    provider, _, name = model.partition("/")
+    return (agent, provider, name or model, *others)
+
+
+def store_metrics(stored: StoreStats) -> Iterator[prometheus.Metric]:
+    """Metrics of what the store holds, of all tenants and servers."""
+    for name, help_text, number in (
+        ("holdfast_store_bytes", "The size of the database.", stored.bytes),
+        ("holdfast_store_sessions", "Conversations in the store.", stored.sessions),
+        ("holdfast_store_turns", "Committed turns in the store.", stored.turns_committed),
+    ):
+        yield prometheus.metrics_core.GaugeMetricFamily(name, help_text, value=number)
 
 
 def gauge_metrics(load: Load) -> Iterator[prometheus.Metric]:

@@ -18,6 +18,7 @@ from holdfast.core.history.conversation import Segment, Snapshot, seen_by_model,
 from holdfast.core.items import StoredItem, item_id
 from holdfast.errors import InvalidId, SessionMissing
 from holdfast.ids import ItemId, SessionId, Tenant, TurnId
+from holdfast.observe.recent_log import RecentLog
 from holdfast.server.api.objects import turn_shown
 from holdfast.server.api.session_lookup import find_session
 from holdfast.server.http.parameters import Limit, Parameter
@@ -37,9 +38,10 @@ _remarks = msgspec.json.Decoder(shown.Remark)
 class Overview:
     """The endpoints. One instance serves every request."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, recent: RecentLog) -> None:
         self._sessions = sessions
         self._store = sessions.store
+        self._recent = recent
 
     @Route("GET /api/me", "read", "retrieveMe", AnswerDescription("You.", shown.Me))
     async def me(self, call: HttpCall) -> None:
@@ -66,6 +68,21 @@ class Overview:
             for row in await self._store.nodes()
         ]
         await call.say(shown.Nodes(nodes=tuple(nodes), now=time.time()))
+
+    @Route(
+        "GET /api/log",
+        "metrics",
+        "listLogRecords",
+        AnswerDescription("The last warnings and errors, the newest first.", shown.RecentRecords),
+    )
+    async def log(self, call: HttpCall) -> None:
+        """The last warnings and errors of the process that answers."""
+        records = tuple(
+            shown.LogRecord(at=each.at, level=each.level, log=each.log, words=each.words)
+            for each in self._recent.lines
+        )
+        node = str(self._sessions.lease.node)
+        await call.say(shown.RecentRecords(node=node, records=records))
 
     # ── one session ──
 

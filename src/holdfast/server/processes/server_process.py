@@ -23,6 +23,7 @@ from holdfast.errors import InvalidValue, StorePoisoned
 from holdfast.loop.player import Player
 from holdfast.observe.events import event
 from holdfast.observe.log_files import reopen_all, standard_files
+from holdfast.observe.recent_log import RecentLog
 from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.server.access.authentication import make_authenticator
 from holdfast.server.access.confinement import require_for_tenants
@@ -84,8 +85,8 @@ async def serve(
     Raises StorePoisoned if the store can no longer trust its own state: the process must be started again, and
     recovery then reads what is really on disk.
     """
-    alarm = _Alarm()
-    with role.listen() as listener:
+    alarm, recent = _Alarm(), RecentLog()
+    with recent.attached(), role.listen() as listener:
         store = await open_store(config.store, on_poison=alarm, supervisor=supervisor)
         try:
             ambient = Ambient()
@@ -97,7 +98,7 @@ async def serve(
             )
             if sandbox is not None:
                 await require_for_tenants(sandbox, store)
-            play = with_failure_codes(Player(directory.team_for))
+            play = with_failure_codes(Player(directory.team_for, tally=supervisor.tally))
             async with Sessions(
                 store,
                 play,
@@ -139,6 +140,7 @@ async def serve(
                     bodies=BodyMemory(memory_bytes(processes=config.workers)),
                     approve_in_chat=config.approve_in_chat,
                     on_loopback=config.listen.is_loopback,
+                    recent=recent,
                 )
                 ready = ReadyServer(
                     url=shown(listener, tls=config.tls is not None),

@@ -67,6 +67,7 @@ def note_end(tally: Tally, live: LiveTurn) -> None:
         if live.settling_s is not None:
             tally.settling.add(now_s - live.settling_s)
     tally.turns[by, fate] += 1
+    tally.agent_turns.add(live.turn.agent, by)
     tokens = tally.tokens
     tokens["input"] += usage.input_tokens
     tokens["cached"] += usage.cached_tokens

@@ -144,6 +144,23 @@ class Nodes(AnswerBody):
     """The clock of the process that answers."""
 
 
+class LogRecord(AnswerBody):
+    """A warning or an error of the server."""
+
+    at: float
+    level: str
+    log: str
+    words: str
+
+
+class RecentRecords(AnswerBody):
+    """The newest first."""
+
+    node: str
+    """The process that answers; other workers and replicas have records of their own."""
+    records: tuple[LogRecord, ...]
+
+
 # ── requests for annotations ─────────────────────────────────────────────────────────────────
 
 
