@@ -13,7 +13,8 @@ from holdfast.agents.agent import ModelConfig
 from holdfast.core.turns.deltas import UsageDelta
 from holdfast.core.turns.events import Usage
 from holdfast.models.model import ModelFailed
-from holdfast.models.price import Price, PricedModel
+from holdfast.models.price import Price
+from holdfast.models.usage import MeteredModel
 from holdfast.server.agents.model_factory import ServerModels
 from holdfast.testing import FakeUpstream, Gate, ScriptedModel, says
 from tests.models.conversations import heard, prompt
@@ -56,7 +57,7 @@ def test_no_number_of_tokens_is_off_by_more_than_half_a_millionth(
 
 async def test_every_word_on_usage_is_priced_and_nothing_else_is_touched() -> None:
     script = says("Hi", usage=Usage(input_tokens=100, output_tokens=10))
-    model = PricedModel(ScriptedModel(script), SONNET)
+    model = MeteredModel(ScriptedModel(script), SONNET)
     deltas = await heard(model)
     assert [each for each in deltas if not isinstance(each, UsageDelta)] == [
         each for each in script.steps if not isinstance(each, UsageDelta | Gate | ModelFailed)
@@ -67,13 +68,13 @@ async def test_every_word_on_usage_is_priced_and_nothing_else_is_touched() -> No
 
 async def test_what_a_provider_says_it_costs_stands() -> None:
     told = Usage(input_tokens=100, cost_micros=7)
-    deltas = await heard(PricedModel(ScriptedModel(says("Hi", usage=told)), SONNET))
+    deltas = await heard(MeteredModel(ScriptedModel(says("Hi", usage=told)), SONNET))
     assert UsageDelta(usage=told) in deltas
 
 
 async def test_leaving_early_leaves_the_model_too() -> None:
     inner = ScriptedModel(says("a", "b"))
-    model = PricedModel(inner, SONNET)
+    model = MeteredModel(inner, SONNET)
     stream = model.stream(prompt())
     await anext(stream)
     await stream.aclose()

@@ -103,6 +103,7 @@ def disagreements(mine: Side, yours: Side) -> Iterator[str]:
 OURS = {
     "ChatCompletion.holdfast",
     "ChatChunk.holdfast",
+    "Compaction.holdfast",
     "ResponseObject.holdfast",
     "ResponseObject.frequency_penalty",  # these two: of the open specification of this API
     "ResponseObject.presence_penalty",

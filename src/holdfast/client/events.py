@@ -99,6 +99,8 @@ class AnswerFinished(Event, tag="finished"):
     approvals: tuple[ToolUse, ...] = ()
     """Calls that wait for a person."""
     usage: TokenUsage = TokenUsage()
+    estimated_tokens: int = 0
+    """How many tokens of `usage` are an estimate, because a provider has reported none."""
 
 
 AnswerEvent: TypeAlias = (
@@ -162,6 +164,7 @@ class _About(msgspec.Struct, frozen=True):
     turn_id: str = ""
     version: int | None = None
     approvals: tuple[ToolUse, ...] = ()
+    estimated_tokens: int = 0
     tool_started: _Tool | None = None
     tool_finished: _Tool | None = None
 
@@ -232,6 +235,7 @@ class ChatReader(EventReader[AnswerEvent]):
                     turn_id=about.turn_id,
                     version=about.version,
                     approvals=about.approvals,
+                    estimated_tokens=about.estimated_tokens,
                 )
         if chunk.usage is not None and self._finished is not None:
             # The last chunk before the end.

@@ -92,7 +92,9 @@ class PromptCompaction:
         return True
 
     def learn(self, agent: Agent, view: View, usage: ev.Usage) -> None:
-        """Note how many tokens the provider has counted in a prompt."""
+        """Note how many tokens the provider has counted in a prompt. An estimate teaches nothing."""
+        if usage.estimated_tokens:
+            return
         self._gauge.learn(agent, self._session, view.size_bytes, tokens=usage.input_tokens)
 
     async def _sum_up(self, agent: Agent) -> bool:

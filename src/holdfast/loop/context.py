@@ -126,6 +126,7 @@ async def prompt_for(agent: Agent, path: Path, turn: OpenTurn, view: View) -> Pr
         tools=view.tools,
         prefixes=view.prefixes,
         parameters=parameters_for(agent.parameters, turn.turn, path),
+        text_bytes=view.size_bytes,
         call_key=_step_name(turn.turn, path),
     )
 

@@ -141,3 +141,4 @@ def _tell_usage(here: Span, usage: Usage) -> None:
     here.set("gen_ai.usage.input_tokens", usage.input_tokens or None)
     here.set("gen_ai.usage.output_tokens", usage.output_tokens or None)
     here.set("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens or None)
+    here.set("holdfast.usage.estimated_tokens", usage.estimated_tokens or None)

@@ -66,8 +66,18 @@ class Prompt(Value):
     parameters: Parameters = Parameters()
     prefixes: tuple[tuple[str, str], ...] = ()
     """For each binding dialect, the digest of the whole prompt: what its answer's thoughts are bound to."""
+    text_bytes: int | None = None
+    """The size of what is in the prompt, without the bytes of blobs; None if there are no blobs in it."""
     call_key: str = ""
     """Identifies this step of this turn; sent as an idempotency key where a provider takes one."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size, as far as that says something about tokens."""
+        if self.text_bytes is not None:
+            return self.text_bytes
+        tools = sum(len(each.description) + len(each.parameters) for each in self.tools)
+        return len(self.system) + sum(map(len, self.messages)) + tools
 
 
 class KeyMissing(InvalidValue):

@@ -7,16 +7,12 @@ same number as the price of one token in millionths of it, so nothing has to be 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from decimal import ROUND_HALF_EVEN, Decimal
 
 import msgspec
 
 from holdfast.core.codec import Value
-from holdfast.core.turns.deltas import Delta, UsageDelta
 from holdfast.core.turns.events import Usage
-from holdfast.models.model import Model, Prompt, WrappingModel
 
 
 class Price(Value):
@@ -46,34 +42,3 @@ class Price(Value):
         if usage.cost_micros:
             return usage
         return msgspec.structs.replace(usage, cost_micros=self.cost_micros(usage))
-
-
-class PricedModel(WrappingModel):
-    """A model whose usage includes the cost."""
-
-    def __init__(self, model: Model, price: Price) -> None:
-        super().__init__(model)
-        self.name = model.name
-        self.dialect = model.dialect
-        self.knows = model.knows
-        self._model = model
-        self._price = price
-
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
-        """The answer; see `Model.stream`."""
-        async with aclosing(self._model.stream(prompt)) as answer:
-            async for deltas in answer:
-                if any(type(each) is UsageDelta for each in deltas):
-                    deltas = tuple(map(self._priced, deltas))
-                yield deltas
-
-    def _priced(self, delta: Delta) -> Delta:
-        if isinstance(delta, UsageDelta):
-            return UsageDelta(usage=self._price.of(delta.usage))
-        return delta
-
-    async def close(self) -> None:
-        await self._model.close()
-
-    def __repr__(self) -> str:
-        return f"<PricedModel {self._model!r}>"

@@ -109,7 +109,7 @@ def counter_metrics(tally: Tally) -> Iterator[prometheus.Metric]:
     tokens = prometheus.metrics_core.CounterMetricFamily(
         "holdfast_tokens", "Tokens of turns that ended here.", labels=("kind",)
     )
-    for kind in ("input", "cached", "output", "reasoning"):
+    for kind in ("input", "cached", "output", "reasoning", "estimated"):
         tokens.add_metric((kind,), tally.tokens[kind])
     yield tokens
     yield prometheus.metrics_core.CounterMetricFamily(

@@ -133,11 +133,14 @@ def question_for(head: AnswerHead, end: AnswerEnd) -> str:
 
 def about_answer(head: AnswerHead, end: AnswerEnd) -> dict[str, object]:
     asking = end.again.turn_id if end.again else head.turn_id
-    return about_turn(asking, end.version, end.items)
+    return about_turn(asking, end.version, end.items, end.usage)
 
 
 def about_turn(
-    turn_id: TurnId, version: Version | None = None, items: tuple[Item, ...] = ()
+    turn_id: TurnId,
+    version: Version | None = None,
+    items: tuple[Item, ...] = (),
+    usage: ev.Usage = ev.Usage(),  # noqa: B008
 ) -> dict[str, object]:
     """Our additions to an answer, in the field `holdfast`, which every client ignores."""
     about: dict[str, object] = {"turn_id": str(turn_id)}
@@ -146,7 +149,12 @@ def about_turn(
     asked = unanswered(items, "approval")
     if asked:
         about["approvals"] = [call_shown(each) for each in asked]
-    return about
+    return about | estimate_shown(usage)
+
+
+def estimate_shown(usage: ev.Usage) -> dict[str, object]:
+    """The mark on usage that is an estimate, for the field `holdfast`; nothing if providers have reported all of it."""
+    return {"estimated_tokens": usage.estimated_tokens} if usage.estimated_tokens else {}
 
 
 def is_thought(item: Item) -> TypeGuard[Reasoning]:

@@ -15,12 +15,13 @@ from holdfast.ids import MessageId, mint
 from holdfast.models.demo.demo_model import DemoModel
 from holdfast.models.fallback import FallbackModel
 from holdfast.models.model import Model, ModelFailed, Prompt, counter_of
-from holdfast.models.price import Price, PricedModel
+from holdfast.models.price import Price
 from holdfast.models.providers.anthropic import AnthropicModel
 from holdfast.models.providers.google import GoogleModel
 from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.models.providers.openai_responses import ResponsesModel, openai_counting
 from holdfast.models.retries import RetryingModel
+from holdfast.models.usage import MeteredModel
 from holdfast.testing.upstream import FakeUpstream
 
 LOOK = ToolDefinition(name="look", description="Look.", parameters='{"type":"object"}')
@@ -152,8 +153,8 @@ async def test_nobody_waits_long_for_a_number(monkeypatch: pytest.MonkeyPatch) -
     [
         RetryingModel,
         FallbackModel,
-        lambda model: PricedModel(model, Price()),
-        lambda model: FallbackModel(RetryingModel(PricedModel(model, Price())), DemoModel()),
+        lambda model: MeteredModel(model, Price()),
+        lambda model: FallbackModel(RetryingModel(MeteredModel(model, Price())), DemoModel()),
     ],
     ids=["retrying", "fallback", "priced", "all of them"],
 )

@@ -9,8 +9,9 @@ import pytest
 from holdfast.agents.agent import ModelConfig
 from holdfast.errors import InvalidValue
 from holdfast.models.http.http_model import HttpModel
-from holdfast.models.model import KeyMissing
+from holdfast.models.model import KeyMissing, Model
 from holdfast.models.servers import SERVERS, ProviderServer, UnknownProvider
+from holdfast.models.usage import MeteredModel
 from holdfast.server.agents.model_factory import ServerModels
 from holdfast.testing import FakeUpstream
 from tests.models.conversations import heard, prompt
@@ -23,9 +24,18 @@ KEYS = {
 
 
 def made(environ: dict[str, str] | None = None, **fields: Any) -> HttpModel:
-    model = ServerModels(KEYS if environ is None else environ)(ModelConfig(retries=0, **fields))
+    models = ServerModels(KEYS if environ is None else environ)
+    model = metered(models, ModelConfig(retries=0, **fields))
     assert isinstance(model, HttpModel)
     return model
+
+
+def metered(models: ServerModels, config: ModelConfig) -> Model:
+    """The model whose usage is metered in what the factory makes."""
+    model = models(config)
+    assert isinstance(model, MeteredModel)
+    (found,) = model._wrapped
+    return found
 
 
 @pytest.mark.parametrize(

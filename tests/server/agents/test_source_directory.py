@@ -29,6 +29,7 @@ from holdfast.sessions.session_requests import Ask
 from holdfast.store.memory_store import MemoryStore
 from tests.agents.web import serving as web_serving
 from tests.server.access.test_authentication import bearer, put_key
+from tests.server.agents.test_model_factory import metered
 from tests.server.stubs import Serving, serving
 
 TEAM = """
@@ -178,12 +179,12 @@ def test_nobody_to_continue_with_is_a_conflict(error: AgentNotFound, code: str) 
 
 async def test_models_are_made_from_what_a_file_says() -> None:
     models = ServerModels({"OPENAI_API_KEY": "sk-secret-key"})
-    demo = models(ModelConfig(provider="demo", model="parrot", retries=0))
+    demo = metered(models, ModelConfig(provider="demo", model="parrot", retries=0))
     assert isinstance(demo, DemoModel)
     ours = models(ModelConfig(provider="openai", model="gpt-5"))
     assert isinstance(ours, RetryingModel) and ours.name == "openai/gpt-5"
-    local = models(
-        ModelConfig(provider="mine", model="m", base_url="http://127.0.0.1:1/v1", retries=0)
+    local = metered(
+        models, ModelConfig(provider="mine", model="m", base_url="http://127.0.0.1:1/v1", retries=0)
     )
     assert isinstance(local, OpenAIModel) and local.name == "mine/m"
     several = models(
@@ -197,19 +198,21 @@ async def test_models_are_made_from_what_a_file_says() -> None:
 
 async def test_a_key_goes_to_the_server_that_it_is_for_and_to_no_other() -> None:
     models = ServerModels({"OPENAI_API_KEY": "sk-secret-key"})
-    elsewhere = models(
-        ModelConfig(provider="openai", model="m", base_url="http://evil.example/v1", retries=0)
+    elsewhere = metered(
+        models,
+        ModelConfig(provider="openai", model="m", base_url="http://evil.example/v1", retries=0),
     )
     assert isinstance(elsewhere, OpenAIModel)
     assert "Authorization" not in elsewhere._headers
-    named = models(
+    named = metered(
+        models,
         ModelConfig(
             provider="openai",
             model="m",
             base_url="http://proxy.example/v1",
             token_key="OPENAI_API_KEY",
             retries=0,
-        )
+        ),
     )
     assert isinstance(named, OpenAIModel)
     assert named._headers["Authorization"] == "Bearer sk-secret-key"

@@ -11,7 +11,8 @@ import pytest
 from holdfast import limits
 from holdfast.agents.agent import Agent
 from holdfast.core.turns.events import Usage
-from holdfast.models.price import Price, PricedModel
+from holdfast.models.price import Price
+from holdfast.models.usage import MeteredModel
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.loop.stage import task
 from tests.server.stubs import Serving, agent, serving, until
@@ -163,7 +164,7 @@ async def test_items_and_turns_of_a_session() -> None:
 async def test_a_session_costs_what_its_turns_cost() -> None:
     used = Usage(input_tokens=100, output_tokens=10)
     price = Price(input=Decimal(3), output=Decimal("0.5"))
-    model = PricedModel(ScriptedModel(says("a", usage=used), says("b", usage=used)), price)
+    model = MeteredModel(ScriptedModel(says("a", usage=used), says("b", usage=used)), price)
     async with serving(agent(model)) as server:
         await server.chat("one", to="trip")
         await server.chat("two", to="trip")
@@ -182,8 +183,8 @@ async def test_a_turn_costs_what_its_sub_agents_cost_too() -> None:
     dear = Price(input=Decimal(3), output=Decimal(15))
     cheap = Price(input=Decimal("0.15"), output=Decimal("0.6"))
     async with serving(
-        Agent("root", PricedModel(root, dear), sub_agents=("scout",)),
-        Agent("scout", PricedModel(scout, cheap)),
+        Agent("root", MeteredModel(root, dear), sub_agents=("scout",)),
+        Agent("scout", MeteredModel(scout, cheap)),
     ) as server:
         await server.chat("Is it?", to="trip")
         (turn,) = await server.turns("trip")

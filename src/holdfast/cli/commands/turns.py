@@ -202,4 +202,6 @@ def show_listed(turns: Iterable[api.ListedTurn]) -> None:
 
 
 def _tokens(usage: api.UsageObject) -> str:
-    return f"{usage.input_tokens + usage.output_tokens:,}"
+    """Their number; with a mark if some of them are an estimate."""
+    mark = "~" if usage.estimated_tokens else ""
+    return f"{mark}{usage.input_tokens + usage.output_tokens:,}"

@@ -140,9 +140,9 @@ function facts(turn) {
             h(
                 'span',
                 {
-                    title: `tokens in and out${usage.cached_tokens ? `, ${usage.cached_tokens} of them from the cache` : ''}`,
+                    title: `tokens in and out${usage.cached_tokens ? `, ${usage.cached_tokens} of them from the cache` : ''}${usage.estimated_tokens ? `; ${usage.estimated_tokens} of them are an estimate` : ''}`,
                 },
-                `${count(usage.input_tokens ?? 0)} → ${count(usage.output_tokens ?? 0)} tokens`,
+                `${usage.estimated_tokens ? '~' : ''}${count(usage.input_tokens ?? 0)} → ${count(usage.output_tokens ?? 0)} tokens`,
             ),
         usage.cost_micros > 0 &&
             h('span', { title: 'cost, in the currency of the price list' }, money(usage.cost_micros)),

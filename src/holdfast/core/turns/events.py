@@ -132,6 +132,8 @@ class Usage(Value):
     reasoning_tokens: int = 0
     cost_micros: int = 0
     """Millionths of the currency that the price list is in."""
+    estimated_tokens: int = 0
+    """How many of the input and output tokens are an estimate, because a provider has reported none."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -141,6 +143,7 @@ class Usage(Value):
             output_tokens=self.output_tokens + other.output_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
             cost_micros=self.cost_micros + other.cost_micros,
+            estimated_tokens=self.estimated_tokens + other.estimated_tokens,
         )
 
 

@@ -14,13 +14,13 @@ from holdfast.models.fallback import FallbackModel
 from holdfast.models.http.connections import Connections
 from holdfast.models.http.http_model import Access, HttpModel
 from holdfast.models.model import Model
-from holdfast.models.price import PricedModel
 from holdfast.models.providers.anthropic import AnthropicModel
 from holdfast.models.providers.google import GoogleModel
 from holdfast.models.providers.openai_chat import OpenAIModel
 from holdfast.models.providers.openai_responses import ResponsesModel, openai_counting
 from holdfast.models.retries import RetryingModel
 from holdfast.models.servers import SERVERS, ProviderServer, UnknownProvider, azure_place
+from holdfast.models.usage import MeteredModel
 from holdfast.observe.events import warn
 
 
@@ -60,9 +60,7 @@ class ServerModels:
         await self._connections.close()
 
     def _patient(self, config: ModelConfig) -> Model:
-        model = self._one(config)
-        if config.price is not None:
-            model = PricedModel(model, config.price)
+        model: Model = MeteredModel(self._one(config), config.price)
         asks = limits.retry_attempts_max if config.retries is None else config.retries + 1
         return model if asks <= 1 else RetryingModel(model, attempts_max=asks)
 

@@ -12,7 +12,7 @@ from holdfast.core.history.conversation import Snapshot, seen_by_model, seen_by_
 from holdfast.core.history.reconciliation import Fresh, NothingNew, take_in
 from holdfast.core.items import Item, SystemMessage, UserMessage
 from holdfast.ids import ResponseId, SessionId
-from holdfast.loop.prompt_sizes import BYTES_PER_TOKEN
+from holdfast.models.windows import BYTES_PER_TOKEN
 from holdfast.server.access.seals import Seals
 from holdfast.server.api.compaction import CompactionApi
 from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
@@ -36,6 +36,7 @@ from holdfast.wire.openai.responses.request import (
     unknown_previous,
 )
 from holdfast.wire.problems import bad_request
+from holdfast.wire.turn_answers import estimate_shown
 
 
 class ModelContexts:
@@ -91,6 +92,7 @@ class ModelContexts:
                 },
             ],
             "usage": usage_object(made.usage),
+            "holdfast": estimate_shown(made.usage),
         }
         body = msgspec.json.encode(said)
         await call.exchange.answer(

@@ -73,6 +73,7 @@ def note_end(tally: Tally, live: LiveTurn) -> None:
     tokens["cached"] += usage.cached_tokens
     tokens["output"] += usage.output_tokens
     tokens["reasoning"] += usage.reasoning_tokens
+    tokens["estimated"] += usage.estimated_tokens
     tally.cost_micros += usage.cost_micros
     if not is_listening():
         return

@@ -57,6 +57,8 @@ class AboutTurn(AnswerBody):
     """Calls that wait for a person's approval."""
     tools: tuple[CallShown, ...] | UnsetType = UNSET
     """The calls of the agent's own tools, if the request asked for them."""
+    estimated_tokens: int | UnsetType = UNSET
+    """How many tokens of `usage` are an estimate, if a provider has not reported what it used."""
     tool_started: CallShown | UnsetType = UNSET
     tool_finished: CallShown | UnsetType = UNSET
 
@@ -420,6 +422,7 @@ class Compaction(AnswerBody):
     created_at: int
     output: tuple[OutputItem, ...]
     usage: ResponseUsage
+    holdfast: AboutTurn
 
 
 # ── the events of a streamed response ────────────────────────────────────────────────────────

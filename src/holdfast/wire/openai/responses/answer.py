@@ -269,7 +269,9 @@ def response_object(
         "usage": usage_object(end.usage) if end else None,
         "user": echo.user,
         "metadata": dict(echo.metadata),
-        "holdfast": about_turn(turn_id, end.version, end.items) if end else about_turn(turn_id),
+        "holdfast": about_turn(turn_id, end.version, end.items, end.usage)
+        if end
+        else about_turn(turn_id),
     }
 
 
