@@ -41,6 +41,7 @@ class Drive:
         self.stuck: list[str] = []
         self.happened: list[str] = []
         self._chance = random.Random(seed)
+        self._sampling = random.Random(f"sampling {seed}")
         self._models = models
         self._store = MemoryStore()
         self._agent = next(iter(models))
@@ -87,7 +88,11 @@ class Drive:
                 toolsets=(Tools(*map(Deed, self._tools)),),
                 handoffs=tuple(other for other in self._models if other != name),
                 permissions=ANYTHING,
-                parameters=Parameters(reasoning_effort=self._effort),
+                parameters=Parameters(
+                    reasoning_effort=self._effort,
+                    temperature=self._sampling.choice((None, 0.3)),
+                    max_output_tokens=self._sampling.choice((None, 4000, 1_000_000)),
+                ),
                 context_window=self._window,
                 history_items_max=self._items_max,
             )

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API, and the chat completions of DeepSeek and Moonshot, as strict as their pages say."""
+"""OpenAI's Responses API and chat completions, and the chat completions of DeepSeek and Moonshot, as strict as their pages say."""
 
 from __future__ import annotations
 
@@ -97,15 +97,10 @@ class DeepSeek(Vendor):
     blank_is_missing = False
 
     def check(self, request: UpstreamRequest) -> None:
-        open_calls: set[str] = set()
-        for n, message in enumerate(request.json["messages"]):
-            if message["role"] == "tool":
-                require(message["tool_call_id"] in open_calls, "tool must follow tool_calls")
-                open_calls.remove(message["tool_call_id"])
-                continue
-            require(not open_calls, "tool_calls must be followed by tool messages")
+        messages = request.json["messages"]
+        self.check_calls(messages)
+        for n, message in enumerate(messages):
             calls = message.get("tool_calls") or ()
-            open_calls = {call["id"] for call in calls}
             reasoning = message.get("reasoning_content")
             if calls:
                 require(
@@ -113,6 +108,16 @@ class DeepSeek(Vendor):
                     f"reasoning_content is missing in assistant tool call message at index {n}",
                 )
                 self.thoughts_back += reasoning == "Let me see."
+
+    def check_calls(self, messages: list[Any]) -> None:
+        open_calls: set[str] = set()
+        for message in messages:
+            if message["role"] == "tool":
+                require(message["tool_call_id"] in open_calls, "tool must follow tool_calls")
+                open_calls.remove(message["tool_call_id"])
+                continue
+            require(not open_calls, "tool_calls must be followed by tool messages")
+            open_calls = {call["id"] for call in message.get("tool_calls") or ()}
 
     def answer(self, request: UpstreamRequest) -> Script:
         body = request.json
@@ -127,6 +132,34 @@ class Moonshot(DeepSeek):
     """As DeepSeek; an empty text counts as missing."""
 
     blank_is_missing = True
+
+
+class GptChat(DeepSeek):
+    """OpenAI's chat completions. What a model thought never comes back."""
+
+    efforts = EFFORTS | {
+        "gpt-5.6-terra": {"none", "low", "medium", "high", "xhigh", "max"},
+        "o3": {"low", "medium", "high"},
+    }
+    free = ("temperature", "top_p", "logit_bias", "frequency_penalty", "presence_penalty", "stop")
+
+    def check(self, request: UpstreamRequest) -> None:
+        body = request.json
+        model, effort = body["model"], body.get("reasoning_effort")
+        reasons = model in self.efforts
+        if effort is not None:
+            require(effort in self.efforts.get(model, ()), f"Unsupported value: {effort}")
+        if reasons:
+            require("max_tokens" not in body, "Use 'max_completion_tokens' instead.")
+        if reasons and effort != "none":
+            for name in self.free:
+                require(name not in body, f"Unsupported parameter: '{name}'")
+            refuses_tools = model == "gpt-5.6-terra" and body.get("tools")
+            require(not refuses_tools, "Function tools with reasoning_effort are not supported")
+        length = body.get("max_tokens") or body.get("max_completion_tokens") or 1
+        bound = {"gpt-4.1": 32_768, "o3": 100_000}.get(model, 128_000)
+        require(length <= bound, "max_tokens is too large")
+        self.check_calls(body["messages"])
 
 
 def spoken(

@@ -20,7 +20,7 @@ from holdfast.testing import FakeUpstream
 from tests.vendors.claude import TYPES, Claude
 from tests.vendors.drive import Drive
 from tests.vendors.gemini import Gemini
-from tests.vendors.gpt import DeepSeek, Gpt, Moonshot
+from tests.vendors.gpt import DeepSeek, Gpt, GptChat, Moonshot
 from tests.vendors.vendor import Vendor
 
 SEEDS = [
@@ -53,6 +53,7 @@ KINDS: dict[type[Vendor], Make] = {
     Claude: _claude,
     Gemini: _gemini,
     Gpt: _gpt,
+    GptChat: _chat,
     DeepSeek: _chat,
     Moonshot: _chat,
 }
@@ -101,6 +102,8 @@ async def test_no_conversation_with_claude_gets_stuck(name: str, seed: int) -> N
         (Gemini, ("gemini-3-flash-preview", "gemini-2.5-pro")),
         (Gpt, ("gpt-6.1-sol", "gpt-5")),
         (Gpt, ("gpt-5.1", "gpt-4.1")),
+        (GptChat, ("gpt-5.6-terra", "gpt-4.1")),
+        (GptChat, ("gpt-5", "o3")),
         (DeepSeek, ("deepseek-v4-pro", "deepseek-v4-flash")),
         (Moonshot, ("kimi-k2.6", "kimi-k2.5")),
     ],

@@ -28,7 +28,7 @@ from holdfast.core.turns.deltas import (
     ToolCallDelta,
     UsageDelta,
 )
-from holdfast.core.turns.events import Finish, Parameters, Usage
+from holdfast.core.turns.events import FORCED_TOOL_CHOICE, Finish, Parameters, Usage
 from holdfast.models.model import Dialect, ModelFailed, Prompt
 from holdfast.wire.openai.chat.messages import ChatDialect, ChatMessage
 
@@ -133,7 +133,7 @@ class ScriptedModel:
         otherwise: Callable[[Prompt], Script | str] | None = None,
         name: str = "scripted/model",
         dialect: Dialect | None = None,
-        knows: frozenset[str] = frozenset(Parameters.__struct_fields__),
+        knows: frozenset[str] = frozenset({*Parameters.__struct_fields__, FORCED_TOOL_CHOICE}),
     ) -> None:
         self.name = name
         self.dialect: Dialect = dialect or ChatDialect()

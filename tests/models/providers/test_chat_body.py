@@ -192,3 +192,41 @@ def test_whatever_is_said_arrives(
 def test_what_we_cannot_hand_back_is_not_asked_for() -> None:
     """`n` and `logprobs` change the shape of an answer, and `store` keeps it elsewhere."""
     assert not OTHERS & {"n", "logprobs", "top_logprobs", "store", "stream", "messages", "model"}
+
+
+FREE = {"temperature": 0.3, "max_output_tokens": 200_000, "reasoning_effort": "max"}
+
+
+@pytest.mark.parametrize(
+    ("model", "tools", "sent"),
+    [
+        ("gpt-5", (), {"max_completion_tokens": 128_000, "reasoning_effort": "high"}),
+        ("gpt-5", (LOOK,), {"max_completion_tokens": 128_000, "reasoning_effort": "high"}),
+        ("o3", (), {"max_completion_tokens": 100_000, "reasoning_effort": "high"}),
+        ("gpt-5.6-terra", (), {"max_completion_tokens": 128_000, "reasoning_effort": "max"}),
+        (
+            "gpt-5.6-terra",
+            (LOOK,),
+            {"max_completion_tokens": 128_000, "reasoning_effort": "none", "temperature": 0.3},
+        ),
+        ("gpt-4.1", (), {"max_tokens": 32_768, "temperature": 0.3}),
+        (
+            "gpt-oss-120b",
+            (),
+            {"max_tokens": 200_000, "temperature": 0.3, "reasoning_effort": "max"},
+        ),
+        (
+            "house-model",
+            (LOOK,),
+            {"max_tokens": 200_000, "temperature": 0.3, "reasoning_effort": "max"},
+        ),
+    ],
+)
+def test_a_gpt_is_asked_in_the_words_of_its_family(
+    model: str, tools: tuple[ToolDefinition, ...], sent: dict[str, object]
+) -> None:
+    asked = prompt(tools=tools, **FREE, others=(("logit_bias", "{}"),))
+    made = body(asked, Style(model=model))
+    named = ("max_tokens", "max_completion_tokens", "temperature", "reasoning_effort")
+    assert {name: made[name] for name in named if name in made} == sent
+    assert ("logit_bias" in made) == ("gpt-5" not in model and model != "o3")

@@ -470,7 +470,8 @@ def test_openai_itself_needs_no_address() -> None:
         OpenAIModel("gpt-5", environ={})
     model = OpenAIModel("gpt-5", environ={"OPENAI_API_KEY": "sk-1234567"})
     assert repr(model) == "<OpenAIModel openai/gpt-5 at api.openai.com>"
-    assert {"temperature", "output_schema", "verbosity"} <= model.knows
+    assert {"reasoning_effort", "output_schema", "verbosity"} <= model.knows
+    assert not {"temperature", "top_p", "stop", "logit_bias"} & model.knows, "it reasons"
 
 
 def test_proxies_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,3 +169,23 @@ async def test_a_server_is_asked_on_the_wire_that_it_speaks(
         await heard(model)
         await models.close()
         assert upstream.requests[0].route == route
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"provider": "openai", "model": "gpt-5"}, "/chat/completions"),
+        ({"provider": "openai", "model": "gpt-5.6-sol"}, "/responses"),
+        ({"provider": "openai", "model": "gpt-9"}, "/responses"),
+        ({"provider": "openai", "model": "gpt-5.6-sol", "api": "chat"}, "/chat/completions"),
+        (
+            {"provider": "openai", "model": "gpt-5.6-sol", "base_url": "http://127.0.0.1:1/v1"},
+            "/chat/completions",
+        ),
+        ({"provider": "openrouter", "model": "gpt-5.6-sol"}, "/chat/completions"),
+    ],
+)
+def test_a_gpt_that_refuses_tools_over_chat_is_asked_over_responses_at_openai(
+    fields: dict[str, Any], path: str
+) -> None:
+    assert made(**fields)._url.endswith(path)

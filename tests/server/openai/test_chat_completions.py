@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.turns.events import Usage
+from holdfast.core.turns.events import FORCED_TOOL_CHOICE, Parameters, Usage
+from holdfast.models.providers.anthropic import AnthropicModel
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import ScriptedModel, says
 from tests.server.stubs import agent, serving
@@ -286,6 +287,51 @@ async def test_parameters_that_the_model_does_not_know_are_named() -> None:
         )
     assert answer.status == 200
     assert answer.headers["x-ignored-params"] == "top_p, seed, frequency_penalty"
+
+
+FORCING = [
+    ("required", "required", True),
+    ("none", "none", False),
+    ("auto", "auto", False),
+    (
+        {"type": "function", "function": {"name": "look"}},
+        {"type": "function", "name": "look"},
+        True,
+    ),
+    (
+        "required",
+        {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "look"}]},
+        False,
+    ),
+]
+
+
+@pytest.mark.parametrize(("chat", "flat", "forces"), FORCING)
+async def test_a_choice_that_a_model_cannot_be_forced_to_is_named(
+    chat: Any, flat: Any, forces: bool
+) -> None:
+    """Such a model chooses for itself, and the client learns that it did."""
+    function: dict[str, Any] = {"name": "look", "parameters": {"type": "object"}}
+    unforced = frozenset(Parameters.__struct_fields__)
+    named = "tool_choice" if forces else None
+    for knows in (unforced, unforced | {FORCED_TOOL_CHOICE}):
+        wanted = named if knows == unforced else None
+        model = ScriptedModel("Yes.", "Yes.", knows=knows)
+        async with serving(agent(model)) as server:
+            told = await server.respond(
+                "Hi", tools=[{"type": "function", **function}], tool_choice=flat
+            )
+            tools = [{"type": "function", "function": function}]
+            if isinstance(flat, str) or flat["type"] == "function":
+                answer = await server.chat("Hi", tools=tools, tool_choice=chat)
+                assert answer.headers.get("x-ignored-params") == wanted
+        assert told.headers.get("x-ignored-params") == wanted
+
+
+@pytest.mark.parametrize(("model", "forced"), [("claude-opus-5-5", False), ("claude-opus-5", True)])
+def test_the_table_says_which_claude_can_be_forced(model: str, forced: bool) -> None:
+    knows = AnthropicModel(model, base_url="http://127.0.0.1:1", proxy="").knows
+    assert "tool_choice" in knows and (FORCED_TOOL_CHOICE in knows) == forced
 
 
 @pytest.mark.parametrize(

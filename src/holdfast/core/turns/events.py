@@ -72,6 +72,10 @@ class GivenParameter(Value):
     ours: str
 
 
+FORCED_TOOL_CHOICE = "forced_tool_choice"
+"""Our name for a `tool_choice` that demands a call: some models obey other choices, and not this one."""
+
+
 class TurnRequest(Value):
     """Everything that was decided before the turn began. The player uses nothing else of the request."""
 

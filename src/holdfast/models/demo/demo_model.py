@@ -23,7 +23,7 @@ from holdfast.core.turns.deltas import (
     ToolCallDelta,
     UsageDelta,
 )
-from holdfast.core.turns.events import Finish, ToolDefinition, Usage
+from holdfast.core.turns.events import FORCED_TOOL_CHOICE, Finish, ToolDefinition, Usage
 from holdfast.models import failures
 from holdfast.models.demo.summary import (
     NAME,
@@ -55,7 +55,7 @@ class DemoModel:
     ) -> None:
         self.name = name
         self.dialect: Dialect = ChatDialect()
-        self.knows = frozenset({"max_output_tokens", "tool_choice"})
+        self.knows = frozenset({"max_output_tokens", "tool_choice", FORCED_TOOL_CHOICE})
         self._pace_s = pace_s
         self._sleep = sleep
 

@@ -22,20 +22,27 @@ Forced: TypeAlias = Literal["unthinking", "never"]
 LOW_TO_HIGH = ("low", "medium", "high")
 
 
+EVERY_EFFORT = (*LOW_TO_HIGH, "xhigh", "max")
+
+
 class ClaudeFamily(Family, kw_only=True):
-    thinking: ThinkingKind
+    """A row. The defaults are what most of the families take."""
+
+    window: int = 200_000
+    output_max: int = 128_000
+    thinking: ThinkingKind = "adaptive"
     thinks_unasked: bool = False
     """It thinks if a request says nothing about thinking."""
     off: ThinkingOff = "omit"
     hides_thoughts: bool = False
     """It sends empty thoughts unless a request asks for a summary of them."""
     forced: Forced = "unthinking"
-    efforts: tuple[str, ...] = ()
-    sampling: bool = True
+    efforts: tuple[str, ...] = EVERY_EFFORT
+    sampling: bool = False
     """It takes `temperature` and `top_p`."""
     schema: bool = True
     """It answers by a schema."""
-    prefill: bool = True
+    prefill: bool = False
     """It goes on with an answer that a request ends with."""
     bound: bool = False
     interleaved: bool = False
@@ -68,22 +75,16 @@ HERMES = VendorPage(
 )
 """Another client's table, which names the vendor's documentation as its source."""
 
-EVERY_EFFORT = (*LOW_TO_HIGH, "xhigh", "max")
 _COUNTS = (HAIKU_5_5, "length_counts_thoughts")
 
 FAMILIES: tuple[ClaudeFamily, ...] = (
     ClaudeFamily(
         names=("claude-fable-5-2", "claude-mythos-5-2"),
         window=1_000_000,
-        output_max=128_000,
-        thinking="adaptive",
         thinks_unasked=True,
         off="never",
         hides_thoughts=True,
         forced="never",
-        efforts=EVERY_EFFORT,
-        sampling=False,
-        prefill=False,
         bound=True,
         sources=(
             (FABLE_5_2, "window output_max thinking thinks_unasked off bound"),
@@ -91,20 +92,14 @@ FAMILIES: tuple[ClaudeFamily, ...] = (
             (HERMES, "efforts sampling"),
             _COUNTS,
         ),
-        unverified="hides_thoughts prefill schema interleaved",
     ),
     ClaudeFamily(
         names=("claude-fable-5-1", "claude-mythos-5-1"),
         window=1_000_000,
-        output_max=128_000,
-        thinking="adaptive",
         thinks_unasked=True,
         off="never",
         hides_thoughts=True,
         forced="never",
-        efforts=EVERY_EFFORT,
-        sampling=False,
-        prefill=False,
         bound=True,
         sources=(
             (OPUS_5, "window output_max thinking thinks_unasked"),
@@ -113,20 +108,14 @@ FAMILIES: tuple[ClaudeFamily, ...] = (
             (HERMES, "efforts sampling"),
             _COUNTS,
         ),
-        unverified="hides_thoughts prefill schema interleaved",
     ),
     ClaudeFamily(
         names=("claude-opus-5-5",),
         window=1_000_000,
-        output_max=128_000,
-        thinking="adaptive",
         thinks_unasked=True,
         off="never",
         hides_thoughts=True,
         forced="never",
-        efforts=EVERY_EFFORT,
-        sampling=False,
-        prefill=False,
         bound=True,
         sources=(
             (OPUS_5, "window output_max"),
@@ -135,20 +124,14 @@ FAMILIES: tuple[ClaudeFamily, ...] = (
             (HERMES, "efforts sampling"),
             _COUNTS,
         ),
-        unverified="prefill schema interleaved",
     ),
     ClaudeFamily(
         names=("claude-sonnet-5-5",),
         window=1_000_000,
-        output_max=128_000,
-        thinking="adaptive",
         thinks_unasked=True,
         off="between_tools",
         hides_thoughts=True,
         forced="never",
-        efforts=EVERY_EFFORT,
-        sampling=False,
-        prefill=False,
         bound=True,
         sources=(
             (OPUS_5, "window output_max"),
@@ -157,19 +140,13 @@ FAMILIES: tuple[ClaudeFamily, ...] = (
             (HERMES, "efforts sampling"),
             _COUNTS,
         ),
-        unverified="prefill schema interleaved",
     ),
     ClaudeFamily(
         names=("claude-haiku-5-5",),
         window=1_000_000,
-        output_max=128_000,
-        thinking="adaptive",
         thinks_unasked=True,
         off="disabled",
         hides_thoughts=True,
-        efforts=EVERY_EFFORT,
-        sampling=False,
-        prefill=False,
         bound=True,
         sources=(
             (HAIKU_5_5, "window output_max thinking hides_thoughts sampling prefill"),
@@ -179,19 +156,13 @@ FAMILIES: tuple[ClaudeFamily, ...] = (
             (HERMES, "efforts"),
             _COUNTS,
         ),
-        unverified="schema interleaved",
     ),
     ClaudeFamily(
         names=("claude-opus-5", "claude-sonnet-5"),
         window=1_000_000,
-        output_max=128_000,
-        thinking="adaptive",
         thinks_unasked=True,
         off="disabled",
         hides_thoughts=True,
-        efforts=EVERY_EFFORT,
-        sampling=False,
-        prefill=False,
         sources=(
             (OPUS_5, "window output_max"),
             (TROUBLES, "thinking thinks_unasked off"),
@@ -200,20 +171,14 @@ FAMILIES: tuple[ClaudeFamily, ...] = (
             (HERMES, "efforts sampling"),
             _COUNTS,
         ),
-        unverified="hides_thoughts prefill schema interleaved",
     ),
     ClaudeFamily(
         names=("claude-fable-5", "claude-mythos-5", "claude-mythos-preview"),
         window=1_000_000,
-        output_max=128_000,
-        thinking="adaptive",
         thinks_unasked=True,
         off="never",
         hides_thoughts=True,
         forced="never",
-        efforts=EVERY_EFFORT,
-        sampling=False,
-        prefill=False,
         sources=(
             (FABLE_5, "window output_max"),
             (TROUBLES, "thinking thinks_unasked off"),
@@ -221,17 +186,10 @@ FAMILIES: tuple[ClaudeFamily, ...] = (
             (HERMES, "efforts sampling"),
             _COUNTS,
         ),
-        unverified="hides_thoughts forced prefill schema interleaved",
     ),
     ClaudeFamily(
         names=("claude-opus-4-8", "claude-opus-4-7"),
-        window=200_000,
-        output_max=128_000,
-        thinking="adaptive",
         hides_thoughts=True,
-        efforts=EVERY_EFFORT,
-        sampling=False,
-        prefill=False,
         sources=(
             (TROUBLES, "thinking thinks_unasked off"),
             (EXTENDED, "forced"),
@@ -239,15 +197,11 @@ FAMILIES: tuple[ClaudeFamily, ...] = (
             (HERMES, "output_max efforts sampling"),
             _COUNTS,
         ),
-        unverified="window hides_thoughts prefill schema interleaved",
     ),
     ClaudeFamily(
         names=("claude-opus-4-6",),
-        window=200_000,
-        output_max=128_000,
-        thinking="adaptive",
         efforts=(*LOW_TO_HIGH, "max"),
-        prefill=False,
+        sampling=True,
         sources=(
             (TROUBLES, "thinking thinks_unasked off"),
             (EXTENDED, "forced"),
@@ -256,15 +210,12 @@ FAMILIES: tuple[ClaudeFamily, ...] = (
             (HERMES, "output_max efforts sampling"),
             _COUNTS,
         ),
-        unverified="window hides_thoughts schema",
     ),
     ClaudeFamily(
         names=("claude-sonnet-4-6",),
-        window=200_000,
         output_max=64_000,
-        thinking="adaptive",
         efforts=(*LOW_TO_HIGH, "max"),
-        prefill=False,
+        sampling=True,
         sources=(
             (TROUBLES, "thinking thinks_unasked off"),
             (EXTENDED, "forced"),
@@ -273,14 +224,15 @@ FAMILIES: tuple[ClaudeFamily, ...] = (
             (HERMES, "output_max efforts sampling"),
             _COUNTS,
         ),
-        unverified="window hides_thoughts schema",
     ),
     ClaudeFamily(
         names=("claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5"),
-        window=200_000,
         output_max=64_000,
         thinking="budget",
         interleaved=True,
+        efforts=(),
+        sampling=True,
+        prefill=True,
         sources=(
             (TROUBLES, "thinking thinks_unasked off"),
             (EXTENDED, "forced interleaved length_counts_thoughts"),
@@ -288,15 +240,16 @@ FAMILIES: tuple[ClaudeFamily, ...] = (
             (MIGRATION, "prefill"),
             (HERMES, "output_max efforts sampling"),
         ),
-        unverified="window hides_thoughts schema",
     ),
     ClaudeFamily(
         names=("claude-opus-4", "claude-opus-4-0", "claude-opus-4-1", "claude-4-opus"),
-        window=200_000,
         output_max=32_000,
         thinking="budget",
         schema=False,
         interleaved=True,
+        efforts=(),
+        sampling=True,
+        prefill=True,
         sources=(
             (TROUBLES, "thinking thinks_unasked off"),
             (EXTENDED, "forced interleaved length_counts_thoughts"),
@@ -304,15 +257,16 @@ FAMILIES: tuple[ClaudeFamily, ...] = (
             (MIGRATION, "prefill"),
             (HERMES, "output_max efforts sampling"),
         ),
-        unverified="window hides_thoughts schema",
     ),
     ClaudeFamily(
         names=("claude-sonnet-4", "claude-sonnet-4-0", "claude-4-sonnet"),
-        window=200_000,
         output_max=64_000,
         thinking="budget",
         schema=False,
         interleaved=True,
+        efforts=(),
+        sampling=True,
+        prefill=True,
         sources=(
             (TROUBLES, "thinking thinks_unasked off"),
             (EXTENDED, "forced interleaved length_counts_thoughts"),
@@ -320,67 +274,50 @@ FAMILIES: tuple[ClaudeFamily, ...] = (
             (MIGRATION, "prefill"),
             (HERMES, "output_max efforts sampling"),
         ),
-        unverified="window hides_thoughts schema",
     ),
     ClaudeFamily(
         names=("claude-3-7-sonnet",),
-        window=200_000,
         output_max=64_000,
         thinking="budget",
         schema=False,
+        efforts=(),
+        sampling=True,
+        prefill=True,
         sources=(
             (TROUBLES, "thinking thinks_unasked off"),
             (EXTENDED, "forced interleaved length_counts_thoughts"),
             (PREFIXES, "bound"),
             (HERMES, "efforts sampling"),
         ),
-        unverified="window output_max hides_thoughts schema prefill",
     ),
     ClaudeFamily(
         names=("claude-3-5-sonnet", "claude-3-5-haiku"),
-        window=200_000,
         output_max=8_192,
         thinking="none",
         schema=False,
+        efforts=(),
+        sampling=True,
+        prefill=True,
         sources=((HERMES, "output_max thinking efforts sampling"), (PREFIXES, "bound")),
-        unverified=(
-            "window thinks_unasked off hides_thoughts forced schema prefill interleaved "
-            "length_counts_thoughts"
-        ),
     ),
     ClaudeFamily(
         names=(
             *("claude-3-opus", "claude-3-sonnet", "claude-3-haiku"),
             *("claude-2-1", "claude-2-0", "claude-1-3", "claude-instant-1-2", "claude-instant-1-1"),
         ),
-        window=200_000,
         output_max=4_096,
         thinking="none",
         schema=False,
+        efforts=(),
+        sampling=True,
+        prefill=True,
         sources=((HERMES, "output_max thinking efforts sampling"), (PREFIXES, "bound")),
-        unverified=(
-            "window thinks_unasked off hides_thoughts forced schema prefill interleaved "
-            "length_counts_thoughts"
-        ),
     ),
 )
 
 NEWEST = FAMILIES[0]
 
-COMPATIBLE = ClaudeFamily(
-    names=("",),
-    window=200_000,
-    output_max=32_000,
-    thinking="adaptive",
-    off="disabled",
-    efforts=EVERY_EFFORT,
-    sampling=False,
-    sources=(),
-    unverified=(
-        "window output_max thinking thinks_unasked off hides_thoughts forced efforts sampling schema "
-        "prefill bound interleaved length_counts_thoughts"
-    ),
-)
+COMPATIBLE = ClaudeFamily(names=("",), output_max=32_000, off="disabled", prefill=True)
 """Models that are not Claude's, on servers that speak Anthropic's API: nothing is known of them."""
 
 

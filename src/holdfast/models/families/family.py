@@ -1,9 +1,8 @@
 """A row of the tables of model families, and how a model's name leads to its row.
 
 Vendors change what a model takes from one family to the next, and refuse a request that says the wrong thing. So each
-fact is a column, and every row says for each column on which page it was read, and when. A column for which no page
-was found is named in `unverified`; it holds the careful choice, which costs something on a model that takes more, and
-is refused by none.
+fact is a column, and a row says on which page a column was read, and when. A column without a page is `unverified`; it
+holds the careful choice, which costs something on a model that takes more, and is refused by none.
 """
 
 from __future__ import annotations
@@ -31,15 +30,18 @@ class Family(Value, kw_only=True):
     """How many tokens a prompt may have."""
     output_max: int
     """The most tokens of an answer that a request may ask for."""
-    sources: tuple[tuple[VendorPage, str], ...]
+    sources: tuple[tuple[VendorPage, str], ...] = ()
     """Pages, and the columns that were read there."""
-    unverified: str = ""
-    """Columns for which no page was found."""
+
+    @property
+    def unverified(self) -> frozenset[str]:
+        """Columns for which no page was found."""
+        return columns_of(self).difference(*(columns.split() for _, columns in self.sources))
 
 
 F = TypeVar("F", bound=Family)
 
-_ABOUT = frozenset({"names", "sources", "unverified"})
+_ABOUT = frozenset({"names", "sources"})
 
 
 def columns_of(row: Family) -> frozenset[str]:

@@ -15,12 +15,16 @@ ThinkingMeans: TypeAlias = Literal["none", "budget", "level"]
 
 
 class GeminiFamily(Family, kw_only=True):
-    thinking: ThinkingMeans
+    """A row. The defaults are what most of the families take."""
+
+    window: int = 1_048_576
+    output_max: int = 65_536
+    thinking: ThinkingMeans = "level"
     levels: tuple[str, ...] = ()
     budget_min: int = 0
     """The smallest budget besides 0, which switches thinking off."""
     budget_max: int = 0
-    off: bool = True
+    off: bool = False
     """Thinking can be switched off."""
     signed: bool = False
     length_counts_thoughts: bool = True
@@ -41,59 +45,38 @@ LEVELS = _page("https://hexdocs.pm/gemini_ex/0.11.0/Gemini.Validation.ThinkingCo
 
 _BOUNDS = "window output_max"
 _BUDGETS = "budget_min budget_max"
-_WINDOW = 1_048_576
 
 FAMILIES: tuple[GeminiFamily, ...] = (
     GeminiFamily(
         names=("gemini-4",),
-        window=_WINDOW,
-        output_max=65_536,
-        thinking="level",
         levels=("low", "medium", "high"),
-        off=False,
         signed=True,
         sources=(
             (FOUR, f"{_BOUNDS} thinking levels"),
             (ARGON, "off length_counts_thoughts"),
             (SIGNATURES, "signed"),
         ),
-        unverified=_BUDGETS,
     ),
     GeminiFamily(
         names=(
             *("gemini-3.8-flash", "gemini-3.7-flash", "gemini-3.6-flash", "gemini-3.5-flash"),
             *("gemini-flash-latest", "gemini-flash-lite-latest"),
         ),
-        window=_WINDOW,
-        output_max=65_536,
-        thinking="level",
         levels=("low", "medium", "high"),
-        off=False,
         signed=True,
         sources=((LEVELS, "thinking off"), (SIGNATURES, "signed")),
-        unverified=f"{_BOUNDS} {_BUDGETS} levels length_counts_thoughts",
     ),
     GeminiFamily(
         names=("gemini-3.1-flash-lite", "gemini-3-flash"),
-        window=_WINDOW,
-        output_max=65_536,
-        thinking="level",
         levels=("minimal", "low", "medium", "high"),
-        off=False,
         signed=True,
         sources=((LEVELS, "thinking levels off"), (SIGNATURES, "signed")),
-        unverified=f"{_BOUNDS} {_BUDGETS} length_counts_thoughts",
     ),
     GeminiFamily(
         names=("gemini-3.1-pro", "gemini-3-pro", "gemini-pro-latest"),
-        window=_WINDOW,
-        output_max=65_536,
-        thinking="level",
         levels=("low", "high"),
-        off=False,
         signed=True,
         sources=((LEVELS, "thinking levels off"), (SIGNATURES, "signed")),
-        unverified=f"{_BOUNDS} {_BUDGETS} length_counts_thoughts",
     ),
     GeminiFamily(
         names=(
@@ -103,8 +86,8 @@ FAMILIES: tuple[GeminiFamily, ...] = (
         window=32_768,
         output_max=32_768,
         thinking="none",
+        off=True,
         sources=((VERTEX, "signed"),),
-        unverified=f"{_BOUNDS} {_BUDGETS} thinking levels off length_counts_thoughts",
     ),
     GeminiFamily(
         names=(
@@ -116,39 +99,30 @@ FAMILIES: tuple[GeminiFamily, ...] = (
         window=32_768,
         output_max=8_192,
         thinking="none",
-        sources=(),
-        unverified=f"{_BOUNDS} {_BUDGETS} thinking levels off signed length_counts_thoughts",
+        off=True,
     ),
     GeminiFamily(
         names=("gemini-2.5-pro",),
-        window=_WINDOW,
-        output_max=65_536,
         thinking="budget",
         budget_min=128,
         budget_max=32_768,
-        off=False,
         sources=((LEVELS, f"thinking {_BUDGETS} off"), (SIGNATURES, "signed")),
-        unverified=f"{_BOUNDS} levels length_counts_thoughts",
     ),
     GeminiFamily(
         names=("gemini-2.5-flash",),
-        window=_WINDOW,
-        output_max=65_536,
         thinking="budget",
         budget_min=1,
         budget_max=24_576,
+        off=True,
         sources=((LEVELS, f"thinking {_BUDGETS} off"), (SIGNATURES, "signed")),
-        unverified=f"{_BOUNDS} levels length_counts_thoughts",
     ),
     GeminiFamily(
         names=("gemini-2.5-flash-lite",),
-        window=_WINDOW,
-        output_max=65_536,
         thinking="budget",
         budget_min=512,
         budget_max=24_576,
+        off=True,
         sources=((LEVELS, f"thinking {_BUDGETS} off"), (SIGNATURES, "signed")),
-        unverified=f"{_BOUNDS} levels length_counts_thoughts",
     ),
     GeminiFamily(
         names=(
@@ -158,8 +132,7 @@ FAMILIES: tuple[GeminiFamily, ...] = (
         window=128_000,
         output_max=8_192,
         thinking="none",
-        sources=(),
-        unverified=f"{_BOUNDS} {_BUDGETS} thinking levels off signed length_counts_thoughts",
+        off=True,
     ),
 )
 

@@ -19,7 +19,7 @@ import msgspec
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import Delta
-from holdfast.core.turns.events import Parameters, ToolDefinition
+from holdfast.core.turns.events import FORCED_TOOL_CHOICE, Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
 from holdfast.models.families.claude import LOW_TO_HIGH, NEWEST, ClaudeFamily, claude_family
 from holdfast.models.http.http_model import Access, HttpModel
@@ -342,6 +342,7 @@ class AnthropicWire:
             KNOWN
             | (frozenset({"temperature", "top_p"}) if family.sampling else frozenset())
             | (frozenset({"output_schema"}) if family.schema else frozenset())
+            | (frozenset() if family.forced == "never" else frozenset({FORCED_TOOL_CHOICE}))
         )
         self._style = style
 

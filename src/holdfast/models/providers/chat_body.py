@@ -15,13 +15,21 @@ import msgspec
 from holdfast.core.codec import Value
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
+from holdfast.models.families.gpt import (
+    GptFamily,
+    chat_effort,
+    ignored_by,
+    length_max,
+    rules_for,
+    takes_sampling,
+)
 from holdfast.models.model import Prompt
 
 MaxTokensName: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
 
 KNOWN = frozenset(
     """
-    temperature top_p max_output_tokens stop seed reasoning_effort parallel_tool_calls tool_choice
+    temperature top_p max_output_tokens stop seed reasoning_effort parallel_tool_calls tool_choice forced_tool_choice
     output_schema
     """.split()
 )
@@ -54,6 +62,11 @@ class Style(Value):
     """Parameters, by our names, that this server would refuse."""
     reasoning_back: bool = False
     """Send the model's reasoning back together with its calls."""
+
+    @property
+    def family(self) -> GptFamily | None:
+        """The row of a model of OpenAI's, whichever server it is asked through; None for other models."""
+        return rules_for(self.model)
 
 
 def request_body(prompt: Prompt, style: Style) -> bytes:
@@ -110,15 +123,21 @@ def _tool(tool: ToolDefinition) -> bytes:
 
 
 def _parameters(said: Parameters, style: Style, *, has_tools: bool) -> Mapping[str, bytes]:
+    family = style.family
+    effort = chat_effort(said.reasoning_effort, family, has_tools=has_tools)
+    samples = takes_sampling(family, effort)
+    # OpenAI's models that reason refuse the old name, whichever server passes it on.
+    reasons = family is not None and family.reasons
+    length_name = "max_completion_tokens" if reasons else style.max_tokens_name
     plain = {
-        "temperature": said.temperature,
-        "top_p": said.top_p,
-        style.max_tokens_name: said.max_output_tokens,
+        "temperature": said.temperature if samples else None,
+        "top_p": said.top_p if samples else None,
+        length_name: length_max(said.max_output_tokens, family),
         "stop": list(said.stop) or None,
         "seed": None if "seed" in style.leaves_out else said.seed,
-        "reasoning_effort": said.reasoning_effort,
+        "reasoning_effort": effort,
     }
-    taken = style.others - style.leaves_out
+    taken = style.others - style.leaves_out - ignored_by(family)
     members = {name: json_of(text, name) for name, text in said.others if name in taken}
     members |= {name: _encode(value) for name, value in plain.items() if value is not None}
     if said.output_schema is not None:

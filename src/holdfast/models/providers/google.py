@@ -35,7 +35,8 @@ GOOGLE_URL = "https://generativelanguage.googleapis.com/v1beta"
 
 KNOWN = frozenset(
     """
-    temperature top_p max_output_tokens stop seed tool_choice output_schema frequency_penalty presence_penalty
+    temperature top_p max_output_tokens stop seed tool_choice forced_tool_choice output_schema
+    frequency_penalty presence_penalty
     """.split()
 )
 

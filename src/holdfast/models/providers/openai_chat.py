@@ -8,6 +8,7 @@ from typing import Unpack
 from holdfast import limits
 from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue
+from holdfast.models.families.gpt import ignored_by, taken_for
 from holdfast.models.http.http_model import Access, HttpModel
 from holdfast.models.model import AnswerParser, CountRequest, Dialect, Prompt
 from holdfast.models.providers.chat_body import (
@@ -79,6 +80,7 @@ class OpenAIModel(HttpModel):
             key_header=key_header,
             headers=headers,
             counting=counting,
+            taken_for=taken_for(model),
             **access,
         )
 
@@ -88,7 +90,7 @@ class ChatWire:
 
     def __init__(self, style: Style) -> None:
         self.dialect: Dialect = ChatDialect(reasoning_back=style.reasoning_back)
-        self.knows = (KNOWN | style.others) - style.leaves_out
+        self.knows = (KNOWN | style.others) - style.leaves_out - ignored_by(style.family)
         self._style = style
 
     def body(self, prompt: Prompt) -> bytes:

@@ -16,12 +16,12 @@ from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import Delta
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.models.families.gpt import (
-    NEWEST,
     GptFamily,
     effort_for,
-    gpt_family,
     ignored_by,
     length_max,
+    rules_for,
+    taken_for,
     takes_sampling,
 )
 from holdfast.models.http.http_model import Access, HttpModel
@@ -39,7 +39,8 @@ PASSED_ON = frozenset("user safety_identifier prompt_cache_key service_tier".spl
 
 KNOWN = PASSED_ON | frozenset(
     """
-    temperature top_p max_output_tokens reasoning_effort parallel_tool_calls tool_choice output_schema verbosity
+    temperature top_p max_output_tokens reasoning_effort parallel_tool_calls tool_choice forced_tool_choice
+    output_schema verbosity
     """.split()
 )
 """This API has no `stop`, `seed` and penalties."""
@@ -53,9 +54,7 @@ class ResponsesStyle(Value):
     @property
     def family(self) -> GptFamily | None:
         """The row of the model; None for a model that is not OpenAI's, of which nothing is known."""
-        if not self.model.lower().startswith(("gpt-", "o", "codex", "chatgpt-")):
-            return None
-        return gpt_family(self.model) or NEWEST
+        return rules_for(self.model)
 
 
 def request_body(prompt: Prompt, style: ResponsesStyle) -> bytes:
@@ -215,6 +214,6 @@ class ResponsesModel(HttpModel):
             counting=openai_counting(model)
             if (base_url == OPENAI_URL if counts is None else counts)
             else None,
-            taken_for=NEWEST.names[0] if style.family and not gpt_family(model) else "",
+            taken_for=taken_for(model),
             **access,
         )

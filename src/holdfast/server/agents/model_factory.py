@@ -11,15 +11,16 @@ from holdfast.agents.agent import ModelConfig
 from holdfast.errors import InvalidValue
 from holdfast.models.demo.demo_model import DemoModel
 from holdfast.models.fallback import FallbackModel
+from holdfast.models.families.gpt import rules_for
 from holdfast.models.http.connections import Connections
 from holdfast.models.http.http_model import Access, HttpModel
 from holdfast.models.model import Model
 from holdfast.models.providers.anthropic import AnthropicModel
 from holdfast.models.providers.google import GoogleModel
-from holdfast.models.providers.openai_chat import OpenAIModel
+from holdfast.models.providers.openai_chat import OPENAI_URL, OpenAIModel
 from holdfast.models.providers.openai_responses import ResponsesModel, openai_counting
 from holdfast.models.retries import RetryingModel
-from holdfast.models.servers import SERVERS, ProviderServer, UnknownProvider, azure_place
+from holdfast.models.servers import SERVERS, Api, ProviderServer, UnknownProvider, azure_place
 from holdfast.models.usage import MeteredModel
 from holdfast.observe.events import warn
 
@@ -96,7 +97,7 @@ class ServerModels:
             secrets=config.headers.secrets,
         )
         model, tokens = config.model, config.thinking_tokens
-        match config.api or server.api:
+        match config.api or _api_for(config.model, server):
             case "chat":
                 return _chat(config, server, where, access)
             case "responses":
@@ -119,6 +120,12 @@ class _Where(TypedDict):
     base_url: str
     token_key: str
     headers: Mapping[str, str]
+
+
+def _api_for(model: str, server: ProviderServer) -> Api:
+    """The API for a model where nobody has chosen one: at OpenAI, Responses for a model that refuses tools over chat."""
+    family = rules_for(model) if server.base_url == OPENAI_URL else None
+    return "responses" if family is not None and not family.chat_tools else server.api
 
 
 def _chat(config: ModelConfig, server: ProviderServer, where: _Where, access: Access) -> Model:

@@ -14,7 +14,12 @@ from msgspec import Raw, Struct
 from holdfast import limits
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import text_of
-from holdfast.core.turns.events import GivenParameter, Parameters, ToolDefinition
+from holdfast.core.turns.events import (
+    FORCED_TOOL_CHOICE,
+    GivenParameter,
+    Parameters,
+    ToolDefinition,
+)
 from holdfast.errors import InvalidValue
 from holdfast.wire.body_parser import (
     LARGE_BYTES,
@@ -193,6 +198,28 @@ def read_chat_request(body: bytes) -> ChatAsk:
     )
 
 
+def given_choice(choice: str | None) -> tuple[GivenParameter, ...]:
+    """What else a model must know to obey this `tool_choice`; nothing for one that leaves the model free."""
+    if choice in (None, "none", "auto"):
+        return ()
+    if choice != "required":
+        asked = msgspec.json.decode(choice, type=_AllowedTools)
+        if asked.type == "allowed_tools" and (asked.allowed_tools or asked).mode == "auto":
+            return ()
+    return (GivenParameter(name="tool_choice", ours=FORCED_TOOL_CHOICE),)
+
+
+class _Mode(Struct, frozen=True):
+    mode: str = "auto"
+
+
+class _AllowedTools(_Mode, frozen=True):
+    """A choice, as far as it says whether a call is demanded: nested in Chat Completions, flat in Responses."""
+
+    type: str = ""
+    allowed_tools: _Mode | None = None
+
+
 def ignored(given: tuple[GivenParameter, ...], knows: Set[str]) -> tuple[str, ...]:
     """The given parameters that a model with these known parameters ignores.
 
@@ -269,7 +296,11 @@ def _given(request: ChatRequest, parameters: Parameters) -> tuple[GivenParameter
         and as_json(getattr(request, name)) not in (None, "[]")
         and (ours, getattr(parameters, ours)) != ("parallel_tool_calls", True)
     ]
-    return (*given, *(GivenParameter(name=name, ours=name) for name, _ in parameters.others))
+    return (
+        *given,
+        *given_choice(parameters.tool_choice),
+        *(GivenParameter(name=name, ours=name) for name, _ in parameters.others),
+    )
 
 
 class _NamedTool(Struct, frozen=True):

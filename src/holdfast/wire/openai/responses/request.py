@@ -32,6 +32,7 @@ from holdfast.wire.body_parser import (
     unknown_fields,
     unsupported,
 )
+from holdfast.wire.openai.chat.request import given_choice
 from holdfast.wire.openai.responses.answer import Echo
 from holdfast.wire.openai.responses.items import InputPiece, read_input
 from holdfast.wire.problems import Refused, bad_request
@@ -362,7 +363,11 @@ def _given(parameters: Parameters) -> tuple[GivenParameter, ...]:
     ]
     if parameters.parallel_tool_calls is False:
         given.append(GivenParameter(name="parallel_tool_calls", ours="parallel_tool_calls"))
-    return (*given, *(GivenParameter(name=name, ours=name) for name, _ in parameters.others))
+    return (
+        *given,
+        *given_choice(parameters.tool_choice),
+        *(GivenParameter(name=name, ours=name) for name, _ in parameters.others),
+    )
 
 
 class _ToolChoice(Struct, frozen=True):
