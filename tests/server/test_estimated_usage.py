@@ -49,7 +49,9 @@ async def asked(server: Serving, api: str, *, stream: bool) -> list[Any]:
         if not stream:
             return [answer.json]
         return [each["response"] for each in answer.named_events if "response" in each]
-    options = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+    options: dict[str, Any] = {}
+    if stream:
+        options = {"stream": True, "stream_options": {"include_usage": True}}
     answer = await server.chat("Hi", **options)
     return [each for each in answer.events if each != "[DONE]"] if stream else [answer.json]
 
