@@ -141,6 +141,37 @@ async def test_no_model_is_told_the_name_of_a_variable() -> None:
     assert [(each.provider, each.model) for each in config.fallbacks] == [("google", "m-gpt-5")]
 
 
+SNIPPET = "Deploy to ${env.SHOP}:\n\n    cp a $${HOME:-/root}/b\n"
+
+
+async def test_an_instruction_in_a_file_has_its_variables_filled_in(tmp_path: Path) -> None:
+    """A shell snippet has a way out; other prompt files are documents, and are told as they are."""
+    (tmp_path / "told.md").write_text(SNIPPET)
+    (tmp_path / "notes.md").write_text("cp a ${HOME:-/root}/b")
+    text = in_agent("instruction_file: told.md\nadd_prompt_files: [notes.md]")
+    file = read(text, directory=tmp_path, environment={"SHOP": "the desk"})
+    team = await assemble(file, Factory())
+    told = team.agents["root"].instruction
+    assert "Deploy to the desk:" in told and "cp a ${HOME:-/root}/b\n" in told
+    assert told.count("cp a ${HOME:-/root}/b") == 2 and "$$" not in told
+
+
+@pytest.mark.parametrize(
+    ("snippet", "words"),
+    [
+        ("cp a\n${HOME:-/root}", "told.md, line 2: only a variable's name can stand in"),
+        ("cp a ${NOBODY}", "told.md, line 1: the environment variable 'NOBODY' is not set"),
+    ],
+)
+def test_a_snippet_in_an_instruction_file_is_refused_with_the_way_out(
+    tmp_path: Path, snippet: str, words: str
+) -> None:
+    (tmp_path / "told.md").write_text(snippet)
+    with pytest.raises(SourceUnusable) as raised:
+        read(in_agent("instruction_file: told.md"), directory=tmp_path)
+    assert words in str(raised.value) and "write $${ for the characters" in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("model", "effort", "tokens"),
     [

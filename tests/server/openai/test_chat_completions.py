@@ -334,6 +334,22 @@ def test_the_table_says_which_claude_can_be_forced(model: str, forced: bool) -> 
     assert "tool_choice" in knows and (FORCED_TOOL_CHOICE in knows) == forced
 
 
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_a_refusal_before_a_turn_names_what_would_be_ignored(api: str) -> None:
+    """A client learns of everything that is wrong with its request at once: here it brings nothing new."""
+    model = ScriptedModel("Yes.", knows=frozenset())
+    async with serving(agent(model)) as server:
+        wrong: dict[str, Any] = {"temperature": 0.5, "colour": "red"}
+        name = {"X-Conversation-Id": "trip"}
+        if api == "chat":
+            answer = await server.chat(" ", headers=name, **wrong)
+        else:
+            answer = await server.respond(" ", headers=name, **wrong)
+    assert (answer.status, answer.error["code"]) == (400, "no_new_user_message")
+    assert answer.headers["x-ignored-params"] == "temperature, colour"
+    assert model.prompts == []
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -471,9 +471,9 @@ class _Reading:
             self._found.wrong(at, UNTRUSTED.format(what="run every tool without a question"))
         return chosen or "restricted"
 
-    def _prose(self, text: str, where: Where) -> str:
+    def _prose(self, text: str, where: Where, *, file: str = "") -> str:
         refusal = "" if self._trusted else UNTRUSTED.format(what="read our variables")
-        return filled_prose(text, self._environment, self._found, where, refusal=refusal)
+        return filled_prose(text, self._environment, self._found, where, refusal=refusal, file=file)
 
     def _surroundings(self, shape: AgentShape, where: Where) -> tuple[str, ...]:
         """The texts about this machine and from prompt files that are added to an agent's instruction."""
@@ -504,7 +504,7 @@ class _Reading:
         told: list[str] = []
         for name in (names,) if isinstance(names, str) else names:
             try:
-                told.append(prompt_file(self._directory, name))
+                told.append(self._prose(prompt_file(self._directory, name), where, file=name))
             except NoPrompt as error:
                 self._found.missing(where, str(error))
         return told

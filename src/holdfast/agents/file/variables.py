@@ -62,12 +62,19 @@ _NAME = re.compile(r"(?:env\.)?([A-Za-z_]\w*)", re.ASCII)
 
 
 def filled_prose(
-    text: str, environment: Mapping[str, str], found: Findings, where: Where, *, refusal: str = ""
+    text: str,
+    environment: Mapping[str, str],
+    found: Findings,
+    where: Where,
+    *,
+    refusal: str = "",
+    file: str = "",
 ) -> str:
     """A text that a model reads, or a model's name, with its variables filled in: no model is told `${NAME}`.
 
     `$${` stands for `${` itself. A variable that is not set, and anything else in `${…}`, become problems of this
-    field; so does every variable if there is a `refusal`, which says why.
+    field; so does every variable if there is a `refusal`, which says why. `file` is the file that the text is in, if
+    that is not the agent file.
     """
 
     def value_of(match: re.Match[str]) -> str:
@@ -80,6 +87,9 @@ def filled_prose(
             words = f"only a variable's name can stand in ${{…}}, not {match[1][:60]!r}"
         else:
             words = refusal or f"the environment variable {name[1]!r} is not set"
+        if file:
+            line = text.count("\n", 0, match.start()) + 1
+            words = f"{file}, line {line}: {words}"
         found.wrong(where, f"{words}; write $${{ for the characters themselves")
         return match[0]
 

@@ -37,7 +37,7 @@ from holdfast.server.problems import problem_of
 from holdfast.server.turns.answer_delivery import AnswerDelivery
 from holdfast.server.turns.answers import conversation_headers, is_answered, said_before
 from holdfast.server.turns.chat_approvals import ChatApprovals, RepeatedQuestion, tell_where
-from holdfast.server.turns.ignored_parameters import ignored_parameters
+from holdfast.server.turns.ignored_parameters import ignored_parameters, told_at_refusal
 from holdfast.server.turns.request_names import history_of, naming_of
 from holdfast.server.turns.turn_requests import TurnSettings, ask_of
 from holdfast.sessions.session_requests import Ask
@@ -131,7 +131,8 @@ class Responses:
         if not asked.store and loose is None:
             loose = LooseConversation(Snapshot(session_id=self._sessions.mint(SessionId)))
         try:
-            with exchange.while_present():
+            told = told_at_refusal(exchange, self._directory, ask, asked.left_alone)
+            with told, exchange.while_present():
                 watch = await self._submit(ask, asked, loose)
         except ApprovalUndecided as undecided:
             return await self._ask_again(

@@ -22,7 +22,7 @@ from holdfast.server.http.routing import HttpCall
 from holdfast.server.turns.answer_delivery import AnswerDelivery
 from holdfast.server.turns.answers import conversation_headers, end_of, said_before, set_aside_in
 from holdfast.server.turns.chat_approvals import ChatApprovals, RepeatedQuestion, tell_where
-from holdfast.server.turns.ignored_parameters import ignored_parameters
+from holdfast.server.turns.ignored_parameters import ignored_parameters, told_at_refusal
 from holdfast.server.turns.request_names import history_of, naming_of
 from holdfast.server.turns.turn_requests import TurnSettings, ask_of
 from holdfast.sessions.session_requests import Ask
@@ -73,7 +73,8 @@ class ConversationTurns:
             call.occupy("streams")
         ask = self._ask(call, naming, asked, messages)
         try:
-            with exchange.while_present():
+            told = told_at_refusal(exchange, self._directory, ask, asked.left_alone)
+            with told, exchange.while_present():
                 watch = await self._submit(ask)
         except ApprovalUndecided as undecided:
             again = await self._approvals.again(call.tenant, undecided)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.errors import AgentUnavailable
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.errors import AgentUnavailable, HoldfastError
 from holdfast.server.agents.directory import Directory
+from holdfast.server.http.exchange import Exchange
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.turns.watch import Watch
 from holdfast.wire.headers import IGNORED_PARAMS
@@ -23,6 +27,19 @@ def ignored_parameters(
         ignored = _ignored_by_named(directory, ask)
     unheeded = (*ignored, *left_alone)
     return {IGNORED_PARAMS.name: ", ".join(unheeded)} if unheeded else {}
+
+
+@contextmanager
+def told_at_refusal(
+    exchange: Exchange, directory: Directory, ask: Ask, left_alone: tuple[str, ...]
+) -> Iterator[None]:
+    """While the request's turn is begun: a refusal, too, says what the agent that the request names would ignore. A
+    client learns of everything that is wrong with its request at once."""
+    try:
+        yield
+    except (HoldfastError, Refused):
+        exchange.about |= ignored_parameters(directory, ask, None, left_alone)
+        raise
 
 
 def _ignored_by_named(directory: Directory, ask: Ask) -> tuple[str, ...]:
