@@ -6,7 +6,7 @@ method, and no method sends or expects anything that its route does not declare.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict, Unpack
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from holdfast.client.events import PieceReader, RecordReader
 from holdfast.client.requests import ClientCall, ClientRequest, ClientStream, request
 from holdfast.core.turns.journal import Record
+from holdfast.ids import ResponseId, TurnId
 from holdfast.wire.api import objects as api
 from holdfast.wire.api import overview
 from holdfast.wire.headers import (
@@ -26,6 +27,7 @@ from holdfast.wire.headers import (
     TURN_POLICY,
     OnBusy,
 )
+from holdfast.wire.openai.responses.dialect import InputItem
 
 
 class ListedModel(api.AnswerBody):
@@ -214,6 +216,29 @@ class ClientMethods:
         return request("GET /api/turns/{id}", api.TurnObject, turn_id)
 
     @ClientCall
+    def begin(
+        self,
+        model: str,
+        items: Sequence[InputItem],
+        *,
+        tools: Sequence[api.ClientFunction] = (),
+        instructions: str = "",
+        **manner: Unpack[TurnOptions],
+    ) -> ClientRequest[BegunResponse]:
+        """Begin a turn in the background: it goes on without a client, and is resumed after a crash."""
+        body = _Background(
+            model=model,
+            input=tuple(items),
+            tools=tuple(
+                _Function(name=each.name, description=each.description, parameters=each.parameters)
+                for each in tools
+            ),
+            instructions=instructions,
+        )
+        headers = _manner(**manner)
+        return request("POST /v1/responses", BegunResponse, body=body, headers=headers)
+
+    @ClientCall
     def records(self, turn_id: str, *, after: int = -1) -> ClientStream[Record]:
         """A turn's events as its journal has them: all of them, numbered, until the turn has ended."""
         return ClientStream(watching(turn_id, after=after), RecordReader())
@@ -255,10 +280,21 @@ class ClientMethods:
         turn_id: str,
         decisions: Mapping[str, api.Decision],
         *,
+        results: Mapping[str, str] | None = None,
+        tools: Sequence[api.ClientFunction] = (),
+        instructions: str = "",
         idempotency_key: str | None = None,
     ) -> ClientRequest[api.TurnObject]:
-        """Decide on all waiting calls of a turn. Returns the new turn that begins with the decisions."""
-        body = api.Decisions(decisions=dict(decisions))
+        """Decide on all waiting calls of a turn. Returns the new turn that begins with the decisions.
+
+        A client with tools of its own also sends the results of calls that wait for it, and its tools once more.
+        """
+        body = api.Decisions(
+            decisions=dict(decisions),
+            results=dict(results or {}),
+            tools=tuple(tools),
+            instructions=instructions,
+        )
         headers = {IDEMPOTENCY_KEY.name: idempotency_key}
         route = "POST /api/turns/{id}/approvals"
         return request(route, api.TurnObject, turn_id, body=body, headers=headers)
@@ -293,6 +329,31 @@ def watching(turn_id: str, *, after: int = -1) -> ClientRequest[bytes]:
     return request("GET /api/turns/{id}/events", bytes, turn_id, query=query)
 
 
+class BegunResponse(api.AnswerBody):
+    """A turn in the background, as the Responses API shows it."""
+
+    id: ResponseId
+    status: str
+
+    @property
+    def turn_id(self) -> TurnId:
+        return self.id.turn_id
+
+
+class _Function(msgspec.Struct, frozen=True, tag="function"):
+    name: str
+    description: str
+    parameters: dict[str, msgspec.Raw]
+
+
+class _Background(msgspec.Struct, frozen=True):
+    model: str
+    input: tuple[InputItem, ...]
+    tools: tuple[_Function, ...]
+    instructions: str
+    background: bool = True
+
+
 class _Message(msgspec.Struct, frozen=True):
     role: str
     content: str
@@ -324,18 +385,19 @@ class TurnOptions(TypedDict, total=False):
 
 def asking(model: str, prompt: str, **manner: Unpack[TurnOptions]) -> ClientRequest[bytes]:
     """The request for a turn with a streamed answer."""
+    body = _Chat(model=model, messages=(_Message("user", prompt),))
+    return request("POST /v1/chat/completions", bytes, body=body, headers=_manner(**manner))
+
+
+def _manner(**manner: Unpack[TurnOptions]) -> dict[str, str | None]:
+    """The headers of a request for a turn."""
     if_match = manner.get("if_match")
-    return request(
-        "POST /v1/chat/completions",
-        bytes,
-        body=_Chat(model=model, messages=(_Message("user", prompt),)),
-        headers={
-            CONVERSATION_ID.name: manner.get("session"),
-            IDEMPOTENCY_KEY.name: manner.get("idempotency_key"),
-            IF_MATCH.name: None if if_match is None else f'"{if_match}"',
-            ON_BUSY.name: manner.get("on_busy"),
-            TURN_POLICY.name: manner.get("policy"),
-            SHOW_TOOLS.name: "true",
-            APPROVALS.name: "fields",
-        },
-    )
+    return {
+        CONVERSATION_ID.name: manner.get("session"),
+        IDEMPOTENCY_KEY.name: manner.get("idempotency_key"),
+        IF_MATCH.name: None if if_match is None else f'"{if_match}"',
+        ON_BUSY.name: manner.get("on_busy"),
+        TURN_POLICY.name: manner.get("policy"),
+        SHOW_TOOLS.name: "true",
+        APPROVALS.name: "fields",
+    }

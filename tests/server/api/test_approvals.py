@@ -199,6 +199,38 @@ async def test_whoever_takes_over_can_decide() -> None:
     await store.close()
 
 
+async def test_a_client_with_tools_decides_and_sends_its_results_at_once() -> None:
+    """A turn may wait for a person and for its client. The turn that the decision begins has the client's tools."""
+    mine = {"name": "look", "parameters": {"type": "object"}}
+    tool, model = HeldTool("pay", held=False), asks(("pay", '{"kr":5}'), ("look", "{}"))
+    async with serving(careful(model, tool)) as server:
+        asked = await server.chat(
+            "Pay the bill", to="trip", tools=[{"type": "function", "function": mine}]
+        )
+        here = Desk(server, asked, tool, model)
+        (look,) = asked.json["choices"][0]["message"]["tool_calls"]
+        body = {
+            "decisions": {here.calls[0]: {"approve": True}},
+            "results": {look["id"]: "five kroner"},
+            "tools": [mine],
+            "instructions": "Be quick.",
+        }
+        where = f"/api/turns/{here.turn_id}/approvals"
+        twice = {**body, "tools": [mine, mine]}
+        refused = await server.request("POST", where, data=msgspec.json.encode(twice))
+        assert (refused.status, refused.error["code"]) == (400, "invalid_tool")
+        begun = await server.request("POST", where, data=msgspec.json.encode(body))
+        await server.ended_turn(begun.json["id"])
+        items = await server.items("trip")
+    results = [each for each in items if each["type"] == "result"]
+    assert {each["content"][0]["text"] for each in results} >= {"five kroner"}
+    assert [each["outcome"] for each in results] == ["ok", "ok"]
+    assert tool.runs == 1
+    prompt = model.prompts[-1]
+    assert "look" in [each.name for each in prompt.tools]
+    assert "Be quick." in prompt.system
+
+
 # ── remembered ───────────────────────────────────────────────────────────────────────────────
 
 

@@ -13,9 +13,13 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+import msgspec
+
 from holdfast import limits
 from holdfast.core.history.conversation import Snapshot
-from holdfast.core.items import ToolCall
+from holdfast.core.history.reconciliation import Incoming
+from holdfast.core.items import ToolCall, plain_text
+from holdfast.core.turns.events import ToolDefinition
 from holdfast.errors import SessionMissing
 from holdfast.ids import CallId, Tenant, TurnId
 from holdfast.server.agents.directory import Directory
@@ -26,6 +30,7 @@ from holdfast.sessions.session_requests import Admission, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import Attempt
 from holdfast.wire.api.objects import Decisions, WaitingCall
+from holdfast.wire.body_parser import bad_tool, demand_few, tool_definition
 from holdfast.wire.headers import read_naming
 from holdfast.wire.problems import bad_request
 
@@ -73,7 +78,13 @@ class ApprovalsApi:
         ask = Ask(
             tenant=tenant,
             name=snapshot.session_id,
+            messages=tuple(
+                Incoming(role="tool", call_id=call_id, content=plain_text(text))
+                for call_id, text in decisions.results.items()
+            ),
             approvals=tuple((call, each.approve) for call, each in decided.items()),
+            instructions=(decisions.instructions,) if decisions.instructions else (),
+            client_tools=_definitions(decisions),
             attempt=Attempt(
                 request_hash=sha256(exchange.path.encode() + b"\0" + body).digest(),
                 key=naming.idempotency_key,
@@ -111,6 +122,20 @@ def _asked_in(snapshot: Snapshot, turn_id: TurnId) -> list[ToolCall]:
             calls = [each for each in items if isinstance(each, ToolCall)]
             return [each for each in calls if each.waits_for == "approval"]
     return []
+
+
+def _definitions(decisions: Decisions) -> tuple[ToolDefinition, ...]:
+    """The client's tools. Raises Refused for one that no model could call."""
+    demand_few("tools", len(decisions.tools))
+    found: dict[str, ToolDefinition] = {}
+    for n, each in enumerate(decisions.tools):
+        where, schema = f"tools[{n}]", msgspec.Raw(msgspec.json.encode(each.parameters))
+        if each.name in found:
+            raise bad_tool(where, f"there is another function {each.name!r}")
+        found[each.name] = tool_definition(
+            where, name=each.name, description=each.description, parameters=schema, strict=None
+        )
+    return tuple(found.values())
 
 
 def _call_id(text: str, asked: dict[CallId, ToolCall]) -> CallId:

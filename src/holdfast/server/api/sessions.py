@@ -59,6 +59,7 @@ _DECIDING = (
     "approval_expired",
     "approval_not_found",
     "approvals_missing",
+    "invalid_tool",
     "model_not_found",
     "too_many_grants",
 )

@@ -65,10 +65,26 @@ class Decision(RequestBody):
     arguments: Literal["exact", "any"] = "exact"
 
 
+class ClientFunction(RequestBody):
+    """A tool that the client runs itself. `parameters` is the JSON Schema of its arguments."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, msgspec.Raw] = field(default_factory=dict)
+
+
 class Decisions(RequestBody):
-    """Decisions about all waiting calls of a turn, by their ids."""
+    """Decisions about all waiting calls of a turn, by their ids; and what the turn that they begin needs from a client
+    with tools of its own.
+    """
 
     decisions: dict[str, Decision]
+    results: dict[str, str] = field(default_factory=dict)
+    """The results of calls that wait for the client, by their `call_id`: of all of them, or of none."""
+    tools: tuple[ClientFunction, ...] = ()
+    """The tools that the client runs in the new turn."""
+    instructions: str = ""
+    """Instructions for the new turn alone."""
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────

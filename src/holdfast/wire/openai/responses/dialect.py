@@ -112,6 +112,11 @@ def input_of(items: Sequence[Item]) -> Iterable[InputItem]:
                 yield PromptMessage(role="user", content=_content(words_of(each)))
 
 
+def user_input(parts: Parts) -> InputItem:
+    """The input item of a user's message with these parts."""
+    return PromptMessage(role="user", content=_content(parts))
+
+
 def _said(said: Iterable[Said]) -> Iterable[InputItem]:
     reasoning: list[InputItem] = []
     for item in said:
