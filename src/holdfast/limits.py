@@ -292,6 +292,9 @@ api_body_bytes_max: Final = 1024 * 1024
 import_body_bytes_max: Final = 16 * 1024 * 1024
 """An import over HTTP. Larger files are for `holdfast db import`, which reads them line by line."""
 
+acp_message_bytes_max: Final = 32 * 1024 * 1024
+"""One message of an editor: a prompt with pictures, or the text of a large file."""
+
 key_cache_s: Final = 0.5
 """How long a key's row is cached: a revoked key is refused everywhere within a second, and its open requests end."""
 

@@ -37,6 +37,7 @@ from holdfast.version import VERSION
 COMMANDS = {
     "demo": ("holdfast.cli.commands.demo", "See in two minutes what makes it different."),
     "init": ("holdfast.cli.setup.init", "Write a first agent, with a tool of its own."),
+    "acp": ("holdfast.cli.acp.command", "Let an editor talk to an agent, over stdio."),
     "chat": ("holdfast.cli.commands.chat", "Talk to an agent."),
     "connect": ("holdfast.cli.setup.connect", "Print the settings of a client for a server."),
     "agents": ("holdfast.cli.commands.agents", "Look at agent files: check, list, schema."),

@@ -15,6 +15,8 @@ from holdfast.store.store_url import without_password
 
 class ChosenServer(Value):
     client: Client
+    address: str
+    """Where the server is, for other clients."""
     model: str
     """The agent that a request asks for."""
     where: str
@@ -26,11 +28,21 @@ def reach(agent: str | None, at: ConversationPlace) -> Iterator[ChosenServer]:
     """Connect to an agent: by its name on a running server, or else from a source as `serve` takes it."""
     if at.server is not None:
         client = Client(at.server, key=at.key)
-        yield ChosenServer(client=client, model=agent or _first(client), where=at.server)
+        yield ChosenServer(
+            client=client,
+            address=at.server,
+            model=agent or _first(client),
+            where=at.server,
+        )
         return
     with own_server((agent,) if agent else (), at.store) as address:
         client = Client(address)
-        yield ChosenServer(client=client, model=_first(client), where=without_password(at.store))
+        yield ChosenServer(
+            client=client,
+            address=address,
+            model=_first(client),
+            where=without_password(at.store),
+        )
 
 
 def _first(client: Client) -> str:

@@ -18,14 +18,18 @@ SERVER = ConnectedServer(url="http://127.0.0.1:8484", models=("butler", "shop/cl
 @pytest.mark.parametrize("client", sorted(SNIPPETS))
 def test_a_snippet_names_the_server_and_its_first_model(client: str) -> None:
     text = SNIPPETS[client].text(SERVER)
-    assert "http://127.0.0.1:8484/v1" in text
+    is_editor = client in ("avante", "jetbrains", "zed")  # they start `holdfast acp` for the server
+    assert ("http://127.0.0.1:8484" if is_editor else "http://127.0.0.1:8484/v1") in text
     assert "butler" in text or client == "open-webui"  # it asks the server for its models
 
 
 def test_snippets_are_in_the_form_of_their_files() -> None:
     text = {name: each.text(SERVER) for name, each in SNIPPETS.items()}
     assert set(json.loads(text["opencode"])["provider"]["holdfast"]["models"]) == set(SERVER.models)
-    assert json.loads(text["zed"])["language_models"]["openai_compatible"]["Holdfast"]
+    started = ["acp", "butler", "--server", "http://127.0.0.1:8484"]
+    for name in ("jetbrains", "zed"):
+        agent = json.loads(text[name])["agent_servers"]["Holdfast"]
+        assert (agent["command"], agent["args"], agent["env"]) == ("holdfast", started, {})
     assert tomllib.loads(text["codex"])["model_providers"]["holdfast"]["wire_api"] == "responses"
     assert [each["model"] for each in yaml.safe_load(text["continue"])["models"]] == list(
         SERVER.models

@@ -1,7 +1,8 @@
 """The settings of well-known clients for one server. Pure: a server's address and models in, text out.
 
-The fields are not held against the clients' own documentation yet; tests hold the form of each file only. A client
-that refuses its settings is a mistake of this table.
+The fields for Zed, JetBrains and avante.nvim are those of their documentation. The others are not held against the
+clients' own documentation yet; tests hold the form of each file only. A client that refuses its settings is a mistake
+of this table.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ class ConnectedServer(Value):
     models: tuple[str, ...]
     key: str
     """A stand-in for the API key: a snippet never holds a real one."""
+    needs_key: bool = False
+    program: str = "holdfast"
+    """The path of our own command, for a client that starts it."""
 
     @property
     def base_url(self) -> str:
@@ -64,10 +68,38 @@ def _opencode(server: ConnectedServer) -> str:
     return _json({"$schema": "https://opencode.ai/config.json", "provider": {"holdfast": provider}})
 
 
+def _editor_agent(server: ConnectedServer) -> dict[str, object]:
+    """How an editor starts `holdfast acp` for a server."""
+    env = {API_KEY: server.key} if server.needs_key else {}
+    return {
+        "command": server.program,
+        "args": ["acp", server.model, "--server", server.url],
+        "env": env,
+    }
+
+
 def _zed(server: ConnectedServer) -> str:
-    models = [{"name": each, "max_tokens": 200_000} for each in server.models]
-    holdfast = {"api_url": server.base_url, "available_models": models}
-    return _json({"language_models": {"openai_compatible": {"Holdfast": holdfast}}})
+    return _json({"agent_servers": {"Holdfast": {"type": "custom", **_editor_agent(server)}}})
+
+
+def _jetbrains(server: ConnectedServer) -> str:
+    return _json({"agent_servers": {"Holdfast": _editor_agent(server)}})
+
+
+def _avante(server: ConnectedServer) -> str:
+    args = ", ".join(_lua(each) for each in ("acp", server.model, "--server", server.url))
+    env = f"{API_KEY} = {_lua(server.key)}" if server.needs_key else ""
+    return (
+        '{\n  provider = "holdfast",\n  acp_providers = {\n    holdfast = {\n'
+        f"      command = {_lua(server.program)},\n      args = {{ {args} }},\n      env = {{ {env} }},\n"
+        "    },\n  },\n}"
+    )
+
+
+def _lua(text: str) -> str:
+    return json.dumps(
+        text, ensure_ascii=False
+    )  # a JSON string is one in Lua, too, without \u escapes
 
 
 def _cursor(server: ConnectedServer) -> str:
@@ -129,6 +161,9 @@ def _openai_python(server: ConnectedServer) -> str:
 
 SNIPPETS: Mapping[str, ClientSnippet] = {
     "aider": ClientSnippet(title="aider", where="your shell", text=_aider),
+    "avante": ClientSnippet(
+        title="avante.nvim", where="the options of its setup, in Neovim", text=_avante
+    ),
     "cline": ClientSnippet(
         title="Cline", where="its settings, under API Configuration", text=_cline
     ),
@@ -145,6 +180,11 @@ SNIPPETS: Mapping[str, ClientSnippet] = {
         text=_cursor,
         note="Cursor's own servers send the requests: the address must be reachable from outside, with https and a key.",
     ),
+    "jetbrains": ClientSnippet(
+        title="JetBrains AI Assistant",
+        where="~/.jetbrains/acp.json (AI Chat, Configure ACP Agents)",
+        text=_jetbrains,
+    ),
     "librechat": ClientSnippet(title="LibreChat", where="librechat.yaml", text=_librechat),
     "open-webui": ClientSnippet(
         title="Open WebUI",
@@ -158,9 +198,9 @@ SNIPPETS: Mapping[str, ClientSnippet] = {
     ),
     "zed": ClientSnippet(
         title="Zed",
-        where="settings.json",
+        where="settings.json (zed: open settings file)",
         text=_zed,
-        note=f"Zed asks for the API key in its panel of models, or takes it from the variable {API_KEY}.",
+        note="Its agent panel then has Holdfast among the agents of a new thread; see the guide about editors.",
     ),
 }
 """Name on the command line → the client."""

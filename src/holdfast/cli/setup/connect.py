@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import click
 
 from holdfast.cli import output
@@ -45,7 +47,13 @@ def connect(
     if not models:
         raise InvalidValue(f"{url} has no agents; look at its log")
     ordered = (model, *(each for each in models if each != model)) if model else models
-    place = ConnectedServer(url=url, models=ordered, key=SOME_KEY if api_key else NO_KEY)
+    place = ConnectedServer(
+        url=url,
+        models=ordered,
+        key=SOME_KEY if api_key else NO_KEY,
+        needs_key=bool(api_key),
+        program=shutil.which("holdfast") or "holdfast",
+    )
     snippet = SNIPPETS[client]
     output.say(f"{snippet.title}: {snippet.where}", err=True)
     output.say_lines(snippet.text(place))

@@ -92,6 +92,12 @@ def edit_text(rooted: RootedDirectories, path: str, edits: Sequence[Edit]) -> st
         text = rooted.read(path).decode()
     except UnicodeDecodeError as error:
         raise PathRefused(f"{path!r} is not UTF-8 text, and is not edited") from error
+    rooted.write(path, edited(path, text, edits).encode(), make_parents=False)
+    return f"Edited {path} ({len(edits)} change{'s' if len(edits) != 1 else ''})."
+
+
+def edited(path: str, text: str, edits: Sequence[Edit]) -> str:
+    """The text with all of the edits. Raises PathRefused if one of them does not fit."""
     for n, edit in enumerate(edits, start=1):
         times = text.count(edit.old) if edit.old else 0
         if times != 1:
@@ -101,8 +107,7 @@ def edit_text(rooted: RootedDirectories, path: str, edits: Sequence[Edit]) -> st
                 "there once. Nothing was changed"
             )
         text = text.replace(edit.old, edit.new)
-    rooted.write(path, text.encode(), make_parents=False)
-    return f"Edited {path} ({len(edits)} change{'s' if len(edits) != 1 else ''})."
+    return text
 
 
 def list_directory(rooted: RootedDirectories, path: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -200,7 +200,9 @@ class FilesystemToolset(BuiltInToolset):
 
     def _edit(self, run: ToolRun, stopped: threading.Event) -> Parts:
         with self._writing:  # two edits of one file at once must not lose either
-            return _text_parts(files.edit_text(self._reach(run), _path(run), _edits(run)))
+            return _text_parts(
+                files.edit_text(self._reach(run), _path(run), edits_in(run.arguments))
+            )
 
     def _make_directory(self, run: ToolRun, stopped: threading.Event) -> Parts:
         is_new = self._reach(run).make_directory(_path(run))
@@ -239,8 +241,9 @@ def _text_parts(words: str) -> Parts:
     return (Text(text=words),)
 
 
-def _edits(run: ToolRun) -> tuple[files.Edit, ...]:
-    given = run.arguments.get("edits")
+def edits_in(arguments: Mapping[str, Json]) -> tuple[files.Edit, ...]:
+    """The edits that a call of `edit_file` asks for."""
+    given = arguments.get("edits")
     return tuple(
         files.Edit(old=text_in(each, "oldText"), new=text_in(each, "newText"))
         for each in (given if isinstance(given, list) else ())
