@@ -123,6 +123,42 @@ async def test_a_prompt_goes_on_at_the_next_start_and_load_shows_it_whole(alone:
     await alone.verify()
 
 
+async def test_leave_for_the_session_does_not_reach_the_agents_own_file_and_store(
+    alone: World,
+) -> None:
+    """An agent that may edit its own file could allow itself everything."""
+    own, other = alone.here / "agent.yaml", alone.here / "other.yaml"
+    other.write_text("Be brief.")
+    alone.upstream.will(
+        says(calls=[edits(other, "brief", "long")]),
+        says(calls=[edits(own, "Be brief.", "Be bold.")]),
+        says(calls=[("read_multiple_files", '{"paths":["agent.yaml","other.yaml"]}')]),
+        says(calls=[reads(alone.here / "store.db")]),
+        "I see.",
+    )
+    editor = ScriptedEditor(alone.here)
+    editor.answer = lambda question: "always" if "always" in question["options"] else "never"
+    process = await opened(alone, editor)
+    await editor.say(await editor.open(), "Change yourself")
+    asked = [
+        ("always" in each["options"], each["title"].split(":")[0]) for each in editor.questions
+    ]
+    assert asked == [
+        (True, "edit_file"),
+        (False, "edit_file"),
+        (True, "read_multiple_files"),
+        (False, "read_file"),
+    ]
+    assert set(editor.buffers) == {str(other)}
+    results = [
+        message["content"]
+        for message in alone.upstream.requests[-1].json["messages"]
+        if message["role"] == "tool"
+    ]
+    assert "Be brief." in results[2] and "provider: fake" not in results[2]
+    assert await process.leave() == 0
+
+
 async def test_a_stray_print_does_not_reach_the_editor(alone: World, tmp_path: Path) -> None:
     """The standard output belongs to the protocol, whatever an agent's file prints."""
     (tmp_path / "noisy.py").write_text(

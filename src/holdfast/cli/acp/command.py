@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os.path
+from glob import escape, glob
 from io import FileIO
 
 import click
@@ -31,13 +33,24 @@ def acp(agent: str | None, at: ConversationPlace) -> None:
     """
     output = taken_output()  # before an agent's own code could print
     with reach(agent, at) as reached:
-        asyncio.run(_serve(output, reached, at))
+        files = () if at.server is not None else own_files(agent, at.store)
+        asyncio.run(_serve(output, reached, at.key, files))
 
 
-async def _serve(output: FileIO, reached: ChosenServer, at: ConversationPlace) -> None:
+def own_files(agent: str | None, store: str) -> tuple[str, ...]:
+    """The files of a server of our own, as far as the command line names them: its agent's, and its store's."""
+    source = (agent or "").rpartition("=")[2]
+    database = store.removeprefix("sqlite:///") if store.startswith("sqlite:///") else ""
+    files = glob(f"{escape(database)}*") if database else []
+    return tuple(os.path.realpath(each) for each in (*files, source) if os.path.exists(each))
+
+
+async def _serve(
+    output: FileIO, reached: ChosenServer, key: str | None, files: tuple[str, ...]
+) -> None:
     editor = await standard_editor(output)
-    async with AsyncClient(reached.address, key=at.key) as client:
-        ours = AcpAgent(client, editor, model=reached.model, where=reached.where)
+    async with AsyncClient(reached.address, key=key) as client:
+        ours = AcpAgent(client, editor, model=reached.model, where=reached.where, reserved=files)
         try:
             await editor.serve(ours.handle)
         finally:

@@ -17,6 +17,17 @@ READ_ONLY = "read-only"
 """The mode that narrows: the agent stays, and no tool that changes something is offered or run."""
 
 
+class RunningPrompt:
+    """A prompt that is being answered."""
+
+    def __init__(self) -> None:
+        self.turn_id: str | None = None
+        """The turn that runs now."""
+        self.answering: asyncio.Task[str | None] | None = None
+        """The work on calls that wait for the editor or its user."""
+        self.cancelled = False
+
+
 class EditorSession:
     """A conversation that an editor has open. All that lasts is on the server, under `id`."""
 
@@ -45,11 +56,7 @@ class EditorSession:
         self.toolsets: list[Toolset] = []
         self.described = False
         """Whether the conversation has its working directory as an attribute."""
-        self.turn_id: str | None = None
-        """The turn that runs now."""
-        self.answering: asyncio.Task[str | None] | None = None
-        """The work on calls that wait for the editor or its user."""
-        self.cancelled = False
+        self.running: set[RunningPrompt] = set()
         self._tools = dict(tools)
 
     # ── tools ──

@@ -82,6 +82,9 @@ class Workplace(Value):
     """Where a session works: the directories that its user has opened, the first of them its own."""
 
     directories: tuple[str, ...]
+    reserved: tuple[str, ...] = ()
+    """Files that the server reads or writes itself, as far as they are known here: agent files and the store. A leave for
+    the session does not reach them: an agent that may edit its own file could allow itself everything."""
 
     @property
     def cwd(self) -> str:
@@ -92,8 +95,10 @@ class Workplace(Value):
         return os.path.normpath(os.path.join(self.cwd, text_in(arguments, name)))
 
     def holds(self, path: str) -> bool:
-        """Whether a path leads to a place below one of the directories, links followed."""
+        """Whether a path leads to a place below one of the directories, links followed, and to no reserved file."""
         real = os.path.realpath(path)
+        if real in map(os.path.realpath, self.reserved):
+            return False
         return any(
             real == root or real.startswith(f"{root.rstrip('/')}/")
             for root in map(os.path.realpath, self.directories)
@@ -106,7 +111,7 @@ def local_tools(
     """The tools of a session, by name: those of the working directory, and the editor's in their place."""
     cwd = Path(place.cwd)
     files = {each.spec.name: each for each in FilesystemToolset(cwd).listed}
-    around = FilesystemToolset(*map(Path, place.directories), read_only=True)
+    around = FilesystemToolset(*map(Path, place.directories), read_only=True, denied=place.reserved)
     found: list[LocalTool] = [
         ToolsetTool(each, grant=DIRECTORY, asks=True) for each in around.listed
     ]

@@ -37,6 +37,8 @@ PAGE = 50
 """How many sessions a page of the list has at most."""
 
 FORKS = "forks:"
+PREFIX = "acp-"
+"""The beginning of the keys of conversations that editors begin."""
 
 P = TypeVar("P", bound=acp.Params)
 
@@ -46,11 +48,21 @@ NOTHING = Handled(acp.Nothing())
 class AcpAgent:
     """Our side of the protocol: one editor, on one server."""
 
-    def __init__(self, client: AsyncClient, editor: Editor, *, model: str, where: str) -> None:
-        """`model` is the agent that answers first in a new session, `where` names the server or store."""
+    def __init__(
+        self,
+        client: AsyncClient,
+        editor: Editor,
+        *,
+        model: str,
+        where: str,
+        reserved: tuple[str, ...] = (),
+    ) -> None:
+        """`model` is the agent that answers first in a new session, `where` names the server or store, `reserved` are
+        files that belong to the server."""
         self._client = client
         self._editor = editor
         self._model = model
+        self._reserved = reserved
         self._can = acp.EditorCapabilities()
         self._sessions: dict[str, EditorSession] = {}
         self._claims = SessionClaims(where)
@@ -106,11 +118,13 @@ class AcpAgent:
         opened = await self._opened(asked.session_id, asked, found)
         session = self._sessions[asked.session_id]
         turns = await self._replay(session)
+        is_editors = found.attributes.get(CWD) or asked.session_id.startswith(PREFIX)
 
         async def then() -> None:
             assert opened.then is not None
             await opened.then()
-            await self._pick_up(session, turns)
+            if is_editors:  # the waiting calls of other clients are for their own tools
+                await self._pick_up(session, turns)
 
         return Handled(opened.result, then)
 
@@ -187,7 +201,7 @@ class AcpAgent:
         agent = _agent(agents, found.agent if found else self._model, self._model)
         if found is not None and found.version:
             agents = tuple(each for each in agents if each.source == agent.source)
-        place = _place(asked)
+        place = msgspec.structs.replace(_place(asked), reserved=self._reserved)
         session = EditorSession(
             name,
             place,
@@ -233,11 +247,7 @@ class AcpAgent:
                     if turn.version is None:
                         await self._prompts.follow(session, turn.id, echo=True, answers=ours)
                     elif waiting and ours:
-                        following = await self._prompts.answered(
-                            session, turn.id, waiting, fresh=False
-                        )
-                        if following is not None:
-                            await self._prompts.follow(session, following)
+                        await self._prompts.take_up(session, turn.id, waiting)
             except (RequestFailed, HoldfastError) as error:
                 await self._say(session, f"[{error}]")
 
@@ -246,7 +256,6 @@ class AcpAgent:
     async def prompt(self, asked: acp.PromptRequest) -> Handled:
         session = self._session(asked.session_id)
         said = expanded(session, asked.prompt)
-        session.cancelled = False
         with self._claims.claim(session.id) as ours:
             if not ours:
                 log.info("another window answers the calls of %s", session.id)
@@ -307,7 +316,7 @@ def _place(asked: acp.PlaceParams) -> Workplace:
 
 def _prefix(cwd: str) -> str:
     """The beginning of the keys of conversations that editors begin in a directory."""
-    return f"acp-{sha256(os.path.normpath(cwd).encode()).hexdigest()[:12]}-"
+    return f"{PREFIX}{sha256(os.path.normpath(cwd).encode()).hexdigest()[:12]}-"
 
 
 def _cursor(text: str | None) -> tuple[bool, str | None]:

@@ -8,12 +8,13 @@ begins a turn has a key that follows from what it answers, so that sending it ag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from holdfast.cli.acp.editor import Editor, RequestFailed
 from holdfast.cli.acp.editor_calls import EditorCalls
-from holdfast.cli.acp.editor_session import EditorSession
+from holdfast.cli.acp.editor_session import EditorSession, RunningPrompt
 from holdfast.cli.acp.questions import PromptCancelled
 from holdfast.client.aio import AsyncClient
 from holdfast.core.items import ToolCall
@@ -47,7 +48,35 @@ class Prompts:
         self, session: EditorSession, items: Sequence[InputItem], *, key: str
     ) -> PromptEnded:
         """Send a prompt, and show its turns until it is answered. Raises RequestFailed if a turn fails."""
-        return await self.follow(session, await self._begin(session, items, key=key))
+        with _running(session) as prompt:
+            turn_id = await self._begin(session, items, key=key)
+            return await self._follow(session, prompt, turn_id)
+
+    async def follow(
+        self, session: EditorSession, turn_id: str, *, echo: bool = False, answers: bool = True
+    ) -> PromptEnded:
+        """Show a turn that has begun, and those that answer its waiting calls. `echo` shows the messages that began it,
+        too; without `answers` its waiting calls are left to another process."""
+        with _running(session) as prompt:
+            return await self._follow(session, prompt, turn_id, echo=echo, answers=answers)
+
+    async def take_up(
+        self, session: EditorSession, turn_id: str, calls: Sequence[ToolCall]
+    ) -> None:
+        """Answer calls that another process has left behind, and go on from there."""
+        with _running(session) as prompt:
+            following = await self._answered(session, prompt, turn_id, calls, fresh=False)
+            if following is not None:
+                await self._follow(session, prompt, following)
+
+    async def cancel(self, session: EditorSession) -> None:
+        """Stop what goes on in a session. What was said so far is kept, by the server's policy."""
+        for prompt in tuple(session.running):
+            prompt.cancelled = True
+            if prompt.answering is not None:
+                prompt.answering.cancel()
+            if prompt.turn_id is not None:
+                await self._client.cancel(prompt.turn_id)
 
     async def _begin(self, session: EditorSession, items: Sequence[InputItem], *, key: str) -> str:
         begun = await persistently(
@@ -64,42 +93,53 @@ class Prompts:
 
     # ── follow ──
 
-    async def follow(
-        self, session: EditorSession, turn_id: str, *, echo: bool = False, answers: bool = True
+    async def _follow(
+        self,
+        session: EditorSession,
+        prompt: RunningPrompt,
+        turn_id: str,
+        *,
+        echo: bool = False,
+        answers: bool = True,
     ) -> PromptEnded:
-        """Show a turn, and those that answer its waiting calls. `echo` shows the messages that began it, too; without
-        `answers` its waiting calls are left to another process."""
         spent = api.UsageObject()
         following: str | None = turn_id
         while following is not None:
-            turn = await self._watched(session, following, echo=echo)
+            turn = await self._watched(session, prompt, following, echo=echo)
             spent = api.UsageObject.of(spent + turn.usage)
             await self._describe(session, turn)
             reason = _stop_reason(turn, session)
-            if reason != "end_turn" or not session.updates.waiting:
+            waiting = session.updates.waiting
+            if reason != "end_turn" or not waiting:
                 return _ended(reason, spent)
-            if session.cancelled or not answers:
+            if prompt.cancelled or not answers:
                 break
-            following = await self.answered(session, following, session.updates.waiting, fresh=True)
-        return _ended("cancelled" if session.cancelled else "end_turn", spent)
+            following = await self._answered(session, prompt, following, waiting, fresh=True)
+        return _ended("cancelled" if prompt.cancelled else "end_turn", spent)
 
-    async def answered(
-        self, session: EditorSession, turn_id: str, calls: Sequence[ToolCall], *, fresh: bool
+    async def _answered(
+        self,
+        session: EditorSession,
+        prompt: RunningPrompt,
+        turn_id: str,
+        calls: Sequence[ToolCall],
+        *,
+        fresh: bool,
     ) -> str | None:
         """Answer the waiting calls of a turn, and return the turn that this begins; None if they go on waiting."""
-        session.answering = asyncio.create_task(self._answer(session, turn_id, calls, fresh=fresh))
+        prompt.answering = asyncio.create_task(self._answer(session, turn_id, calls, fresh=fresh))
         try:
-            return await session.answering
+            return await prompt.answering
         except PromptCancelled:
-            session.cancelled = True
+            prompt.cancelled = True
             return None
         except asyncio.CancelledError:
-            if session.cancelled:
+            if prompt.cancelled:
                 return None
-            session.answering.cancel()
+            prompt.answering.cancel()
             raise
         finally:
-            session.answering = None
+            prompt.answering = None
 
     async def _answer(
         self, session: EditorSession, turn_id: str, calls: Sequence[ToolCall], *, fresh: bool
@@ -123,25 +163,19 @@ class Prompts:
         )
         return begun.id
 
-    async def cancel(self, session: EditorSession) -> None:
-        """Stop what goes on in a session. What was said so far is kept, by the server's policy."""
-        session.cancelled = True
-        if session.answering is not None:
-            session.answering.cancel()
-        if session.turn_id is not None:
-            await self._client.cancel(session.turn_id)
-
     # ── watch ──
 
-    async def _watched(self, session: EditorSession, turn_id: str, *, echo: bool) -> api.TurnObject:
+    async def _watched(
+        self, session: EditorSession, prompt: RunningPrompt, turn_id: str, *, echo: bool
+    ) -> api.TurnObject:
         """Show a turn to its end, over restarts of its server, and return what became of it."""
-        session.turn_id = turn_id
+        prompt.turn_id = turn_id
         try:
-            if session.cancelled:  # while the turn was begun
+            if prompt.cancelled:  # while the turn was begun
                 await self._client.cancel(turn_id)
             return await self._show(session, turn_id, echo=echo)
         finally:
-            session.turn_id = None
+            prompt.turn_id = None
 
     async def _show(self, session: EditorSession, turn_id: str, *, echo: bool) -> api.TurnObject:
         seen, tries = -1, 0
@@ -167,6 +201,17 @@ class Prompts:
         found = await persistently(lambda: self._client.change(session.id, attributes=attributes))
         if found.title:
             await self._editor.show(session.id, InfoUpdate(title=found.title))
+
+
+@contextmanager
+def _running(session: EditorSession) -> Iterator[RunningPrompt]:
+    """A prompt of a session, which can be cancelled from now on."""
+    prompt = RunningPrompt()
+    session.running.add(prompt)
+    try:
+        yield prompt
+    finally:
+        session.running.discard(prompt)
 
 
 async def persistently(call: Callable[[], Awaitable[T]]) -> T:
