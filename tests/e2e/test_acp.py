@@ -321,6 +321,40 @@ async def test_another_window_watches_and_does_not_answer(world: World) -> None:
     assert (first.writes, second.writes, second.questions) == (1, 0, [])
 
 
+async def test_a_session_that_is_opened_again_can_still_be_cancelled(world: World) -> None:
+    gate = world.hold("long")
+    editor = ScriptedEditor(world.here)
+    async with joined(editor, world.url):
+        session = await editor.open("again")
+        asking = asyncio.create_task(editor.say(session, "long"))
+        await gate.reached.wait()
+        await editor.agent.resume_session(cwd=str(world.here), session_id=session, mcp_servers=[])
+        await editor.agent.cancel(session_id=session)
+        assert (await asking).stop_reason == "cancelled"
+
+
+async def test_a_turn_of_another_client_is_watched_and_its_calls_are_left_alone(
+    world: World,
+) -> None:
+    """Another client's `read_file` is not ours, whatever its name."""
+    world.upstream.will(says("One moment.", calls=[("read_file", '{"path":"a.txt"}')]))
+    tool = {"type": "function", "function": {"name": "read_file", "parameters": {}}}
+    asked = await world.chat("Read yours", to="theirs", tools=[tool])
+    assert asked.json["choices"][0]["finish_reason"] == "tool_calls"
+    gate = world.hold("more")
+    editor, there = ScriptedEditor(world.here), {"cwd": str(world.here), "mcp_servers": []}
+    async with joined(editor, world.url):
+        await editor.agent.load_session(session_id="theirs", **there)
+        asking = asyncio.create_task(world.chat("more", to="theirs"))
+        await gate.reached.wait()
+        await editor.agent.load_session(session_id="theirs", **there)
+        await editor.until(lambda: editor.text().endswith("whole "))
+        gate.release()
+        assert (await asking).status == 200
+        await editor.until(lambda: editor.text().endswith("answer to more "))
+    assert editor.reads == 0
+
+
 async def test_a_mode_narrows_to_reading(world: World) -> None:
     file = world.here / "a.txt"
     world.upstream.will(says(calls=[reads(file)]), "I only look.")

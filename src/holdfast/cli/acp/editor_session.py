@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from holdfast.cli.acp.local_tools import LocalTool, Workplace
+from holdfast.cli.acp.local_tools import LocalTool, ReadTool, Workplace
 from holdfast.tools.tool import Toolset
 from holdfast.wire.acp.requests import GivenMcpServer, SessionMode, SessionModes
 from holdfast.wire.acp.turn_updates import TurnUpdates
@@ -90,11 +90,10 @@ class EditorSession:
 
     def instructions(self) -> str:
         """What a model has to know about the editor."""
-        where = ", ".join(self.place.directories)
-        return (
-            f"You work in the user's editor, in {where}. Your file tools show files as they stand there, "
-            "unsaved changes included, and the user is asked before anything is changed."
-        )
+        where = f"You work in the user's editor, in {', '.join(self.place.directories)}."
+        if not isinstance(self._tools.get("read_file"), ReadTool):
+            return where
+        return f"{where} Your file tools show files as they stand there, unsaved changes included."
 
     # ── modes ──
 

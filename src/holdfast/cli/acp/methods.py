@@ -114,23 +114,26 @@ class AcpAgent:
         return await self._opened(name, asked, None, is_new=True)
 
     async def load(self, asked: acp.PlacedSession) -> Handled:
+        return await self._reopened(asked, shows=True)
+
+    async def resume(self, asked: acp.PlacedSession) -> Handled:
+        return await self._reopened(asked, shows=False)
+
+    async def _reopened(self, asked: acp.PlacedSession, *, shows: bool) -> Handled:
+        """Open a conversation that is there, and go on with what goes on in it once the editor has the answer."""
         found = await self._client.session(asked.session_id)
         opened = await self._opened(asked.session_id, asked, found)
         session = self._sessions[asked.session_id]
-        turns = await self._replay(session)
-        is_editors = found.attributes.get(CWD) or asked.session_id.startswith(PREFIX)
+        turns = await self._replay(session, shows=shows)
+        # The waiting calls of other clients are for their own tools.
+        is_editors = CWD in found.attributes or asked.session_id.startswith(PREFIX)
 
         async def then() -> None:
             assert opened.then is not None
             await opened.then()
-            if is_editors:  # the waiting calls of other clients are for their own tools
-                await self._pick_up(session, turns)
+            await self._pick_up(session, turns, answers=is_editors)
 
         return Handled(opened.result, then)
-
-    async def resume(self, asked: acp.PlacedSession) -> Handled:
-        found = await self._client.session(asked.session_id)
-        return await self._opened(asked.session_id, asked, found)
 
     async def fork(self, asked: acp.PlacedSession) -> Handled:
         made = await self._client.fork(asked.session_id)
@@ -212,7 +215,8 @@ class AcpAgent:
         )
         session.described = found is not None and found.attributes.get(CWD) == place.cwd
         before = self._sessions.get(name)
-        if before is not None:
+        if before is not None:  # opened again: its prompts go on, and can still be cancelled
+            session.running, session.allowed = before.running, before.allowed
             await before.close()
         self._sessions[name] = session
 
@@ -225,28 +229,36 @@ class AcpAgent:
 
     # ── what was said before ──
 
-    async def _replay(self, session: EditorSession) -> Sequence[api.TurnObject]:
-        """Show the history, and return the turns that are not in it yet, or else the last one that is."""
+    async def _replay(self, session: EditorSession, *, shows: bool) -> Sequence[api.TurnObject]:
+        """Read the history, show it if asked to, and return the turns that are not in it yet, the oldest first; or else
+        the last one that is."""
         before = (await self._client.turns(session.id)).turns
         held = await self._client.items(session.id)
         for item in held.items:
             if not isinstance(item, api.UnreadableItem):
                 for update in session.updates.of_item(item):
-                    await self._editor.show(session.id, update)
+                    if shows:
+                        await self._editor.show(session.id, update)
         running = [each for each in before if each.state in ("open", "queued")]
         now = [await self._client.turn(each.id) for each in running]
         later = [each for each in now if each.version is None or each.version > held.version]
-        return later or [each for each in before if each.version == held.version]
+        if later:
+            return sorted(later, key=lambda each: each.began_at)
+        return [each for each in before if each.version == held.version]
 
-    async def _pick_up(self, session: EditorSession, turns: Sequence[api.TurnObject]) -> None:
+    async def _pick_up(
+        self, session: EditorSession, turns: Sequence[api.TurnObject], *, answers: bool
+    ) -> None:
         """Go on with the prompt that was open when the session was left: watch its turns, and answer its calls."""
         waiting = session.updates.waiting
         with self._claims.claim(session.id) as ours:
             try:
                 for turn in turns:
-                    if turn.version is None:
-                        await self._prompts.follow(session, turn.id, echo=True, answers=ours)
-                    elif waiting and ours:
+                    if turn.ended_by is None:
+                        await self._prompts.follow(
+                            session, turn.id, echo=True, answers=ours and answers
+                        )
+                    elif waiting and ours and answers:
                         await self._prompts.take_up(session, turn.id, waiting)
             except (RequestFailed, HoldfastError) as error:
                 await self._say(session, f"[{error}]")

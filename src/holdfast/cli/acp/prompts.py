@@ -18,7 +18,7 @@ from holdfast.cli.acp.editor_session import EditorSession, RunningPrompt
 from holdfast.cli.acp.questions import PromptCancelled
 from holdfast.client.aio import AsyncClient
 from holdfast.core.items import ToolCall
-from holdfast.errors import ServerUnreachable
+from holdfast.errors import ServerRefused, ServerUnreachable
 from holdfast.wire.acp import rpc
 from holdfast.wire.acp.requests import PromptEnded, PromptUsage, StopReason
 from holdfast.wire.acp.updates import InfoUpdate
@@ -198,7 +198,12 @@ class Prompts:
             return
         session.described = True
         attributes = {CWD: session.place.cwd}
-        found = await persistently(lambda: self._client.change(session.id, attributes=attributes))
+        try:
+            found = await persistently(
+                lambda: self._client.change(session.id, attributes=attributes)
+            )
+        except ServerRefused:  # the prompt is answered all the same
+            return
         if found.title:
             await self._editor.show(session.id, InfoUpdate(title=found.title))
 
