@@ -111,7 +111,7 @@ def poisoned(reason: str) -> StorePoisoned:
     """The error that every caller gets after a fatal one."""
     return StorePoisoned(
         f"the store stopped after a failure that it cannot judge ({reason}); "
-        "restart the process: recovery keeps all that was acknowledged"
+        "restart the process, which reads what is really on disk"
     )
 
 

@@ -28,6 +28,7 @@ from msgspec import Struct
 from holdfast.store.sqlite.connection import BUSY_BACKSTOP_S, identity
 from holdfast.store.sqlite.engine.batch import Batch
 from holdfast.store.sqlite.engine.jobs import Job, JobQueue, too_late
+from holdfast.store.sqlite.engine.log_guard import LogGuard
 from holdfast.store.sqlite.faults import described, is_damage, is_failed_read
 from holdfast.store.sqlite.locks import WriteTurn
 from holdfast.store.sqlite.protection import Protection
@@ -88,6 +89,7 @@ class Writer:
         self._path = str(path)
         self._file = identity(path)
         self._connection = connection
+        self._log = LogGuard(path, connection)
         self._turn = turn
         self._clock = queue.clock
         self._health = queue.health
@@ -141,6 +143,10 @@ class Writer:
         """Begin, run, commit. It waits for other programs that hold SQLite's lock, but not for ever."""
         batch = Batch(self._connection, guarded=self._clock() < self._guarded_until)
         try:
+            if (reason := self._log.check()) is not None:
+                batch.jobs = self.queue.take_asked_before(inf)
+                batch.stop(reason, batch.jobs)
+                return batch
             while self.queue.waiting and not batch.jobs and batch.fatal is None:
                 try:
                     batch.run(self._take(late))
