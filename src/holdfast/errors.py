@@ -510,10 +510,14 @@ class StoreDamaged(StoreError):
 
     code = "storage_damaged"
 
-    def __init__(self, what: str, why: str, *, in_pages: bool = False) -> None:
+    def __init__(
+        self, what: str, why: str, *, in_pages: bool = False, writing: bool = False
+    ) -> None:
+        """`writing`: it cannot be written, because it would go to a damaged page, or beside one."""
+        cannot = "would be written beside damage" if writing else "is damaged"
         super().__init__(
-            f"{what} is damaged in the store and cannot be read ({why}); nothing changed, and trying again will not "
-            "help; the operator's way out is in docs/guides/damage.md"
+            f"{what} {cannot} in the store and cannot be {'changed' if writing else 'read'} ({why}); nothing changed, and "
+            "trying again will not help; the operator's way out is in docs/guides/damage.md"
         )
         self.what = what
         self.why = why
@@ -526,8 +530,10 @@ class SessionDamaged(StoreDamaged):
 
     code = "conversation_damaged"
 
-    def __init__(self, name: str, why: str, *, in_pages: bool = False) -> None:
-        super().__init__(f"conversation '{name}'", why, in_pages=in_pages)
+    def __init__(
+        self, name: str, why: str, *, in_pages: bool = False, writing: bool = False
+    ) -> None:
+        super().__init__(f"conversation '{name}'", why, in_pages=in_pages, writing=writing)
         self.name = name
 
 

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast import limits
-from holdfast.errors import StorageFull, StoreUnavailable
+from holdfast.errors import (
+    SessionDamaged,
+    StorageFull,
+    StoreError,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from tests.simulation.clients import TENANT
 from tests.simulation.stage import Hand, Stage, on_stage
 from tests.simulation.world import Node
@@ -20,12 +26,19 @@ WRITES = ("renew", "begin", "append", "commit", "end", "release", "takeover", "a
 
 def fill_disk(node: Node) -> Callable[[], None]:
     """From now on nothing can be written, and everything can be read. Returns what makes room again."""
+    return refuse_writes(node, lambda: StorageFull("no space is left for the database"))
+
+
+def refuse_writes(node: Node, error: Callable[[], StoreError], *names: str) -> Callable[[], None]:
+    """From now on these writes fail, or all. Returns what lets them succeed again."""
 
     async def refuse(*_: Any, **__: Any) -> Any:
-        raise StorageFull("no space is left for the database")
+        raise error()
 
-    before: dict[str, Callable[..., Awaitable[Any]]] = {n: getattr(node.store, n) for n in WRITES}
-    for name in WRITES:
+    before: dict[str, Callable[..., Awaitable[Any]]] = {
+        n: getattr(node.store, n) for n in names or WRITES
+    }
+    for name in before:
         node.store.override(name, refuse)
 
     def make_room() -> None:
@@ -143,3 +156,40 @@ async def test_a_watcher_elsewhere_is_not_kept_waiting_by_a_store_that_is_away(
     assert live is not None
     live.interrupt("cancelled")
     await node.run(watch.ended)
+
+
+@on_stage
+async def test_a_client_is_told_at_once_that_a_damaged_store_takes_no_turns(stage: Stage) -> None:
+    """An operator has to act before it does, so there is nothing to wait for."""
+    node = await stage.boot()
+    stage.parts["Hi"] = say_and_wait
+    asked = stage.send(node, "Hi")
+    await stage.sleep(0.5)
+    refuse_writes(node, lambda: StoreReadOnly("page 7 of item is not as it was written"))
+    began_s = stage.loop.time()
+    with pytest.raises(StoreReadOnly) as told:
+        await asked
+    assert stage.loop.time() - began_s < AT_ONCE_S
+    assert str(told.value).count("the store is damaged") == 1
+    assert told.value.reason == "page 7 of item is not as it was written"
+
+
+@on_stage
+async def test_a_turn_whose_end_meets_damage_says_so_and_leaves_its_session_free(
+    stage: Stage,
+) -> None:
+    node = await stage.boot()
+    stage.parts["Hi"] = say_and_wait
+    asked = stage.send(node, "Hi")
+    await stage.sleep(0.5)
+    repair = refuse_writes(node, lambda: SessionDamaged("conv_1", "a page"), "commit")
+    began_s = stage.loop.time()
+    with pytest.raises(SessionDamaged, match="conv_1"):
+        await asked
+    assert stage.loop.time() - began_s < AT_ONCE_S
+    await stage.until(lambda: not node.sessions._owner.unstored)
+    [turn] = await stage.turns()
+    assert (turn.state, turn.ended_by) == ("discarded", "crash")
+    assert turn.detail.startswith("conversation_damaged: ")
+    repair()
+    assert (await stage.send(node, "Hi")).ok

@@ -40,6 +40,8 @@ class HealthEndpoints:
         """
         if self.draining:
             status, why = 503, "draining"
+        elif self._sessions.store.unreadable:
+            status, why = 503, "damaged"
         elif self._sessions.store.read_only is not None:
             # Reading goes on, so it is worth sending requests here.
             status, why = 200, "read-only"
@@ -48,7 +50,7 @@ class HealthEndpoints:
         else:
             status, why = 200, "ready"
         said: dict[str, object] = {"status": why}
-        if why == "read-only":
+        if why in ("read-only", "damaged"):
             said["reason"] = self._sessions.store.read_only
         if failing := self._sessions.supervisor.failing:
             said["failing"] = failing

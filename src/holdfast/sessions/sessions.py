@@ -22,7 +22,13 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.ports import Play
-from holdfast.errors import SessionMissing, StoreError, StoreReadOnly, StoreUnavailable
+from holdfast.errors import (
+    SessionMissing,
+    StoreDamaged,
+    StoreError,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from holdfast.ids import Minter, SessionId, Tenant, TurnId, Version
 from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
 from holdfast.sessions.admission.admissions import Admissions
@@ -233,11 +239,14 @@ class Sessions:
         )
 
     async def __aenter__(self) -> Self:
-        with suppress(StoreReadOnly):  # reading needs no lease
+        with suppress(StoreReadOnly, StoreDamaged):  # reading needs no lease
             await self.lease.renew()
         try:
             self._heart = (await self._start_heart(),)
-            await self._recovery.sweep()
+            with suppress(
+                StoreDamaged
+            ):  # the supervised sweeper tries again, and `/readyz` says so
+                await self._recovery.sweep()
         except BaseException:
             # `__aexit__` does not run after a failed `__aenter__`, and the sweep may have taken over turns.
             with suppress(StoreError):

@@ -7,8 +7,8 @@ anything else. Connections only watch; none of them runs it.
    raises, or is cancelled has not succeeded.
 3. A turn that was lost to another node is not a failed turn: nothing is ended here, and its watchers follow it
    there.
-4. A turn whose end the store did not accept for `store_retry_s` is left to recovery, and its watchers get
-   StoreUnavailable: how it ends is not known before the store is back.
+4. A turn whose end the store did not accept for `store_retry_s`, or cannot write because of damage, is left to
+   recovery, and its watchers get the store's error: how it ends is not known before the store is back.
 5. No reference cycle leads from a turn to itself: its memory is freed when its last watcher has gone.
 """
 
@@ -29,6 +29,7 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.effects import Finish, StopAtLimit, wanted
 from holdfast.core.turns.turn import Turn
 from holdfast.errors import (
+    StoreDamaged,
     StoreError,
     StoreUnavailable,
     Superseded,
@@ -102,7 +103,7 @@ class LiveTurn:
         """The numbers of the steer signals whose messages are part of this turn."""
         self.error: Exception | None = None
         """The error that the player raised, if any."""
-        self.unstored: StoreUnavailable | None = None
+        self.unstored: StoreUnavailable | StoreDamaged | None = None
         """Why the store did not accept the turn's end, if the turn was left open for that."""
         self.after: Snapshot | None = None
         """The session after this turn, if it was kept."""
@@ -247,14 +248,14 @@ class LiveTurn:
     # ── from beginning to end ──
 
     async def run(self, play: Play) -> None:
-        """Play the turn to its end, which is then in `done`. If the store is unavailable, that is Lost, and `unstored`
+        """Play the turn to its end, which is then in `done`. If the store does not take it, that is Lost, and `unstored`
         is set."""
         deadline = self._start_deadline()
         try:
             outcome = await self._play_and_settle(play)
         except Superseded as error:
             without_frames(error)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreDamaged) as error:
             without_frames(error)
             self.unstored = told_again(error)
         except Exception as error:

@@ -31,7 +31,13 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.closure import resuming
 from holdfast.core.turns.journal import FoldedJournal, Record, decode_records, fold
 from holdfast.core.turns.turn import Turn
-from holdfast.errors import StorageFull, StoreUnavailable, Superseded
+from holdfast.errors import (
+    StorageFull,
+    StoreDamaged,
+    StoreReadOnly,
+    StoreUnavailable,
+    Superseded,
+)
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.events import event
 from holdfast.observe.tally import Tally
@@ -71,7 +77,7 @@ def plan(
     now_ms: int,
     handed_over: bool = False,
     breaks: int = 0,
-    unstored: StoreUnavailable | None = None,
+    unstored: StoreUnavailable | StoreDamaged | None = None,
 ) -> Plan:
     """Decide whether a turn without a holder is resumed; `handed_over` if its holder released it on purpose. `breaks`
     is how often an unexpected error has stopped it on this node; `unstored` is why the store did not accept its end
@@ -97,11 +103,12 @@ def plan(
     return Plan(resume=True, cause=None)
 
 
-def _crash(unstored: StoreUnavailable | None) -> ev.Interrupted:
-    """The cause for a turn that its holder could not end: the node is gone, or the store was unavailable."""
+def _crash(unstored: StoreUnavailable | StoreDamaged | None) -> ev.Interrupted:
+    """The cause for a turn that its holder could not end: the node is gone, or the store did not take the end."""
     if unstored is None:
         return ev.Interrupted(by="crash")
-    code = unstored.code if isinstance(unstored, StorageFull) else StoreUnavailable.code
+    is_told = isinstance(unstored, StorageFull | StoreReadOnly | StoreDamaged)
+    code = unstored.code if is_told else StoreUnavailable.code
     return ev.Interrupted(by="crash", detail=str(unstored), code=code)
 
 
