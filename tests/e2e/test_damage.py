@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import aiohttp
@@ -35,11 +37,11 @@ async def file(tmp_path: Path) -> Path:
     return path
 
 
-def place_of(path: Path, *, kind: str) -> int:
-    """A byte of the first page of this kind that has items."""
+def place_of(path: Path, *, kind: str, tree: str = "item") -> int:
+    """A byte of the first page of this kind in a tree."""
     db = apsw.Connection(str(path))
-    asked = "select min(pageno) from dbstat where name = 'item' and pagetype = ?"
-    page = db.execute(asked, (kind,)).get
+    asked = "select min(pageno) from dbstat where name = ? and pagetype = ?"
+    page = db.execute(asked, (tree, kind)).get
     db.close()
     assert isinstance(page, int)
     return (page - 1) * PAGE_BYTES + 2_000
@@ -61,7 +63,8 @@ async def test_a_damaged_leaf_is_copied_around_to_a_store_that_verifies(
     assert (await holdfast("db", "migrate", "--store", new)).exit_code == 0
     copied = await holdfast("db", "copy", old, new)
     assert copied.exit_code == 1
-    assert "left out: it is damaged (a page is not as it was written" in copied.output
+    assert "its rows were read page by page" in copied.output
+    assert "left out: it is damaged" in copied.output
     assert (await holdfast("db", "verify", "--store", new)).exit_code == 0
     assert "damage.md" in (await holdfast("doctor", "--store", old, "--offline")).output
 
@@ -101,3 +104,69 @@ async def test_a_store_with_a_damaged_branch_is_read_and_not_written(
                 status, _, body = await say(http, "new", "hello")
                 assert status == 200, body
         assert server.process.returncode == 0, server.log_end()
+
+
+async def test_a_changed_row_is_replaced_from_a_backup_by_way_of_a_copy(
+    file: Path, tmp_path: Path
+) -> None:
+    """An import replaces nothing that is there, and a copy has nothing that does not verify."""
+    old, new = f"sqlite:///{file}", f"sqlite:///{tmp_path / 'new.db'}"
+    backup, lost = tmp_path / "monday.db", tmp_path / "lost.jsonl"
+    assert (await holdfast("db", "backup", str(backup), "--store", old)).exit_code == 0
+    with closing(apsw.Connection(str(file))) as db:
+        session_id = db.execute("select session_id from session_key where key = 'talk-3'").get
+        changed = "update item set body = cast(replace(cast(body as text), 'word3', 'WORD3') as blob) where session_id = ?"
+        db.execute(changed, (session_id,))
+    found = await holdfast("db", "verify", "--store", old)
+    assert found.exit_code == 1 and str(session_id) in found.output
+    assert (await holdfast("db", "migrate", "--store", new)).exit_code == 0
+    copied = await holdfast("db", "copy", old, new)
+    assert copied.exit_code == 1 and f"local/{session_id} left out" in copied.output
+    exported = await holdfast(
+        "db", "export", "--store", f"sqlite:///{backup}", "--session", str(session_id)
+    )
+    lost.write_text(exported.stdout)
+    imported = await holdfast("db", "import", str(lost), "--store", new)
+    assert imported.exit_code == 0, imported.output
+    verified = await holdfast("db", "verify", "--store", new)
+    assert f"{SESSIONS} sessions checked, all is well" in verified.output
+    shown = await holdfast("sessions", "show", "talk-3", "--store", new)
+    assert "word3" in shown.output and "WORD3" not in shown.output
+
+
+async def test_a_copy_without_its_api_keys_is_not_made_by_accident(
+    file: Path, tmp_path: Path
+) -> None:
+    """A server that finds no keys serves every client."""
+    flip(file, place_of(file, kind="leaf", tree="api_key"), 5)
+    old, new = f"sqlite:///{file}", f"sqlite:///{tmp_path / 'new.db'}"
+    assert (await holdfast("db", "migrate", "--store", new)).exit_code == 0
+    refused = await holdfast("db", "copy", old, new)
+    assert refused.exit_code == 2 and "--damaged" in refused.output
+    copied = await holdfast("db", "copy", "--damaged", old, new)
+    assert copied.exit_code == 1 and "rows of the table api_key left out" in copied.output
+
+
+@pytest.mark.slow
+async def test_a_server_starts_on_damaged_leaves_and_names_what_it_cannot_go_on_with(
+    file: Path, tmp_path: Path
+) -> None:
+    """A turn that cannot be written is answered at once, and by the damage: not by a crash that a client would retry."""
+    for tree in ("turn", "turn_by_seq", "session"):
+        flip(file, place_of(file, kind="leaf", tree=tree), 5)
+    async with (
+        serving(tmp_path, f"sqlite:///{file}", "demo") as server,
+        aiohttp.ClientSession(server.url) as http,
+    ):
+        asked = (say(http, f"talk-{n}", "hello") for n in range(SESSIONS))
+        answers = Counter(
+            "200" if status == 200 else f"{status} {msgspec.json.decode(body)['error']['code']}"
+            for status, _, body in await asyncio.gather(*asked)
+        )
+        assert answers.keys() <= {"200", "500 conversation_damaged"}
+        async with http.get("/api/sessions?limit=100") as listed:
+            page = await listed.json()
+            assert len(page["sessions"]) + len(page["damaged"]) == SESSIONS
+            assert page["sessions"] and page["damaged"]
+        async with http.get("/readyz") as ready:
+            assert ready.status == 200, await ready.text()

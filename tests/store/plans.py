@@ -14,6 +14,7 @@ from holdfast.ids import Minter
 from holdfast.store import operations
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.operations.inspection import OWNERS, PROVEN, pages_of
+from holdfast.store.operations.nodes import HELD, HELD_BY_ONE
 from holdfast.store.operations.retention import PARTS
 from holdfast.store.postgres.compiler import WriteRequest, asked_for
 from holdfast.store.sql.dialects import QUESTIONS, SqlDialect, text_of
@@ -50,6 +51,7 @@ FINDERS = {name: each for name, each in _named() if isinstance(each, Finder)}
 def questions(dialect: SqlDialect) -> dict[str, str]:
     """All that operations ask, as a database is asked; a text about several tables once for each."""
     several: dict[str, Question[Any]] = {f"owners of {kind}": each for kind, each in OWNERS.items()}
+    several |= {"held turns": HELD, "held turns of one session": HELD_BY_ONE}
     several |= {f"parts in {each.words['rows']}": each for each in PARTS}
     for table in PROVEN:
         first, later = pages_of(table)

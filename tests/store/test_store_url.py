@@ -17,6 +17,7 @@ from holdfast.store.store_url import (
     InFile,
     InMemory,
     InPostgres,
+    examine_store,
     existing_file,
     file_of,
     look_at,
@@ -138,6 +139,19 @@ async def test_what_is_to_exist_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable, match="is empty; `holdfast db migrate`"):
         await open_existing(url)
     assert (tmp_path / "holdfast.db").stat().st_size == 0
+
+
+@pytest.mark.parametrize("left", ["-wal", "-writer"])
+async def test_a_database_that_was_here_is_not_said_to_be_made_by_a_migration(
+    left: str, tmp_path: Path
+) -> None:
+    """An operator who is told to make a new one would find it empty, and without the old one's log."""
+    url = f"sqlite:///{tmp_path}/holdfast.db"
+    (tmp_path / f"holdfast.db{left}").write_bytes(b"what a server leaves behind")
+    with pytest.raises(StoreUnusable, match=r"is gone, but .*restore a backup.*damage\.md"):
+        await open_existing(url)
+    with pytest.raises(StoreUnusable, match=r"is gone, but .*restore a backup.*damage\.md"):
+        await examine_store(url)
 
 
 async def test_what_is_to_exist_is_not_migrated(

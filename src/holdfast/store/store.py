@@ -129,6 +129,11 @@ class Store:
         """Why the store accepts no writes: pages that all writes need are damaged. None if it accepts them."""
         return None
 
+    @property
+    def unreadable(self) -> bool:
+        """Whether a page is damaged that everything is read by, so that nothing can be served."""
+        return False
+
     async def declare_sound(self) -> None:
         """`verify` has found nothing wrong: a store that was read-only accepts writes again."""
 

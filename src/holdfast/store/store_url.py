@@ -29,6 +29,7 @@ from holdfast.store.sqlite.connection import open_reader, unusable
 from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.engine.health import OnPoison
 from holdfast.store.sqlite.hints import HintingStore
+from holdfast.store.sqlite.location_checks import check_not_gone
 from holdfast.store.sqlite.migration import newest_step, step_of
 from holdfast.store.store import Store
 
@@ -139,6 +140,7 @@ async def examine_store(url: str) -> Condition | None:
             return await examine(parse_address(address))
         case _:
             path = file_of(url)
+            check_not_gone(path)
             return examine_file(path) if path.is_file() else None
 
 
@@ -165,6 +167,7 @@ def _driver() -> Iterator[None]:
 def existing_file(url: str, *, any_step: bool = False) -> Path:
     """The file of an existing store; its tables must be up to date, unless `any_step`. Raises StoreUnusable."""
     path = file_of(url)
+    check_not_gone(path)
     found = look_at(path)
     if found is None:
         raise StoreUnusable(

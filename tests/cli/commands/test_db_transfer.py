@@ -164,12 +164,18 @@ def test_a_copy_that_broke_off_is_made_again(
     assert run("db", "export", *OTHER).stdout == run("db", "export").stdout
 
 
-def test_damage_moves_along_and_is_named(run: Run, other: Path, furnished: Path) -> None:
+def test_what_is_broken_is_copied_only_on_demand_and_named_either_way(
+    run: Run, other: Path, furnished: Path
+) -> None:
     damage(furnished, "update item set body = x'78' where pos = 1")
     copied = run("db", "copy", FROM, TO)
     assert copied.exit_code == 1
-    assert "unreadable" in copied.stdout
-    assert "findings" in copied.stderr
+    assert "left out: it is damaged" in copied.stderr
+    assert "all is well" in copied.stderr
+    forced = run("db", "copy", "--damaged", FROM, TO)
+    assert forced.exit_code == 1
+    assert "unreadable" in forced.stdout
+    assert "findings" in forced.stderr
 
 
 def test_a_copy_needs_two_stores(run: Run, furnished: Path) -> None:

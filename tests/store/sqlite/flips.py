@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from struct import unpack_from
 
@@ -11,8 +13,8 @@ import apsw
 import msgspec
 
 from holdfast.core.codec import encode
-from holdfast.errors import StoreDamaged, StoreUnusable
-from holdfast.ids import SessionId, SessionKey, Tenant
+from holdfast.errors import StoreDamaged, StoreReadOnly, StoreUnusable
+from holdfast.ids import NodeId, SessionId, SessionKey, Tenant
 from holdfast.store.outcomes import SessionDump
 from holdfast.store.overwritten import WORDS
 from holdfast.store.search.matches import parse_query
@@ -50,6 +52,40 @@ def content(dump: SessionDump | None) -> bytes:
     return encode(msgspec.structs.replace(dump, journals=(), claims=()))
 
 
+OWNED: dict[str, str] = {
+    "session": "t.id",
+    **dict.fromkeys(("session_key", "turn", "item", "state", "annotation", "blob"), "t.session_id"),
+    **dict.fromkeys(
+        ("journal", "idempotency", "signal"),
+        "(select o.session_id from turn o where o.tenant = t.tenant and o.turn_id = t.turn_id)",
+    ),
+}
+"""Table → the session that a row belongs to."""
+
+
+def hit_by_damage(whole: Path, damaged: Path) -> set[str]:
+    """The sessions with a row that cannot be read, row by row, as SQLite itself says: without anything of ours."""
+    hit: set[str] = set()
+    with (
+        closing(apsw.Connection(str(whole))) as sound,
+        closing(apsw.Connection(str(damaged))) as db,
+    ):
+        for table, owner in OWNED.items():
+            info = sound.execute(f"pragma table_info({table})").fetchall()
+            rowless = "without rowid" in str(
+                sound.execute("select sql from sqlite_schema where name = ?", (table,)).get
+            )
+            key = [str(each[1]) for each in info if each[5]] if rowless else ["rowid"]
+            named = ", ".join(f't."{each}"' for each in key)
+            same = " and ".join(f'"{each}" = ?' for each in key)
+            for session, *place in sound.execute(f"select {owner}, {named} from {table} t"):
+                try:
+                    db.execute(f"select * from {table} not indexed where {same}", place).fetchall()
+                except apsw.Error:
+                    hit.add(str(session))
+    return hit
+
+
 class Served(msgspec.Struct):
     """What came of a damaged store."""
 
@@ -62,6 +98,8 @@ class Served(msgspec.Struct):
     right: int = 0
     """Sessions that were served as they are."""
     findings: int = 0
+    named: set[str] = set()
+    """Sessions that `verify` names."""
     read_only: bool = False
     listed: int = 0
 
@@ -70,8 +108,9 @@ class Served(msgspec.Struct):
         return bool(self.refused or self.damaged or self.findings or self.read_only)
 
 
-async def served_from(path: Path, truth: Truth) -> Served:
-    """Ask a store for everything that it is known to hold, and hold each answer against the truth."""
+async def served_from(path: Path, truth: Truth, hit: set[str] | None = None) -> Served:
+    """Ask a store for everything that it is known to hold, and hold each answer against the truth. Sessions that are not
+    `hit` by its damage have to be served, listed and found, and none but the others may be named."""
     served = Served(wrong=[], damaged=set())
     try:
         store = await SqliteStore.open(path)
@@ -80,9 +119,31 @@ async def served_from(path: Path, truth: Truth) -> Served:
         return served
     try:
         await _ask(store, truth, served)
+        if hit is not None:
+            await _ask_as_servers_do(store, served)
     finally:
         await store.close()
+    if hit is not None:
+        served.wrong += [f"{each} is sound, and named" for each in served.named - hit]
+        served.wrong += [f"{each} is hit, and not named" for each in hit - served.named]
     return served
+
+
+async def _ask_as_servers_do(store: SqliteStore, served: Served) -> None:
+    """What a server reads for itself, at its start and all the time."""
+    node = NodeId("node_00000000000000000000000000")
+    for read in (
+        store.orphans(node=node, limit=10),
+        store.queued(limit=10),
+        store.index(),
+        store.prune(),
+        store.asking(ACME, since_ms=0, limit=10),
+    ):
+        try:
+            await read
+        except (StoreDamaged, StoreReadOnly) as damage:
+            if store.read_only is None:
+                served.wrong.append(f"a server cannot go on: {damage}")
 
 
 async def _ask(store: SqliteStore, truth: Truth, served: Served) -> None:
@@ -109,10 +170,14 @@ async def _ask(store: SqliteStore, truth: Truth, served: Served) -> None:
             served.wrong.append(f"{served.listed} of {len(truth)} are listed")
         found = await store.search(ACME, parse_query("question"), limit=10_000)
         served.damaged.update(found.damaged)
-    except StoreDamaged:
-        served.damaged.add("the list")
+        if len(found.matches) + len(found.damaged) != len(truth):
+            served.wrong.append(f"{len(found.matches)} of {len(truth)} are found")
+    except StoreDamaged as damage:
+        served.wrong.append(f"a list or a search is refused: {damage}")
     async for report in verify(store):
         served.findings += isinstance(report, Finding)
+        if isinstance(report, Finding) and report.session_id:
+            served.named = served.named | {report.session_id}
     served.read_only = store.read_only is not None
 
 
@@ -158,6 +223,18 @@ def kinds_of(path: Path) -> dict[int, str]:
         elif number != 1:
             named[number] = "overflow"
     return named
+
+
+def trees_of(path: Path) -> dict[tuple[str, str], list[int]]:
+    """The pages of each tree of a file at rest, by the tree's name and the kind of page."""
+    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    with closing(apsw.Connection(str(path))) as db:
+        roots = {n for (n,) in db.execute("select rootpage from sqlite_schema where rootpage > 0")}
+        for name, number, kind in db.execute(
+            "select name, pageno, pagetype from dbstat order by path"
+        ):
+            found[str(name), "root" if number in roots else str(kind)].append(int(str(number)))
+    return found
 
 
 def _unused(pages: dict[int, bytes]) -> Iterator[int]:

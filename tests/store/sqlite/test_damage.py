@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import shutil
 import time
 from collections import Counter, defaultdict
 from functools import partial
@@ -13,9 +16,13 @@ import pytest
 
 from holdfast.core.items import StoredItem
 from holdfast.errors import SessionDamaged, StorePoisoned, StoreReadOnly, StoreUnusable
-from holdfast.ids import Minter, SessionId
+from holdfast.ids import Minter, SessionId, SessionKey
+from holdfast.store.operations.reads import dump
+from holdfast.store.outcomes import SessionDump
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.migration import has_checksums
+from holdfast.store.sqlite.salvage import salvaged
 from holdfast.store.transfer.copies import NotCopied, copy
 from holdfast.store.verification.findings import Finding
 from holdfast.store.verification.verification import verify
@@ -25,9 +32,11 @@ from tests.store.sqlite.flips import (
     Truth,
     flip,
     furnish,
+    hit_by_damage,
     kinds_of,
     served_from,
     sweep,
+    trees_of,
     truth_of,
     words_left,
 )
@@ -73,6 +82,53 @@ async def test_no_flipped_bit_is_served_as_true(whole: tuple[Path, Truth], tmp_p
         if kind in ("table leaf", "index leaf", "overflow", "unused"):
             assert served.right > len(truth) // 2, (kind, at, bit, served)
     assert {"table leaf", "index leaf", "overflow", "unused", "root, index branch"} <= set(seen)
+
+
+LIKELY = (
+    *(("session", "leaf"), ("turn", "leaf"), ("item", "root"), ("item", "overflow")),
+    *(("turn_by_session", "root"), ("session_key", "root"), ("sqlite_autoindex_item_1", "leaf")),
+    *(("search_word_data", "root"), ("session_past", "root")),
+)
+"""Trees and kinds of pages that are damaged in every run of the tests."""
+
+
+@pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
+async def test_damage_of_any_tree_is_local_and_what_is_sound_can_be_copied(
+    whole: tuple[Path, Truth], tmp_path: Path, all_of_them: bool
+) -> None:
+    """For a page of each kind of each table and index: what is not on it is served, listed, found, verified and copied
+    as if nothing were, and what is on it is named."""
+    path, truth = whole
+    for (tree, kind), pages in trees_of(path).items():
+        if tree == "sqlite_schema" or not (all_of_them or (tree, kind) in LIKELY):
+            continue
+        damaged = tmp_path / f"{tree}-{kind}.db"
+        shutil.copyfile(path, damaged)
+        flip(damaged, (pages[len(pages) // 2] - 1) * PAGE_BYTES + 2_000, 3)
+        hit = hit_by_damage(path, damaged)
+        served = await served_from(damaged, truth, hit)
+        assert not served.wrong, (tree, kind, served)
+        assert served.noticed, (tree, kind, served)
+        assert served.right >= len(truth) - len(hit), (tree, kind, served)
+        copied, left_out = await _copied(damaged, tmp_path / f"{tree}-{kind}-copy.db")
+        assert {each: copied[each] for each in truth if each not in hit} == {
+            each: content for each, content in truth.items() if each not in hit
+        }, (tree, kind)
+        assert truth.keys() - copied.keys() <= left_out, (tree, kind)
+        assert all(truth[each] == content for each, content in copied.items()), (tree, kind)
+
+
+async def _copied(source: Path, target: Path) -> tuple[Truth, set[str]]:
+    """What a copy of a damaged store has, and what it names as left out."""
+    with salvaged(source, target.parent) as found:
+        assert found is not None
+        read, written = await SqliteStore.open(found.path), await SqliteStore.open(target)
+        reports = [each async for each in copy(read, written)]
+        truth = await truth_of(written)
+        assert [each async for each in verify(written) if isinstance(each, Finding)] == []
+        await read.close()
+        await written.close()
+    return truth, {each.what for each in reports if isinstance(each, NotCopied)}
 
 
 def _some_of_each_kind(kinds: dict[int, str], chance: Random) -> list[int]:
@@ -143,6 +199,37 @@ async def test_a_log_without_its_database_is_no_new_store(tmp_path: Path, mint: 
     with pytest.raises(StoreUnusable, match=r"is gone, but its log store\.db-wal is there"):
         await SqliteStore.open(path)
     assert path.with_name("store.db-wal").stat().st_size
+
+
+@pytest.mark.parametrize("happens", ["cut", "deleted", "replaced"])
+async def test_a_log_that_is_lost_under_a_store_in_use_stops_it_before_it_writes_on(
+    happens: str, tmp_path: Path, mint: Minter
+) -> None:
+    """SQLite would write on behind a gap, and copy the gap into the database."""
+    path = tmp_path / "store.db"
+    store = await SqliteStore.open(path)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew()
+    for n in range(6):
+        await player.play(f"talk-{n}", f"Question {n}", f"Answer {n}")
+    before, log = await _histories(store), path.with_name("store.db-wal")
+    match happens:
+        case "cut":
+            os.truncate(log, log.stat().st_size // 3)
+        case "deleted":
+            log.unlink()
+        case _:
+            log.rename(tmp_path / "elsewhere")
+            log.touch()
+    with pytest.raises(StorePoisoned, match=f"the log .* was {happens}"):
+        await player.renew()
+    await store.close()
+    again = await SqliteStore.open(path)
+    after = await _histories(again)
+    assert after.items() <= before.items()
+    assert happens != "deleted" or after == before, "all of it was copied into the database"
+    assert [each async for each in verify(again) if isinstance(each, Finding)] == []
+    await again.close()
 
 
 # ── only reading ─────────────────────────────────────────────────────────────────────────────
@@ -275,11 +362,44 @@ def _in_a_year() -> int:
 
 
 async def _dumped(store: SqliteStore, session_id: SessionId) -> bool:
-    """Whether all of a session can be read."""
+    """Whether all of a session can be found by a writer, which uses indexes."""
     try:
-        return await store.dump(ACME, session_id) is not None
+        work = partial(_dump, session_id)
+        return await store.engine.write(work) is not None
     except SessionDamaged:
         return False
+
+
+def _dump(session_id: SessionId, db: apsw.Connection) -> SessionDump | None:
+    return DRIVER.run(db, dump(ACME, session_id))
+
+
+async def test_retention_goes_on_beside_a_session_on_a_damaged_page(
+    whole: tuple[Path, Truth],
+) -> None:
+    """SQLite gives up a transaction in which a read meets damage, and with it what others have written there."""
+    path, _ = whole
+    leaf = _page_of(path, tree="sqlite_autoindex_item_1", kind="leaf", nth=1)
+    flip(path, (leaf - 1) * PAGE_BYTES + 2_000, 3)
+    store = await SqliteStore.open(path, now_ms=_in_a_year)
+    everyone = await store.session_ids(ACME, after=None, limit=99)
+    gone = [each for each in everyone if await _dumped(store, each)]
+    assert 0 < len(gone) < len(everyone)
+    for each in everyone:
+        await store.remove(ACME, each)
+
+    async def prune() -> None:
+        while (await store.prune(trust_clock=True)).more:
+            pass
+
+    names = [SessionKey(f"new-{n}") for n in range(40)]
+    binds = (
+        store.bind(ACME, name, fresh=SessionId(f"conv_{n:026}")) for n, name in enumerate(names)
+    )
+    await asyncio.gather(prune(), *binds)
+    assert await store.engine.read(partial(words_left, ACME, gone)) == []
+    assert all([await store.resolve(ACME, name) for name in names])
+    await store.close()
 
 
 # ── files from before ────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,7 @@ from holdfast.store.sql.dialects import SQLITE
 from holdfast.store.sql.statements import finding, looking
 from holdfast.store.sql.tables import TURN_CLAIMS
 from holdfast.store.sqlite.connection import open_writer
-from holdfast.store.sqlite.driver import _update
+from holdfast.store.sqlite.driver import _KEPT_BY_KEY, _update, _without_indexes
 from holdfast.store.sqlite.migration import load_migrations, migrate
 from tests.store.plans import FINDERS, LOOKS, questions
 
@@ -33,7 +33,8 @@ queries: dict[str, str] = {
 
 WALKS = {
     "counts": "counts everything",
-    "held_turns": "walks the index of open turns, which are few",
+    "held turns": "walks the index of open turns, which are few",
+    "open_turns": "looks at every turn, around a damaged session alone",
     "playing_turns": "walks the index of open turns, which are few",
     "discarded_turns": "walks the ends that it was given",
     "asking_turns": "walks the sessions that it was given",
@@ -50,6 +51,9 @@ WALKS = {
     "listed_sessions": "walks the attributes that it was given",
     "named_places": "walks the sessions that it was given",
     "named_sessions": "walks the sessions that it was given",
+    "behind_among": "walks the sessions that it was given",
+    "lines_among": "walks the sessions that it was given",
+    "to_clear_among": "walks the sessions that it was given",
     "family_turns": "walks the digests that it was given",
     "keys_of": "walks the sessions that it was given",
     "messages_in": "walks the stretches that it was given",
@@ -96,6 +100,22 @@ def test_no_query_goes_through_all_that_a_tenant_has(db: apsw.Connection, name: 
 def test_no_query_goes_through_a_table(db: apsw.Connection, name: str) -> None:
     steps = plan_of(db, queries[name])
     assert [step for step in steps if A_WALK.match(step)] == []
+
+
+BY_SEARCH = re.compile(r"search_(word|chunk)")
+"""The search index is no way around itself: a search does without it."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(name for name in set(queries) - {"settle"} if not BY_SEARCH.search(queries[name])),
+)
+def test_every_query_can_do_without_indexes(db: apsw.Connection, name: str) -> None:
+    """A read that meets a damaged index goes by the tables: by their row numbers, or by the key that they are kept by."""
+    steps = plan_of(db, _without_indexes(queries[name]))
+    used = re.findall(r"(?<!TABLE )(?<!AUTOMATIC COVERING )INDEX (\w+)", " ".join(steps))
+    own = {f"sqlite_autoindex_{table}_1" for table in _KEPT_BY_KEY}
+    assert set(used) <= own
 
 
 def test_what_is_said_to_turns_is_pruned_without_a_walk_through_the_turns(

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 
 import click
@@ -14,9 +15,12 @@ from holdfast import limits
 from holdfast.cli import display, output
 from holdfast.cli.options import store_option, tenant_option
 from holdfast.cli.session_lookup import find_session, find_tenant
+from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, SessionKey, Tenant
+from holdfast.store.sql.tables import API_KEYS, CLAIMS, GRANTS, KEYS, MEMORIES, SEAL_KEYS
+from holdfast.store.sqlite.salvage import Salvaged, salvaged
 from holdfast.store.store import Store
-from holdfast.store.store_url import open_existing
+from holdfast.store.store_url import InFile, existing_file, open_existing, parse_url
 from holdfast.store.transfer.copies import CopyProgress, NotCopied
 from holdfast.store.transfer.copies import copy as copy_store
 from holdfast.store.transfer.exports import Exported, LeftOut
@@ -171,13 +175,15 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 @click.command(short_help="Copy a whole store into another one.")
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
+@click.option("--damaged", is_flag=True, help="Copy broken sessions, too, if they can be read.")
 @click.pass_context
-def copy(ctx: click.Context, source: str, target: str) -> None:
+def copy(ctx: click.Context, source: str, target: str, damaged: bool) -> None:
     """Copy everything from the store FROM into the store TO, also to another kind of store, and check the copy.
 
     TO has to be there: `holdfast db migrate` makes it. A copy that broke off is made again, and goes on
-    where it stopped. No server should use FROM meanwhile. What is damaged in FROM is left out and named; it ends
-    with 1 then, and with 1 if something in TO is broken.
+    where it stopped. No server should use FROM meanwhile. FROM is checked first: what is broken or cannot be read is left
+    out and named; it ends with 1 then, and with 1 if something in TO is broken. If pages of a SQLite file are damaged,
+    its rows are read page by page, without its indexes.
 
     \b
     Example:
@@ -185,22 +191,56 @@ def copy(ctx: click.Context, source: str, target: str) -> None:
     """
     if source == target:
         raise click.UsageError("FROM and TO are the same store")
-    with display.bar() as tell:
-        copied, left_out, findings = asyncio.run(_copy(source, target, tell))
+    with display.bar() as tell, _salvaged(source, beside=target) as found:
+        if found is not None and API_KEYS.name in found.hit and not damaged:
+            raise StoreDamaged("the table api_key", KEYLESS)
+        readable = source if found is None else f"sqlite:///{found.path}"
+        copied, left_out, findings = asyncio.run(_copy(readable, target, tell, damaged=damaged))
+    if found is not None:
+        output.say(f"{source} has damaged pages; its rows were read page by page", err=True)
+        left_out += [
+            NotCopied(
+                tenant="", what=f"rows of the table {each}", why="a page of it cannot be read"
+            )
+            for each in sorted(found.hit & UNCOUNTED)
+        ]
     for each in left_out:
-        output.say(f"{each.tenant}/{each.what} left out: it is damaged ({each.why})", err=True)
+        whose = f"{each.tenant}/" if each.tenant else ""
+        output.say(f"{whose}{each.what} left out: it is damaged ({each.why})", err=True)
     for finding in findings:
         output.say(str(finding))
-    told = "0 sessions" if copied is None else display.counted(copied.done, "session")
+    there = "0 sessions" if copied is None else display.counted(copied.done, "session")
     fresh = 0 if copied is None else copied.fresh
     judged = "all is well" if not findings else display.counted(len(findings), "finding")
     lost = f", {len(left_out):,} left out" if left_out else ""
-    output.say(f"{told} there, {fresh:,} of them new{lost}; checked, {judged}", err=True)
+    output.say(f"{there} there, {fresh:,} of them new{lost}; checked, {judged}", err=True)
     ctx.exit(FOUND if findings or left_out else 0)
 
 
+UNCOUNTED = frozenset(each.name for each in (KEYS, CLAIMS, MEMORIES, GRANTS, API_KEYS, SEAL_KEYS))
+"""Tables with rows that no other row counts: nothing but the damaged page tells that some are missing."""
+
+KEYLESS = (
+    "without keys the copy would be served to every client; restore a backup, or copy with --damaged and make new keys "
+    "before a server uses the copy"
+)
+
+
+@contextmanager
+def _salvaged(url: str, *, beside: str) -> Iterator[Salvaged | None]:
+    """The rows of a SQLite store whose file has damaged pages; None for any other store. Their file is beside the store
+    that they are copied to, if that is a file."""
+    if not isinstance(parse_url(url), InFile):
+        yield None
+        return
+    near = parse_url(beside)
+    folder = near.path.resolve().parent if isinstance(near, InFile) else None
+    with salvaged(existing_file(url, any_step=True).resolve(), folder) as found:
+        yield found
+
+
 async def _copy(
-    source: str, target: str, tell: display.ProgressBar
+    source: str, target: str, tell: display.ProgressBar, *, damaged: bool
 ) -> tuple[CopyProgress | None, list[NotCopied], list[Finding]]:
     copied: CopyProgress | None = None
     left_out: list[NotCopied] = []
@@ -209,7 +249,7 @@ async def _copy(
     try:
         written = await open_existing(target)
         try:
-            async for each in copy_store(read, written):
+            async for each in copy_store(read, written, damaged=damaged):
                 if isinstance(each, NotCopied):
                     left_out.append(each)
                     continue

@@ -26,7 +26,7 @@ from holdfast.server.http.routing import AnswerDescription, BodyDescription, Htt
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import SessionInfo
 from holdfast.store.rows import TurnRow
-from holdfast.store.verification.verification import check_session
+from holdfast.store.verification.verification import IndexCheck, check_session
 from holdfast.wire.api import overview as shown
 from holdfast.wire.body_parser import read_body
 from holdfast.wire.openai.pages import read_page
@@ -172,7 +172,8 @@ class Overview:
     async def chain(self, call: HttpCall) -> None:
         """Check a session's hash chain, and all of its rows in the store, now."""
         row = (await self._find(call)).session
-        found = await check_session(self._store, call.tenant, row.id)
+        index = IndexCheck(self._store)
+        found = await check_session(self._store, call.tenant, row.id, index=index)
         problems = [
             shown.Damage(code=each.code, where=each.where, what=each.what) for each in found
         ]

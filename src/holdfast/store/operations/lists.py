@@ -1,12 +1,13 @@
 """Lists of turns, sessions, memories and tenants. A list reads at most one row more than it returns.
 
-A session that cannot be read is left out and named. If one of many that are read together is damaged, they are read
-one by one.
+A session that cannot be read is left out and named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -16,9 +17,12 @@ from holdfast.core.items import EndedBy
 from holdfast.errors import StoreDamaged
 from holdfast.ids import NodeId, SessionId, SessionKey, Tenant, TurnId
 from holdfast.store import pages
+from holdfast.store.operations import reads
 from holdfast.store.outcomes import EVERYTHING, ListPage, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.rows import KeyRow, MemoryRow, SessionName, SessionRow, TurnRow
 from holdfast.store.steps import Operation, Question, ask
+
+R = TypeVar("R", bound=Value)
 
 TURNS = Question("turns", TurnRow)
 
@@ -86,24 +90,20 @@ def _heads(
 ) -> Operation[tuple[TurnRow, ...]]:
     """The last turns that fit a question, of the sessions that were active since a time; the sessions that were active
     last are looked at first, some at a time."""
+
+    def read(ids: list[SessionId]) -> Operation[tuple[TurnRow, ...]]:
+        return (yield from ask(question, tenant=tenant, ids=ids, **given))
+
     found: list[TurnRow] = []
     for anonymous in (False, True):
-        before, enough = pages.start(None), len(found) + limit
-        while len(found) < enough:
-            before_ms, before_id = before
-            places = yield from ask(
-                LISTED_PLACES,
-                tenant=tenant,
-                anonymous=anonymous,
-                before_ms=before_ms,
-                before_id=before_id,
-                limit=LOOKED_AT_ONCE,
-            )
-            ids = [each.id for each in places if each.active_ms >= since_ms]
-            found += (yield from ask(question, tenant=tenant, ids=ids, **given)) if ids else ()
-            if len(ids) < LOOKED_AT_ONCE:
+        where, enough = SessionFilter(anonymous=anonymous), len(found) + limit
+        walk = ListCursor(tenant, where=where, before=pages.start(None), ids=None)
+        while len(found) < enough and not walk.at_end:
+            shown = yield from walk.next(LOOKED_AT_ONCE)
+            recent = [each.session.id for each in shown if each.session.active_ms >= since_ms]
+            found += yield from by_halves(recent, read, walk.damaged)
+            if len(recent) < len(shown):
                 break
-            before = places[-1].active_ms, places[-1].id
     return tuple(sorted(found, key=lambda each: each.turn_id, reverse=True)[:limit])
 
 
@@ -118,14 +118,50 @@ class ListedPlace(Value):
 
 
 LISTED = Question("listed_sessions", SessionRow)
-LISTED_PLACES = Question("listed_places", ListedPlace)
 KEYED = Question("keyed_sessions", SessionName)
-PLACES = Question("named_places", SessionName)
+PLACES = Question("named_places", ListedPlace)
 NAMED = Question("named_sessions", SessionRow)
 KEYS = Question("keys_of", KeyRow)
 
 NAMED_AT_ONCE = 25
 """How many sessions are read together: a page of a list and a little more."""
+
+IDS_AT_ONCE = 1_000
+"""How many ids are asked about together."""
+
+
+def by_halves(
+    ids: Sequence[SessionId],
+    read: Callable[[list[SessionId]], Operation[tuple[R, ...]]],
+    damaged: list[SessionId],
+) -> Operation[list[R]]:
+    """What is read of these sessions, in their order; `damaged` gets the sessions that cannot be read. If some that are
+    read together meet damage, each half of them is read by itself."""
+    left = [list(ids[at : at + IDS_AT_ONCE]) for at in range(0, len(ids), IDS_AT_ONCE)][::-1]
+    found: list[R] = []
+    while left:
+        some = left.pop()
+        try:
+            found += yield from read(some)
+        except StoreDamaged:
+            if len(some) == 1:
+                damaged += some
+            else:
+                middle = len(some) // 2
+                left += (some[middle:], some[:middle])
+    return found
+
+
+def among_all(
+    read: Callable[[Tenant, list[SessionId]], Operation[tuple[R, ...]]],
+) -> Operation[list[R]]:
+    """What is read of all sessions of all tenants, without those that cannot be read: for sweeps that meet one of these.
+    The index of a sweep leads to the next session only by way of the row of this one."""
+    found: list[R] = []
+    for tenant in (yield from tenants()):
+        ids = yield from reads.every_id(tenant)
+        found += yield from by_halves(ids, partial(read, tenant), [])
+    return found
 
 
 def sessions(
@@ -161,7 +197,11 @@ def _keys_from(prefix: str | None) -> dict[str, str | None]:
 
 
 class ListCursor:
-    """Walks through a filtered list from a place on, some sessions at a time; only through `ids`, if they are given."""
+    """Walks through a filtered list from a place on, some sessions at a time; only through `ids`, if they are given.
+
+    If a session on the way cannot be read, the walk goes on by the ids of all sessions: the index of the list leads to
+    the next session only by way of the row of this one.
+    """
 
     def __init__(
         self,
@@ -184,56 +224,30 @@ class ListCursor:
     def next(self, limit: int) -> Operation[tuple[SessionInfo, ...]]:
         """The next sessions, about `limit`. There may be none although the walk is not at its end."""
         if self._ids is None:
-            return (yield from self._listed(limit))
+            before = self._before
+            try:
+                return (yield from self._listed(limit))
+            except StoreDamaged:
+                self._before, self._ids = before, (yield from reads.every_id(self._tenant))
         if self._places is None:
-            found = yield from ask(
-                PLACES, tenant=self._tenant, ids=sorted(self._ids), **self._after()
-            )
+            found = yield from by_halves(sorted(self._ids), self._placed, self.damaged)
+            found.sort(key=lambda each: (each.active_ms, each.id), reverse=True)
             self._places = [each.id for each in found]
         some, self._places = self._places[:NAMED_AT_ONCE], self._places[NAMED_AT_ONCE:]
         self.at_end = not self._places
-        try:
-            rows = (yield from ask(NAMED, tenant=self._tenant, ids=some)) if some else ()
-            shown = yield from self._with_keys(rows)
-        except StoreDamaged:
-            shown = yield from self._one_by_one(some)
-        return self._fitting(shown)
-
-    def _fitting(self, shown: tuple[SessionInfo, ...]) -> tuple[SessionInfo, ...]:
+        shown = yield from by_halves(some, self._named, self.damaged)
         return tuple(
             each for each in shown if pages.is_listed(each.session, each.keys, self._where)
         )
 
-    def _one_by_one(self, ids: list[SessionId]) -> Operation[tuple[SessionInfo, ...]]:
-        """The readable sessions among these."""
-        found: list[SessionInfo] = []
-        for each in ids:
-            try:
-                rows = yield from ask(NAMED, tenant=self._tenant, ids=[each])
-                found += yield from self._with_keys(rows)
-            except StoreDamaged:
-                self.damaged.append(each)
-        return tuple(found)
+    def _placed(self, ids: list[SessionId]) -> Operation[tuple[ListedPlace, ...]]:
+        return (yield from ask(PLACES, tenant=self._tenant, ids=ids, **self._after()))
+
+    def _named(self, ids: list[SessionId]) -> Operation[tuple[SessionInfo, ...]]:
+        rows = yield from ask(NAMED, tenant=self._tenant, ids=ids)
+        return (yield from self._with_keys(rows))
 
     def _listed(self, limit: int) -> Operation[tuple[SessionInfo, ...]]:
-        before = self._before
-        try:
-            return (yield from self._listed_together(limit))
-        except StoreDamaged:
-            self._before = before
-        places = yield from ask(
-            LISTED_PLACES,
-            tenant=self._tenant,
-            anonymous=self._where.anonymous,
-            limit=limit,
-            **self._after(),
-        )
-        self.at_end = len(places) < limit
-        if places:
-            self._before = places[-1].active_ms, places[-1].id
-        return self._fitting((yield from self._one_by_one([each.id for each in places])))
-
-    def _listed_together(self, limit: int) -> Operation[tuple[SessionInfo, ...]]:
         where = self._where
         rows = yield from ask(
             LISTED,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.core.codec import Value
+from holdfast.errors import StoreDamaged
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId
 from holdfast.store import decisions
 from holdfast.store.operations.finders import signals_of
@@ -174,7 +175,19 @@ class TurnHolder(Value):
     node_id: NodeId | None
 
 
-HELD = Question("held_turns", HeldTurn)
+class OpenTurnName(Value):
+    """A turn that is open."""
+
+    tenant: Tenant
+    session_id: SessionId
+    turn_id: TurnId
+
+
+HELD = Question("held_turns", HeldTurn, by="{indexed session_held}", which="{true}")
+HELD_BY_ONE = Question(
+    "held_turns", HeldTurn, by="", which="s.tenant = :tenant and s.id = :session_id"
+)
+OPEN_TURNS = Question("open_turns", OpenTurnName)
 QUEUED = Question("queued_turns", QueuedTurn)
 SIGNALS = Question("node_signals", SignalRow)
 HOLDERS = Question("turn_holders", TurnHolder)
@@ -184,7 +197,10 @@ def orphans(
     node: NodeId, *, limit: int, is_held: Callable[[int], bool]
 ) -> Operation[tuple[Orphan, ...]]:
     """Open turns without a live holder, oldest first; `is_held` tells whether the process of a slot is alive."""
-    found = yield from ask(HELD, node=node)
+    try:
+        found = yield from ask(HELD, node=node)
+    except StoreDamaged:
+        found = yield from _held_one_by_one(node)
     return tuple(
         Orphan(
             tenant=each.tenant,
@@ -198,6 +214,19 @@ def orphans(
         or each.is_late
         or not is_held(each.slot)
     )[:limit]
+
+
+def _held_one_by_one(node: NodeId) -> Operation[tuple[HeldTurn, ...]]:
+    """The open turns of the sessions that can be read: a damaged one does not keep the others from being recovered."""
+    found: list[HeldTurn] = []
+    for each in (yield from ask(OPEN_TURNS)):
+        try:
+            found += yield from ask(
+                HELD_BY_ONE, node=node, tenant=each.tenant, session_id=each.session_id
+            )
+        except StoreDamaged:
+            continue  # it is told to the client who asks for it, and named by `verify`
+    return tuple(found)
 
 
 def queued(*, limit: int) -> Operation[tuple[WaitingTurn, ...]]:

@@ -221,6 +221,10 @@ IDS_OF = Finder(SESSION_NAMES, tenant=":tenant", order=("id",), over="id")
 FORKS_OF = Finder(PASTS, tenant=":tenant", ancestor=":ancestor", order=("session_id",))
 
 
+IDS_AT_ONCE = 1_000
+"""How many ids one step reads."""
+
+
 def session_ids(
     tenant: Tenant, *, after: SessionId | None, limit: int
 ) -> Operation[tuple[SessionId, ...]]:
@@ -231,6 +235,17 @@ def session_ids(
     except StoreDamaged:
         rows = yield from ask(IDS_BY_TURN, tenant=tenant, after=after or "", limit=limit)
     return tuple(row.id for row in rows)
+
+
+def every_id(tenant: Tenant) -> Operation[tuple[SessionId, ...]]:
+    """The ids of all sessions of a tenant, deleted ones included."""
+    found: list[SessionId] = []
+    while True:
+        after = found[-1] if found else None
+        page = yield from session_ids(tenant, after=after, limit=IDS_AT_ONCE)
+        found += page
+        if len(page) < IDS_AT_ONCE:
+            return tuple(found)
 
 
 def forks(tenant: Tenant, session_id: SessionId, *, limit: int) -> Operation[tuple[SessionId, ...]]:

@@ -26,6 +26,7 @@ from holdfast.core.codec import Value
 from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, Tenant, mint
 from holdfast.store.expiry import Horizon, believed, looked
+from holdfast.store.operations import lists
 from holdfast.store.operations.sessions import remove_if
 from holdfast.store.rows import SessionRow
 from holdfast.store.sql.tables import (
@@ -313,8 +314,8 @@ class SessionPart(Value):
 
 STALE_LINES = Question("stale_lines", SessionPlace)
 CLEARABLE_SESSIONS = Question("clearable_sessions", SessionPlace)
-PLACES_OF_LINES = Question("places_of_lines", SessionPlace)
-PLACES_TO_CLEAR = Question("places_to_clear", SessionPlace)
+LINES_AMONG = Question("lines_among", SessionPlace)
+TO_CLEAR_AMONG = Question("to_clear_among", SessionPlace)
 LIVE_READER = Question("live_reader", SessionPlace)
 CLEARABLE_ROWS = Question("clearable_rows", SessionPart)
 
@@ -342,8 +343,12 @@ def stale_lines(horizon: Horizon, *, limit: int) -> Operation[tuple[SessionPlace
     try:
         return (yield from ask(STALE_LINES, before_ms=before_ms, limit=limit))
     except StoreDamaged:
-        most = limit + MOMENTS_MAX
-        return (yield from ask(PLACES_OF_LINES, before_ms=before_ms, limit=most))
+        pass
+
+    def among(tenant: Tenant, ids: list[SessionId]) -> Operation[tuple[SessionPlace, ...]]:
+        return (yield from ask(LINES_AMONG, tenant=tenant, ids=ids, before_ms=before_ms))
+
+    return tuple((yield from lists.among_all(among))[: limit + MOMENTS_MAX])
 
 
 def remove_line(place: SessionPlace, horizon: Horizon, *, limit: int) -> Operation[int]:
@@ -362,7 +367,12 @@ def clearable_sessions(horizon: Horizon, *, limit: int) -> Operation[tuple[Sessi
     try:
         return (yield from ask(CLEARABLE_SESSIONS, limit=limit))
     except StoreDamaged:
-        return (yield from ask(PLACES_TO_CLEAR, limit=limit + MOMENTS_MAX))
+        found = yield from lists.among_all(_to_clear_among)
+        return tuple(found[: limit + MOMENTS_MAX])
+
+
+def _to_clear_among(tenant: Tenant, ids: list[SessionId]) -> Operation[tuple[SessionPlace, ...]]:
+    return (yield from ask(TO_CLEAR_AMONG, tenant=tenant, ids=ids))
 
 
 def clear_session(place: SessionPlace, horizon: Horizon, *, limit: int) -> Operation[int]:

@@ -129,10 +129,13 @@ def _narrowed(tenant: Tenant, query: Query) -> Operation[NarrowedSearch | None]:
 
 
 def _may_be_found(tenant: Tenant, narrowed: NarrowedSearch) -> Operation[set[SessionId] | None]:
-    """The sessions that have such chunks, and the forks that read them; None if they are too many to list."""
+    """The sessions that have such chunks, and the forks that read them; None if they are too many to list, or cannot be read."""
     holders = narrowed.holders
     most = limits.search_hits_max
-    forks = yield from ask(FORKS, tenant=tenant, ids=sorted(holders), limit=most + 1)
+    try:
+        forks = yield from ask(FORKS, tenant=tenant, ids=sorted(holders), limit=most + 1)
+    except StoreDamaged:
+        return None
     ids = {*holders, *(each.id for each in forks)}
     return None if len(ids) > most else ids
 
@@ -339,8 +342,7 @@ class IndexPlace(Value):
 
 
 BEHIND = Question("sessions_behind", UnindexedSession)
-PLACES_BEHIND = Question("places_behind", IndexPlace)
-ONE_BEHIND = Question("session_behind", UnindexedSession)
+BEHIND_AMONG = Question("behind_among", UnindexedSession)
 WEIGHED = Question("items_after", SizedItem)
 
 
@@ -379,14 +381,15 @@ def _behind(after: IndexPlace) -> Operation[tuple[tuple[UnindexedSession, ...], 
     else:
         last = IndexPlace(tenant=rows[-1].tenant, id=rows[-1].session_id) if rows else after
         return rows, last, len(rows) == PAGE
-    places = yield from ask(PLACES_BEHIND, **given)
-    readable: list[UnindexedSession] = []
-    for each in places:
-        try:
-            readable += yield from ask(ONE_BEHIND, tenant=each.tenant, session_id=each.id)
-        except StoreDamaged:
-            continue
-    return tuple(readable), places[-1] if places else after, len(places) == PAGE
+    readable = yield from lists.among_all(_behind_among)
+    later = [each for each in readable if (each.tenant, each.session_id) > (after.tenant, after.id)]
+    some = tuple(sorted(later, key=lambda each: (each.tenant, each.session_id))[:PAGE])
+    last = IndexPlace(tenant=some[-1].tenant, id=some[-1].session_id) if some else after
+    return some, last, len(some) == PAGE
+
+
+def _behind_among(tenant: Tenant, ids: list[SessionId]) -> Operation[tuple[UnindexedSession, ...]]:
+    return (yield from ask(BEHIND_AMONG, tenant=tenant, ids=ids))
 
 
 def _step(behind: UnindexedSession, *, bytes_max: int) -> Operation[IndexStep]:

@@ -66,13 +66,6 @@ select s.{session}
                    and a.name = attributes.name and a.value = attributes.value))
  order by s.active_ms desc, s.id desc limit :limit;
 
--- listed_places
--- The ids of sessions by last activity, from a place on: read from an index alone, without the sessions' rows.
-select s.id, s.active_ms from @session s {indexed session_listed}
- where s.tenant = :tenant and s.state = 'live' and s.head > 0 and s.anonymous = :anonymous
-   and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)
- order by s.active_ms desc, s.id desc limit :limit;
-
 -- keyed_sessions
 -- The sessions of the keys that lie between two bounds. In the order of the keys, PostgreSQL finds them side by side.
 select session_id from @session_key
@@ -80,7 +73,7 @@ select session_id from @session_key
 
 -- named_places
 -- Those of the given sessions that may be listed, from a place on, the last active first.
-select s.id from @session s
+select s.id, s.active_ms from @session s
  where s.tenant = :tenant and s.id {in ids} and s.state = 'live' and s.head > 0
    and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)
  order by s.active_ms desc, s.id desc;

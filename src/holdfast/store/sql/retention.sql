@@ -84,10 +84,12 @@ select tenant, id from @session
  where anonymous = {true} and state = 'live' and family is null and active_ms <= :before_ms and open_turn is null
  order by active_ms limit :limit;
 
--- places_of_lines
--- The same lines and those in which a turn is open, by their names alone: what an index tells.
-select tenant, id from @session {indexed session_expiring}
- where anonymous = {true} and state = 'live' and family is null and active_ms <= :before_ms order by active_ms limit :limit;
+-- lines_among
+-- The same lines, among some sessions.
+select tenant, id from @session
+ where tenant = :tenant and id {in ids}
+   and anonymous = {true} and state = 'live' and family is null and active_ms <= :before_ms and open_turn is null
+ order by active_ms;
 
 -- clearable_sessions
 -- Deleted sessions that no live one reads, and of which more can go than turns with an idempotency key.
@@ -112,10 +114,10 @@ select d.tenant, d.id from @session d
                    select 1 from @idempotency i where i.tenant = t.tenant and i.turn_id = t.turn_id)))
  limit :limit;
 
--- places_to_clear
--- Deleted sessions of which something is left, by their names alone: what an index tells.
-select tenant, id from @session {indexed session_to_clear}
- where tenant > '' and state = 'deleted' and bytes_gone = {false} order by tenant, id limit :limit;
+-- to_clear_among
+-- Deleted sessions of which something is left, among some sessions.
+select tenant, id from @session
+ where tenant = :tenant and id {in ids} and state = 'deleted' and bytes_gone = {false} order by tenant, id;
 
 -- live_reader
 -- A live session that reads another one as its past.

@@ -9,18 +9,12 @@ select tenant, id, state, length, meta_rev, indexed_length, indexed_rev,
  where (indexed_length <> length or indexed_rev <> meta_rev) and (tenant, id) > (:after_tenant::text, :after_id::text)
  order by tenant, id limit :limit;
 
--- places_behind
--- The tenants and ids of the same sessions: read from an index alone, without the sessions' rows.
-select tenant, id from @session {indexed session_to_index}
- where (indexed_length <> length or indexed_rev <> meta_rev) and (tenant, id) > (:after_tenant::text, :after_id::text)
- order by tenant, id limit :limit;
-
--- session_behind
--- One of these sessions.
+-- behind_among
+-- Those among some sessions.
 select tenant, id, state, length, meta_rev, indexed_length, indexed_rev,
        case when title <> '' then title else opening end
   from @session
- where tenant = :tenant and id = :session_id and (indexed_length <> length or indexed_rev <> meta_rev);
+ where tenant = :tenant and id {in ids} and (indexed_length <> length or indexed_rev <> meta_rev);
 
 -- tenants_behind
 -- A tenant's sessions that are not indexed up to their ends, and the positions that are missing.

@@ -4,19 +4,23 @@
 -- Open turns whose holder has expired or resigned, has handed the turn over, is the calling node, or is another process
 -- of this machine, which may be dead.
 select s.tenant, s.id, t.turn_id, s.lease_node, n.slot, n.expires_ms <= {now}
-  from @turn t
-  join @session s on s.tenant = t.tenant and s.id = t.session_id and s.open_turn = t.turn_id
+  from @session s {by}
+  {then} @turn t on t.tenant = s.tenant and t.session_id = s.id and t.turn_id = s.open_turn
   left join @node n on n.node_id = s.lease_node
- where t.state = 'open' and s.open_turn is not null
+ where t.state = 'open' and s.open_turn is not null and {which}
    and (s.lease_node is null or s.lease_node = :node or n.node_id is null
      or n.expires_ms <= {now} or n.slot > 0)
  order by t.turn_id;
 
+-- open_turns
+-- Every turn that is open, by the table of turns alone.
+select tenant, session_id, turn_id from @turn where state = 'open' order by turn_id;
+
 -- turn_holders
 -- The holder of each open turn.
 select s.lease_node
-  from @turn t
-  join @session s on s.tenant = t.tenant and s.id = t.session_id and s.open_turn = t.turn_id
+  from @session s {indexed session_held}
+  {then} @turn t on t.tenant = s.tenant and t.session_id = s.id and t.turn_id = s.open_turn
  where t.state = 'open' and s.open_turn is not null;
 
 -- queued_turns

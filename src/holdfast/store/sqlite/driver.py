@@ -3,6 +3,9 @@
 Every statement is compiled from tables, looks and finders, once. An operation runs whole inside the writer's
 transaction, or inside a reader's snapshot, so the rows that it has read are unchanged when it writes; it needs no
 condition.
+
+A read that meets a damaged page is tried once more by the tables alone, for a moment: everything in an index is in its
+table, too. A writer does not try: it could not write to that index, and every other write would wait.
 """
 
 from __future__ import annotations
@@ -12,17 +15,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
+import apsw
 from apsw import Connection
 from msgspec.structs import astuple
 
 from holdfast.core.codec import Value, encode
+from holdfast.errors import StoreDamaged
 from holdfast.store.search.words import Needed
 from holdfast.store.sql.codecs import Codec, Parse
 from holdfast.store.sql.dialects import SQLITE, text_of
 from holdfast.store.sql.statements import finding, looking
-from holdfast.store.sql.tables import CHUNKS, R, Table
+from holdfast.store.sql.tables import CHUNKS, TABLES, R, Table
 from holdfast.store.sqlite.faults import described
 from holdfast.store.sqlite.faults import is_damage as is_page_damage
 from holdfast.store.steps import (
@@ -40,12 +46,15 @@ from holdfast.store.steps import (
     Operation,
     Put,
     Question,
+    Step,
     Update,
     WriteStep,
 )
-from holdfast.store.verification.damage import damage_of, is_damage
+from holdfast.store.verification.damage import damage_of, index_damage_of, is_damage
 
 T = TypeVar("T")
+Met = Callable[[Connection, StoreDamaged], None]
+"""Is told of a damaged index that a read has done without."""
 IsHeld = Callable[[int], bool]
 """Whether a live process holds a slot; see `locks.Liveness`."""
 
@@ -83,11 +92,15 @@ def _bound_by(sql: str) -> _Given:
 class SqliteDriver:
     """Executes the steps of operations; caches every statement that it has compiled."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, indexes: bool = True) -> None:
+        """`indexes`: whether statements may use any beside the tables' own order."""
+        self._spelled = str if indexes else _without_indexes
         self._looks: dict[Look[Any], tuple[str, _Given, tuple[_Part, ...]]] = {}
         self._finders: dict[_Bounded, tuple[str, _Given, Callable[[tuple[Any, ...]], Any]]] = {}
         self._questions: dict[Question[Any], tuple[str, _Given]] = {}
         self._written: dict[tuple[Any, ...], _Written] = {}
+        self._in_vain: WeakKeyDictionary[Connection, dict[object, float]] = WeakKeyDictionary()
+        """Kinds of reads without indexes that were no help, and when it is worth trying each again."""
 
     def run(
         self,
@@ -96,6 +109,7 @@ class SqliteDriver:
         *,
         now_ms: int = 0,
         is_held: IsHeld = lambda slot: True,
+        met: Met = lambda db, damage: None,
     ) -> T:
         """Execute the steps of an operation; `now_ms` may be left out if the operation uses no time."""
         came: object
@@ -123,9 +137,17 @@ class SqliteDriver:
                         raise damage_of(
                             step, error, in_pages=in_pages, why=described(error)
                         ) from error
-                    step = operation.throw(
-                        damage_of(step, error, in_pages=in_pages, why=described(error))
-                    )
+                    damage = damage_of(step, error, in_pages=in_pages, why=described(error))
+                    came = self._read_plainly(db, step, now_ms, is_held) if in_pages else NO_HELP
+                    if in_pages and not db.in_transaction:
+                        # SQLite has given up the transaction, though nothing was written. What the operation writes next
+                        # has to be in one; `Batch` repeats what was in the other.
+                        db.execute("BEGIN" if db.readonly("main") else "BEGIN IMMEDIATE")
+                    if came is NO_HELP:
+                        step = operation.throw(damage)
+                    else:
+                        met(db, index_damage_of(step, damage))
+                        step = operation.send(came)
                 else:
                     step = operation.send(came)
         except StopIteration as end:
@@ -133,6 +155,32 @@ class SqliteDriver:
             return done
 
     # reading
+
+    def _read_plainly(self, db: Connection, step: Step, now_ms: int, is_held: IsHeld) -> object:
+        """The result of a step that has met a damaged page, read without indexes; NO_HELP if that is none."""
+        if not db.readonly("main"):
+            return NO_HELP
+        began, kind = time.monotonic(), _kind_of(step)
+        in_vain = self._in_vain.setdefault(db, {})
+        if began < in_vain.get(kind, began):
+            return NO_HELP
+        until = began + PLAIN_READ_S
+        db.set_progress_handler(lambda: time.monotonic() > until, PROGRESS_STEPS)
+        try:
+            if type(step) is LookStep:
+                return PLAIN_DRIVER._look(db, step, now_ms, is_held)
+            if type(step) is FindStep:
+                return PLAIN_DRIVER._find(db, step)
+            assert type(step) is AskStep
+            return PLAIN_DRIVER._ask(db, step, now_ms)
+        except Exception as error:
+            is_damaged = is_damage(step, error, in_pages=is_page_damage(error))
+            if not is_damaged and not isinstance(error, apsw.InterruptError):  # no time is left
+                raise
+            in_vain[kind] = time.monotonic() + PLAIN_PAUSE_S
+            return NO_HELP
+        finally:
+            db.set_progress_handler(None)
 
     def _look(self, db: Connection, step: LookStep, now_ms: int, is_held: IsHeld) -> Value:
         look = step.look
@@ -171,7 +219,7 @@ class SqliteDriver:
                 upto = at + 1
                 parts.append((at, upto, None, (), False))
             at = upto
-        sql = looking(look)
+        sql = self._spelled(looking(look))
         return sql, _bound_by(sql), tuple(parts)
 
     def _find(self, db: Connection, step: FindStep) -> tuple[Value, ...]:
@@ -179,7 +227,7 @@ class SqliteDriver:
         shape = (finder, step.above is not None, step.upto is not None, step.limit is not None)
         known = self._finders.get(shape)
         if known is None:
-            sql = finding(*shape)
+            sql = self._spelled(finding(*shape))
             known = self._finders[shape] = sql, _bound_by(sql), _codec(finder.table).made
         sql, bound, made = known
         if True in shape:
@@ -191,7 +239,7 @@ class SqliteDriver:
         question = step.question
         known = self._questions.get(question)
         if known is None:
-            sql = SQLITE.spelled(text_of(question.name, question.words))
+            sql = self._spelled(SQLITE.spelled(text_of(question.name, question.words)))
             known = self._questions[question] = sql, _bound_by(sql)
         sql, bound = known
         given = {name: _plain(value) for name, value in step.given.items()}
@@ -239,6 +287,46 @@ class SqliteDriver:
                 db.execute(sql, rows[0])
             else:
                 db.executemany(sql, rows)
+
+
+def _kind_of(step: Step) -> object:
+    match step:
+        case LookStep(look=look):
+            return look
+        case FindStep(finder=finder):
+            return finder
+        case AskStep(question=question):
+            return question
+        case _:
+            raise AssertionError(step)
+
+
+_READ_FROM = re.compile(
+    rf"\b(from|join)\s+({'|'.join(TABLES)})\b"
+    r"(\s+(?!where|on|order|limit|left|cross|join|group|union|indexed)\w+)?(\s+indexed by \w+)?"
+)
+
+
+_KEPT_BY_KEY = frozenset(
+    """
+    session session_key session_attribute session_past idempotency signal api_key tool_grant seal_key
+    """.split()
+)
+"""Tables without row numbers: SQLite names their own order like an index, and does not heed `not indexed`."""
+
+
+def _without_indexes(sql: str) -> str:
+    """A statement that reads rows by the tables' own order."""
+
+    def by_table(found: re.Match[str]) -> str:
+        table = found[2]
+        by_key = f"indexed by sqlite_autoindex_{table}_1"
+        return (
+            f"{found[1]} {table}{found[3] or ''} "
+            f"{by_key if table in _KEPT_BY_KEY else 'not indexed'}"
+        )
+
+    return _READ_FROM.sub(by_table, sql)
 
 
 def _plain(value: Any) -> Any:
@@ -289,5 +377,20 @@ def _by_key(table: Table[Any], size: int) -> str:
 BREATH_S = 0.0005
 """Long enough that a waiting thread gets to run; a hundredth of the time that a piece of text takes would not be."""
 
+NO_HELP: Final = object()
+"""What a read without indexes gives that cannot be made, or has met damage, too."""
+
+PLAIN_READ_S = 1.0
+"""How long a read without indexes may take: others wait for its connection meanwhile."""
+
+PLAIN_PAUSE_S = 10.0
+"""How long a kind of read is not tried without indexes after it was no help: the table itself is damaged, or large."""
+
+PROGRESS_STEPS = 10_000
+"""How many instructions SQLite executes before it looks at the clock: well under a millisecond."""
+
 DRIVER = SqliteDriver()
 """Shared by all connections: a statement that one has needed, another one needs as well."""
+
+PLAIN_DRIVER = SqliteDriver(indexes=False)
+"""Reads around a damaged index."""

@@ -56,6 +56,17 @@ def check_log(path: Path) -> None:
         )
 
 
+def check_not_gone(path: Path) -> None:
+    """Refuse to look after a database that was here and is not any more: files that a server leaves beside it are."""
+    check_log(path)
+    left = path.with_name(path.name + "-writer")
+    if not path.exists() and left.exists():
+        raise StoreUnusable(
+            f"{path} is gone, but {left.name} is there, so it was deleted or moved; put it back, or restore a backup: "
+            "docs/guides/damage.md"
+        )
+
+
 def check_place(path: Path) -> None:
     """Refuse a path that cannot hold a database of ours. Nothing is opened."""
     folder = path.parent

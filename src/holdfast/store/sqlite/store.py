@@ -25,7 +25,7 @@ from holdfast.store.sqlite import inspection
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.migration import load_migrations, migrate, step_of
-from holdfast.store.sqlite.survey import survey
+from holdfast.store.sqlite.survey import UNREADABLE, survey
 from holdfast.store.steps import Start
 from holdfast.store.store import Store
 from holdfast.store.verification.findings import USELESS_TO_GO_ON, Finding, Report
@@ -88,22 +88,39 @@ class SqliteStore(Store):
     async def _meet(self, damage: StoreDamaged, *, writing: bool = False) -> None:
         """Make the store read-only if pages that all writes need are damaged, or if that cannot be found out."""
         await super()._meet(damage)
-        protection = self.engine.protection
-        if damage.in_pages and protection.reason is None and protection.is_to_survey():
+        if damage.in_pages and self._is_to_survey():
             with suppress(StoreError):
-                shared = await self.engine.read(partial(survey, writing=writing))
-                if shared is not None:
-                    protection.protect(shared)
+                self._protect(await self.engine.read(partial(survey, writing=writing)))
+
+    def _met_index(self, db: Connection, damage: StoreDamaged) -> None:
+        """The same for an index that a read has done without, in that reader's thread."""
+        self.damages.note(damage)
+        if self._is_to_survey():
+            self._protect(survey(db))
+
+    def _is_to_survey(self) -> bool:
+        protection = self.engine.protection
+        return protection.reason is None and protection.is_to_survey()
+
+    def _protect(self, shared: str | None) -> None:
+        if shared is not None:
+            self.engine.protection.protect(shared)
 
     @property
     def read_only(self) -> str | None:
         return self.engine.protection.reason
 
+    @property
+    def unreadable(self) -> bool:
+        return (self.read_only or "").startswith(UNREADABLE)
+
     async def declare_sound(self) -> None:
         self.engine.protection.lift()
 
     def _work(self, start: Start[T]) -> Callable[[Connection], T]:
-        return lambda db: DRIVER.run(db, start(), now_ms=self._now_ms(), is_held=self._is_held)
+        return lambda db: DRIVER.run(
+            db, start(), now_ms=self._now_ms(), is_held=self._is_held, met=self._met_index
+        )
 
     def _is_held(self, slot: int) -> bool:
         return self.engine.liveness.is_held(slot)

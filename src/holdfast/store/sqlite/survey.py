@@ -17,7 +17,7 @@ from struct import iter_unpack, unpack_from
 import apsw
 from apsw import Connection
 
-from holdfast.store.sqlite.faults import is_damage
+from holdfast.store.sqlite.faults import described, is_damage
 from holdfast.store.sqlite.migration import has_checksums
 
 LEAVES = (0x0A, 0x0D)
@@ -32,6 +32,10 @@ READS = 3
 """A page that is being written just now may look damaged, once."""
 
 
+UNREADABLE = "the schema cannot be read"
+"""How the reason begins if nothing can be read from the file."""
+
+
 class _Damaged(Exception):
     """A shared page is."""
 
@@ -44,17 +48,17 @@ def survey(db: Connection, *, writing: bool = False) -> str | None:
     try:
         if not has_checksums(db):
             return "a write has met damage, in a file without checksums" if writing else None
-        page_bytes, roots = _trees(db)
-        pages = _Pages(db, page_bytes)
-        for name, root in (("sqlite_schema", 1), *roots):
+        pages = FilePages(db)
+        for name, root in (("sqlite_schema", 1), *_trees(db)):
             pages.walk(name, root)
-        pages.walk_unused()
+        if pages.unused() is None:
+            return "a page of the list of unused pages is not as it was written"
     except _Damaged as damaged:
         return str(damaged)
     except apsw.Error as error:
         if not is_damage(error):
             raise
-        return f"the schema cannot be read ({error})"
+        return f"{UNREADABLE} ({described(error)})"
     return None
 
 
@@ -62,59 +66,63 @@ def damaged_pages(db: Connection, *, after: int, count: int) -> tuple[list[int],
     """Which of the pages after this one have another checksum than their bytes, and whether there are more after these."""
     if not has_checksums(db):
         return [], False
-    size = db.execute("PRAGMA page_size").get
-    assert isinstance(size, int)
-    pages, damaged = _Pages(db, size), list[int]()
+    pages, damaged = FilePages(db), list[int]()
     for number in range(after + 1, after + count + 1):
-        try:
-            if not pages.read("the file", number):
-                return damaged, False
-        except _Damaged:
+        page = pages.read(number)
+        if page is None:
             damaged.append(number)
+        elif not page:
+            return damaged, False
     return damaged, True
 
 
-def _trees(db: Connection) -> tuple[int, list[tuple[str, int]]]:
-    page_bytes = db.execute("PRAGMA page_size").get
-    assert isinstance(page_bytes, int)
+def _trees(db: Connection) -> list[tuple[str, int]]:
     found = db.execute("select name, rootpage from sqlite_schema where rootpage > 0").fetchall()
-    return page_bytes, [(str(name), int(str(root))) for name, root in found]
+    return [(str(name), int(str(root))) for name, root in found]
 
 
-class _Pages:
-    """The pages of one file."""
+class FilePages:
+    """The pages of a file as it is on disk, without its log."""
 
-    def __init__(self, db: Connection, page_bytes: int) -> None:
+    def __init__(self, db: Connection) -> None:
+        size = db.execute("PRAGMA page_size").get
+        assert isinstance(size, int)
+        self.page_bytes = size
         self._db = db
-        self._bytes = page_bytes
         self._seen: set[int] = set()
 
     def walk(self, tree: str, root: int) -> None:
-        """Read every page of a tree but its leaves; of these the last, and a root that is one."""
+        """Read every page of a tree but its leaves; of these the last, and a root that is one. Raises _Damaged."""
         level = [root]
         while level:
             below: list[int] = []
             for number in level:
-                below += self._children(tree, number)
+                if number not in self._seen:
+                    self._seen.add(number)
+                    below += self.children(self._demand(tree, number), number)
             # All leaves are equally deep, so that the last of a level tells what it is.
-            last = self.read(tree, below[-1]) if below else b""
-            level = [] if last[:1] in (b"", *(bytes([each]) for each in LEAVES)) else below
+            last = self._demand(tree, below[-1]) if below else b""
+            level = below if last and last[0] in BRANCHES else []
 
-    def walk_unused(self) -> None:
-        """Read the list of unused pages, and not these: nothing is in them."""
-        first = self.read("the file", 1)
+    def unused(self) -> set[int] | None:
+        """The pages that are not used, and may hold what was deleted; None if their list cannot be read."""
+        first = self.read(1)
+        unused: set[int] = set()
         (number,) = unpack_from(">I", first, 32) if first else (0,)
-        while number and number not in self._seen:
-            page = self.read("the list of unused pages", number)
-            self._seen.add(number)
-            (number,) = unpack_from(">I", page) if page else (0,)
+        while number and number not in unused:
+            page = self.read(number)
+            if page is None:
+                return None
+            unused.add(number)
+            number, count = unpack_from(">II", page) if page else (0, 0)
+            listed = page[8 : 8 + 4 * count]
+            unused.update(each for (each,) in iter_unpack(">I", listed[: len(listed) // 4 * 4]))
+        return unused
 
-    def _children(self, tree: str, number: int) -> Iterator[int]:
-        """The pages below one, the last one last."""
-        if number in self._seen:
-            return
-        self._seen.add(number)
-        page, at = self.read(tree, number), HEADER_BYTES if number == 1 else 0
+    @staticmethod
+    def children(page: bytes, number: int) -> Iterator[int]:
+        """The pages below one, the last one last; none if it is a leaf."""
+        at = HEADER_BYTES if number == 1 else 0
         if not page or page[at] not in BRANCHES:
             return
         (count,) = unpack_from(">H", page, at + 3)
@@ -125,16 +133,22 @@ class _Pages:
                 yield unpack_from(">I", page, cell)[0]
         yield unpack_from(">I", page, at + 8)[0]
 
-    def read(self, tree: str, number: int) -> bytes:
-        """A page of the file; empty if it is only in the log yet."""
-        for attempt in range(1, READS + 1):
+    def _demand(self, tree: str, number: int) -> bytes:
+        page = self.read(number)
+        if page is None:
+            raise _Damaged(f"page {number} of {tree} is not as it was written")
+        return page
+
+    def read(self, number: int) -> bytes | None:
+        """A page; empty if it is only in the log yet, None if it is not as it was written."""
+        for _ in range(READS):
             try:
-                whole, page = self._db.read("main", 0, (number - 1) * self._bytes, self._bytes)
+                whole, page = self._db.read(
+                    "main", 0, (number - 1) * self.page_bytes, self.page_bytes
+                )
             except apsw.Error as error:
                 if not is_damage(error):
                     raise
-                if attempt == READS:
-                    raise _Damaged(f"page {number} of {tree} is not as it was written") from error
             else:
                 return page if whole else b""
-        raise AssertionError("the last attempt has ended it")
+        return None

@@ -2,23 +2,28 @@
 
 Each session and each memory is copied whole or not at all, and one that the target has already stays. So the operator
 repeats a copy that broke off, and it goes on where it stopped. Not copied: leases, signals, and the search index, which
-is made anew. Damage inside an item is copied, and `verify` finds it in both stores; a row that cannot be read at all is
-left out and named.
+is made anew. The source is verified first: a session that is broken is left out and named, and so is a key, a memory or
+an approval that is not what was written, since the copy would look sound. With `damaged`, only what cannot be read is
+left out.
 The source should be at rest: if a session goes on after it was copied, a second copy meets a different session.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
+import msgspec
+
 from holdfast.core.codec import Value
 from holdfast.errors import ImportConflict, StoreDamaged
-from holdfast.ids import Tenant
+from holdfast.ids import SessionId, Tenant
 from holdfast.store.outcomes import RestoreRefused
 from holdfast.store.store import Store
 from holdfast.store.transfer import exports
+from holdfast.store.verification.verification import Finding, verify
 
 R = TypeVar("R")
 
@@ -37,43 +42,90 @@ class CopyProgress(Value):
 
 
 class NotCopied(Value):
-    """A session, or a kind of rows of a tenant, that is not in the copy because it cannot be read."""
+    """A session, or a row beside the sessions, that is not in the copy because it is damaged."""
 
     tenant: str
     what: str
     why: str
 
 
-async def copy(source: Store, target: Store) -> AsyncIterator[CopyProgress | NotCopied]:
-    """Copy everything that lasts. Raises ImportConflict if the target has a different session under the same id."""
+MADE_ANEW = frozenset(("index_off", "derived_off", "open_off", "queued_off", "file_damaged"))
+"""Findings about what a copy makes anew, or does not copy: they are no reason to leave a session out."""
+
+
+class Flaws:
+    """What `verify` has found in the source of a copy."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[Tenant, dict[SessionId, str]] = defaultdict(dict)
+        """Broken sessions, and what is wrong with each."""
+        self.rows: dict[tuple[str, str], str] = {}
+        """Broken rows that belong to no session, by tenant and name, and what is wrong with each."""
+
+    @classmethod
+    async def of(cls, source: Store) -> Flaws:
+        flaws = cls()
+        async for report in verify(source):
+            if isinstance(report, Finding) and report.violation.code not in MADE_ANEW:
+                flaws._add(report)
+        return flaws
+
+    def _add(self, finding: Finding) -> None:
+        found = finding.violation
+        if finding.session_id:
+            session_id = SessionId(finding.session_id)
+            self.sessions[Tenant(finding.tenant)].setdefault(session_id, found.what)
+        else:
+            self.rows.setdefault((finding.tenant, found.where), found.what)
+
+    def without(self, tenant: str, rows: Iterable[R], name_of: Callable[[R], str]) -> list[R]:
+        """The rows that are what was written."""
+        return [row for row in rows if (tenant, name_of(row)) not in self.rows]
+
+
+async def copy(
+    source: Store, target: Store, *, damaged: bool = False
+) -> AsyncIterator[CopyProgress | NotCopied]:
+    """Copy everything that lasts and is sound; with `damaged`, everything that can be read. Raises ImportConflict if the
+    target has a different session under the same id."""
+    flaws = Flaws() if damaged else await Flaws.of(source)
+    for (owner, name), why in flaws.rows.items():
+        yield NotCopied(tenant=owner, what=name, why=why)
     everyone = {
         tenant: await exports.session_ids(source, tenant) for tenant in await source.tenants()
     }
     of = sum(map(len, everyone.values()))
     # API keys come first: a server that finds conversations but no keys would serve them to every client.
     async for api_keys in _pages(source.api_keys, lambda row: row.key_id):
-        for api_key in api_keys:
+        for api_key in flaws.without("", api_keys, lambda row: row.key_id):
             await target.put_api_key(api_key)
-    for seal_key in await source.seal_keys():
+    for seal_key in flaws.without("", await source.seal_keys(), lambda row: row.key_id):
         await target.put_seal_key(seal_key)
     done = fresh = memories = 0
     for tenant, ids in everyone.items():
         try:
             async for rows in _pages(partial(source.all_memories, tenant), lambda row: row):
-                memories += await target.restore_memories(tenant, rows)
+                sound = flaws.without(tenant, rows, lambda row: row.memory_id)
+                memories += await target.restore_memories(tenant, tuple(sound))
         except StoreDamaged as damage:
             yield NotCopied(tenant=tenant, what="memories, from one on", why=damage.why)
         try:
             async for grants in _pages(partial(source.grants, tenant), lambda row: row.grant_id):
-                for grant in grants:
+                for grant in flaws.without(tenant, grants, lambda row: row.grant_id):
                     await target.put_grant(grant)
         except StoreDamaged as damage:
             yield NotCopied(tenant=tenant, what="approvals, from one on", why=damage.why)
-        async for dump in exports.dumps(source, tenant, ids, tombstones=True):
+        broken = flaws.sessions[tenant]
+        async for dump in exports.dumps(source, tenant, ids, tombstones=True, broken=broken):
             if isinstance(dump, exports.LeftOut):
                 yield NotCopied(tenant=tenant, what=dump.session_id, why=dump.why)
                 continue
-            outcome = await target.restore(tenant, dump)
+            sound_dump = msgspec.structs.replace(
+                dump,
+                keys=tuple(flaws.without(tenant, dump.keys, lambda row: row.key)),
+                claims=tuple(flaws.without(tenant, dump.claims, lambda row: row.key)),
+            )
+            outcome = await target.restore(tenant, sound_dump)
             if isinstance(outcome, RestoreRefused):
                 raise ImportConflict(dump.session.id, outcome.why)
             done, fresh = done + 1, fresh + outcome.fresh

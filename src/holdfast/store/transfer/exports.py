@@ -10,8 +10,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 
 from holdfast.core.codec import Value
 from holdfast.errors import SessionDamaged, StoreDamaged
@@ -74,18 +75,26 @@ async def session_ids(store: Store, tenant: Tenant) -> tuple[SessionId, ...]:
 
 
 async def dumps(
-    store: Store, tenant: Tenant, ids: Iterable[SessionId], *, tombstones: bool = False
+    store: Store,
+    tenant: Tenant,
+    ids: Iterable[SessionId],
+    *,
+    tombstones: bool = False,
+    broken: Mapping[SessionId, str] = MappingProxyType({}),
 ) -> AsyncIterator[SessionDump | LeftOut]:
-    """The dumps of these sessions and their pasts, each once, a session before its forks.
+    """The dumps of these sessions and their pasts, each once, a session before its forks. Sessions that are `broken`,
+    each with a reason, are left out.
 
     A deleted session is included only as far as a live one reads it; with `tombstones`, at least its tombstone is, and
     its idempotency keys, so that a retry learns that the session is gone.
     """
     ids = tuple(ids)
     seen: set[SessionId] = set()
-    damaged: set[SessionId] = set()
+    damaged: set[SessionId] = set(broken)
     needs: Needs | None = None
-    for session_id in ids:
+    for each, why in broken.items():
+        yield LeftOut(session_id=each, why=why)
+    for session_id in (each for each in ids if each not in broken):
         try:
             row = await store.session(tenant, session_id)
         except StoreDamaged as damage:

@@ -10,11 +10,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from holdfast.core.codec import DAMAGE
 from holdfast.errors import SessionDamaged, StoreDamaged
 from holdfast.observe.events import warn
+from holdfast.store.sql.dialects import text_of
 from holdfast.store.steps import (
     AskStep,
     Change,
@@ -47,14 +49,19 @@ def is_damage(step: Step, error: Exception, *, in_pages: bool) -> bool:
 
 def damage_of(step: Step, error: Exception, *, in_pages: bool, why: str) -> StoreDamaged:
     """What such an error means for what is stored; `why` is the error in words."""
-    name = _named(step)
+    name, writing = _named(step), isinstance(step, WriteStep)
     damage = (
-        StoreDamaged(_subject(step), why, in_pages=in_pages)
+        StoreDamaged(_subject(step), why, in_pages=in_pages, writing=writing)
         if name is None
-        else SessionDamaged(name, why, in_pages=in_pages)
+        else SessionDamaged(name, why, in_pages=in_pages, writing=writing)
     )
     damage.__cause__ = error
     return damage
+
+
+def index_damage_of(step: Step, damage: StoreDamaged) -> StoreDamaged:
+    """The damage of an index that a step has done without: no conversation is damaged by it."""
+    return StoreDamaged(f"an index of {_subject(step)}", damage.why, in_pages=True)
 
 
 def _named(step: Step) -> str | None:
@@ -79,13 +86,22 @@ def _written(changes: Iterable[Change]) -> Iterator[str]:
 def _subject(step: Step) -> str:
     match step:
         case WriteStep() | PauseStep():
-            return "a page that is written"
+            return "what a server keeps for itself"
         case LookStep(look=look):
-            return f"what {look.kind.__name__} are read from"
+            return _listed(each.table.name for each in look.parts.values())
         case FindStep(finder=finder):
-            return f"the table {finder.table.name}"
+            return _listed((finder.table.name,))
         case AskStep(question=question):
-            return f"what '{question.name}' is read from"
+            return _listed(_TABLE.findall(text_of(question.name, question.words)))
+
+
+def _listed(tables: Iterable[str]) -> str:
+    """Tables by name, as an operator finds them in docs/reference/store.md."""
+    names = sorted(set(tables))
+    return f"the table {names[0]}" if len(names) == 1 else f"one of the tables {', '.join(names)}"
+
+
+_TABLE = re.compile(r"@(\w+)")
 
 
 class DamageLog:

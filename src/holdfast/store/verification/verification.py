@@ -9,6 +9,8 @@
 2. Several reads see several moments. So what looks wrong is looked at again, and a finding is what was found
    both times: a turn that ended in between is no damage.
 3. What cannot be read is a finding, and the rest is still checked. Only a store that stops ends the walk.
+4. A session is named if something of its own is wrong. A page of the search index belongs to no session: what cannot be
+   read of it is one finding for all.
 
 What is checked of a session is in `verification/session_audit.py`, what lies between the tables in `operations/inspection.py`; a home adds
 what only it can see (`Store.inspect`).
@@ -50,16 +52,21 @@ async def verify(store: Store) -> AsyncIterator[Report]:
     if useless:
         return
     done, of = 0, await _count(store)
+    index = IndexCheck(store)
     try:
         for tenant in await store.tenants():
             async for session_id in _session_ids(store, tenant):
-                for violation in await check_session(store, tenant, session_id):
+                for violation in await check_session(store, tenant, session_id, index=index):
                     yield Finding(violation=violation, tenant=tenant, session_id=session_id)
                 done += 1
                 yield Progress(what="sessions", done=done, of=max(done, of))
     except StoreDamaged as damage:
         # Neither the sessions nor their turns tell which ones there are.
         yield Finding(violation=Violation(code="unreadable", where="session", what=damage.why))
+    if index.damage is not None:
+        yield Finding(
+            violation=Violation(code="unreadable", where="the search index", what=index.damage)
+        )
 
 
 async def _count(store: Store) -> int:
@@ -78,14 +85,37 @@ async def _session_ids(store: Store, tenant: Tenant) -> AsyncIterator[SessionId]
         after = page[-1]
 
 
-async def check_session(store: Store, tenant: Tenant, session_id: SessionId) -> list[Violation]:
-    """What is wrong with one session, its past included; nothing, if there is no such session."""
-    found = await _look(store, tenant, session_id)
-    again = await _look(store, tenant, session_id) if found else []
+class IndexCheck:
+    """Compares sessions with the search index, and notes whether the index itself can be read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.damage: str | None = None
+        """Why a part of the index cannot be read."""
+
+    async def flaws(self, tenant: Tenant, session_id: SessionId) -> list[Violation]:
+        """What the search index does not know of a session, and should."""
+        try:
+            flaw = await self._store.index_flaw(tenant, session_id)
+        except StoreDamaged as damage:
+            self.damage = damage.why
+            return []
+        return [Violation(code="index_off", where=session_id, what=flaw)] if flaw else []
+
+
+async def check_session(
+    store: Store, tenant: Tenant, session_id: SessionId, *, index: IndexCheck | None = None
+) -> list[Violation]:
+    """What is wrong with one session, its past included, and with what `index` has of it; nothing, if there is no such
+    session."""
+    found = await _look(store, tenant, session_id, index)
+    again = await _look(store, tenant, session_id, index) if found else []
     return [each for each in found if each in again]
 
 
-async def _look(store: Store, tenant: Tenant, session_id: SessionId) -> list[Violation]:
+async def _look(
+    store: Store, tenant: Tenant, session_id: SessionId, index: IndexCheck | None
+) -> list[Violation]:
     try:
         dump = await store.dump(tenant, session_id)
         if dump is None:
@@ -94,7 +124,7 @@ async def _look(store: Store, tenant: Tenant, session_id: SessionId) -> list[Vio
             *audit(dump, await _past(store, dump)),
             *await _keys(store, dump),
             *await _turns_of(store, dump),
-            *await _index(store, tenant, session_id),
+            *(await index.flaws(tenant, session_id) if index else ()),
         ]
     except StoreDamaged as error:
         return [Violation(code="unreadable", where=session_id, what=error.why)]
@@ -103,12 +133,6 @@ async def _look(store: Store, tenant: Tenant, session_id: SessionId) -> list[Vio
     except Exception as error:
         # Whatever keeps rows from being read, it keeps the session from being read.
         return [Violation(code="unreadable", where=session_id, what=_told(error))]
-
-
-async def _index(store: Store, tenant: Tenant, session_id: SessionId) -> list[Violation]:
-    """What the search index does not know of a session, and should."""
-    flaw = await store.index_flaw(tenant, session_id)
-    return [Violation(code="index_off", where=session_id, what=flaw)] if flaw else []
 
 
 def _told(error: Exception) -> str:

@@ -6,6 +6,8 @@
 3. A job is without error only after the COMMIT that holds it has returned.
 4. After an error that we cannot judge, every job of the batch has an error, and the batch says why:
    the engine stops then.
+5. SQLite gives up the transaction when a read meets a damaged page. A job that can do without that page goes on in a new
+   one, which is its own: what others had written is repeated (2), and the job is run again alone, after them.
 
 Hardly any job fails, so a batch begins without a savepoint for each: they would cost two
 statements, and a copy of every page that the job touches. The first that fails costs the
@@ -36,7 +38,7 @@ constraint before anything is written.
 class Batch:
     """One transaction. `guarded` gives each job a savepoint from the start."""
 
-    __slots__ = ("_connection", "_guarded", "failed", "fatal", "jobs")
+    __slots__ = ("_connection", "_guarded", "_later", "_rollbacks", "failed", "fatal", "jobs")
 
     def __init__(self, connection: Connection, *, guarded: bool = False) -> None:
         self.jobs: list[Job] = []
@@ -47,6 +49,10 @@ class Batch:
         """Whether a job has failed."""
         self._connection = connection
         self._guarded = guarded
+        self._rollbacks = 0
+        """How often a transaction was given up or rolled back."""
+        self._later: list[Job] = []
+        """Jobs that are run again alone."""
 
     def run(self, jobs: Iterable[Job]) -> None:
         """Run `jobs` in one transaction and commit it.
@@ -55,6 +61,7 @@ class Batch:
         transaction has begun. If it cannot begin, apsw's error travels and nothing was taken.
         """
         db = self._connection
+        db.set_rollback_hook(self._note_rollback)
         db.execute("BEGIN IMMEDIATE")
         try:
             for job in jobs:
@@ -64,6 +71,7 @@ class Batch:
                 if self.failed and not db.in_transaction and not self._run_again():
                     return
             self._commit()
+            self._run_each_alone(self._later)
         except Fatal as fatal:
             self._abandon()
             self.stop(fatal.reason, self.jobs)
@@ -88,7 +96,7 @@ class Batch:
 
     def _run(self, job: Job) -> None:
         """Run one job. If it fails without a savepoint, the transaction is lost: it may hold half of the job's work."""
-        db, guarded = self._connection, self._guarded
+        db, guarded, rollbacks = self._connection, self._guarded, self._rollbacks
         if guarded:
             self._control("SAVEPOINT work")
         try:
@@ -99,18 +107,32 @@ class Batch:
             job.error = translated(error)
             self.failed = True
             if db.in_transaction:
-                self._control("ROLLBACK TO work" if guarded else "ROLLBACK")
+                is_same = guarded and rollbacks == self._rollbacks
+                self._control("ROLLBACK TO work" if is_same else "ROLLBACK")
         else:
             if not db.in_transaction:
                 # Committed or rolled back, and the others with it: we cannot tell which.
                 raise Fatal(f"{job.work!r} ended the transaction that it was run in")
+            if rollbacks != self._rollbacks:
+                guarded = False
+                if self._succeeded() != [job]:
+                    self._later.append(job)
+                    self.failed = True
+                    self._control("ROLLBACK")
         if guarded and db.in_transaction:
             self._control("RELEASE work")
+
+    def _succeeded(self) -> list[Job]:
+        """The jobs whose work is in the transaction, or was."""
+        return [job for job in self.jobs if job.error is None and job not in self._later]
+
+    def _note_rollback(self) -> None:
+        self._rollbacks += 1
 
     def _run_again(self) -> bool:
         """The transaction is lost: begin another and repeat what had succeeded in it.
 
-        Ends, because each further loss turns one success into a failure.
+        Ends, because each further loss turns one success into a failure, or leaves one for later.
         False if no transaction could be had; then all have failed and nothing changed.
         """
         db = self._connection
@@ -121,11 +143,10 @@ class Batch:
             except _REFUSALS as error:
                 self.refuse(error, self.jobs)
                 return False
-            for job in self.jobs:
-                if job.error is None:
-                    self._run(job)
-                    if not db.in_transaction:
-                        break
+            for job in self._succeeded():
+                self._run(job)
+                if not db.in_transaction:
+                    break
         return True
 
     def _commit(self) -> None:
@@ -135,14 +156,14 @@ class Batch:
         except _REFUSALS as error:
             if self._connection.in_transaction:
                 self._control("ROLLBACK")
-            succeeded = [job for job in self.jobs if job.error is None]
+            succeeded = self._succeeded()
             if len(succeeded) > 1:
-                self._commit_each(succeeded)
+                self._run_each_alone(succeeded)
             else:
                 self.refuse(error, succeeded)
 
-    def _commit_each(self, jobs: list[Job]) -> None:
-        """One of them asks for too much. Alone, each gets its own answer."""
+    def _run_each_alone(self, jobs: list[Job]) -> None:
+        """One of them asks for too much, or has lost the transaction. Alone, each gets its own answer."""
         for index, job in enumerate(jobs):
             alone = Batch(self._connection)
             try:

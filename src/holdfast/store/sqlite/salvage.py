@@ -1,0 +1,303 @@
+"""The rows of a damaged SQLite file, read page by page into a new file, without indexes and without SQLite's own search.
+
+    with salvaged(path, folder) as found: ...    # None if no page is damaged, or the pages have no checksums
+
+1. A row counts if its page, and every page that it overflows to, has the checksum of its bytes.
+2. The rows of a table are on the leaves of its tree, and those of a table without row numbers between them, too. The
+   pages below a damaged page belong to no tree any more: they are of the damaged tree whose columns fit their rows.
+   Unused pages hold rows that were deleted, so they are left alone; if it cannot be read which pages are unused, so are
+   all pages without a tree.
+3. Indexes are made anew, from the rows. The search index and the nodes are left out.
+4. A key that names a session is also in an index, and is read from there if its own page is damaged.
+
+Conversations of which rows are missing are in the new file, too: `verify` names them there. Where other rows may be
+missing is told, since nothing else would tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from struct import unpack_from
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+import apsw
+from apsw import Connection
+from msgspec import Struct
+
+from holdfast.errors import StoreUnavailable
+from holdfast.store.sql.tables import HORIZON, KEYS, NODES, TABLES
+from holdfast.store.sqlite.connection import CHECKSUM_BYTES, open_writer
+from holdfast.store.sqlite.faults import translated
+from holdfast.store.sqlite.migration import load_migrations, migrate
+from holdfast.store.sqlite.survey import (
+    BRANCH_BYTES,
+    BRANCHES,
+    LEAVES,
+    FilePages,
+    damaged_pages,
+)
+
+LEAF_BYTES = 8
+"""The header of a leaf."""
+
+NUMBERED = (0x05, 0x0D)
+"""The first byte of a page of a table whose rows have numbers, by SQLite's file format."""
+
+KEYS_BY_SESSION = "session_key_by_session"
+"""The index of keys: tenant, session and key."""
+
+FILLED_ANEW = ("indexed_length", "indexed_rev")
+"""Columns of sessions that say how far the search index goes, which is made anew."""
+
+Record: TypeAlias = list[Any]
+
+
+class Salvaged(Struct, frozen=True):
+    """A file with the rows that could be read."""
+
+    path: Path
+    hit: frozenset[str]
+    """The tables of which rows may be missing."""
+
+
+class Tree(Struct):
+    """A table or an index of a file, and what was found of its pages."""
+
+    name: str
+    table: str | None
+    """The table, if its rows are on this tree."""
+    columns: tuple[tuple[str, str], ...]
+    """Names and types of the table's columns."""
+    is_numbered: bool
+    """Its rows have numbers, so that only leaves hold rows."""
+    pages: list[int]
+    """Pages that can be read, leaves and branches."""
+    is_cut: bool = False
+    """A page between its root and its leaves cannot be read."""
+    is_hit: bool = False
+    """Some page of it cannot be read."""
+
+
+@contextmanager
+def salvaged(path: Path, folder: Path | None) -> Iterator[Salvaged | None]:
+    """A new file in `folder` (or where temporary files are), for as long as this lasts, with the rows of the store at `path` that can be read; None if
+    nothing has to be salvaged. Raises StoreUnavailable if other processes use the store."""
+    with closing(open_writer(path)) as db:
+        _empty_log(db, path)
+        if not _is_damaged(db):
+            yield None
+            return
+        with TemporaryDirectory(prefix=".salvage-", dir=folder) as place:
+            copy = Path(place) / path.name
+            with closing(open_writer(copy)) as target:
+                hit = _fill(target, FilePages(db), _trees(db), _page_count(db))
+            yield Salvaged(copy, hit)
+
+
+def _is_damaged(db: Connection) -> bool:
+    return bool(damaged_pages(db, after=0, count=_page_count(db))[0])
+
+
+def _page_count(db: Connection) -> int:
+    count = db.execute("PRAGMA page_count").get
+    assert isinstance(count, int)
+    return count
+
+
+def _empty_log(db: Connection, path: Path) -> None:
+    """Copy the log into the file, so that the file's pages are the store."""
+    try:
+        db.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.BusyError as error:
+        raise StoreUnavailable(
+            f"other processes use {path}, which is damaged; end them, and copy again"
+        ) from error
+    except apsw.Error as error:
+        raise translated(error) from error
+
+
+def _fill(
+    target: Connection, pages: FilePages, trees: dict[int, Tree], count: int
+) -> frozenset[str]:
+    """Write the rows of all tables into a new database; returns the tables of which rows may be missing."""
+    target.execute("PRAGMA synchronous = OFF; BEGIN")  # no server ever opens it
+    migrate(target, load_migrations())
+    cells = Cells(pages)
+    for root, tree in trees.items():
+        _walk(pages, root, tree)
+    _adopt_strays(pages, trees.values(), cells, count)
+    for tree in trees.values():
+        if tree.table:
+            names = [name for name, _ in tree.columns]
+            for record in _records(tree, cells):
+                _insert(target, tree.table, dict(zip(names, record, strict=False)))
+    hit = {tree.name for tree in trees.values() if tree.is_hit}
+    if KEYS.name in hit:
+        (index,) = (tree for tree in trees.values() if tree.name == KEYS_BY_SESSION)
+        for tenant, session_id, key in _records(index, cells):
+            named = {"tenant": tenant, "key": key, "session_id": session_id, "generation": 1}
+            _insert(target, KEYS.name, named)
+        hit -= set() if index.is_hit else {KEYS.name}
+    target.execute("COMMIT")
+    return frozenset(hit & TABLES.keys())
+
+
+def _records(tree: Tree, cells: Cells) -> Iterator[Record]:
+    for page in tree.pages:
+        for record in cells.records(page, tree.is_numbered):
+            if record is None:
+                tree.is_hit = True
+            elif _fits(tree, record):
+                yield record
+
+
+def _insert(target: Connection, table: str, row: dict[str, Any]) -> None:
+    own = {name: value for name, value in row.items() if name not in FILLED_ANEW}
+    named = ", ".join(f'"{name}"' for name in own)
+    marks = ", ".join("?" * len(own))
+    sql = f"insert or ignore into {table} ({named}) values ({marks})"
+    target.execute(sql, tuple(own.values()))
+
+
+# ── trees ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _trees(db: Connection) -> dict[int, Tree]:
+    """Every tree of a file, by its root."""
+    trees = {1: Tree("sqlite_schema", None, (), True, [])}
+    wanted = TABLES.keys() - {NODES.name, HORIZON.name}
+    schema = "select type, name, rootpage, sql from sqlite_schema where rootpage > 0"
+    for kind, name, root, sql in db.execute(schema).fetchall():
+        table = str(name) if kind == "table" and name in wanted else None
+        found = db.execute(f"PRAGMA table_info({table})").fetchall() if table else []
+        columns = tuple((str(each[1]), str(each[2]).lower()) for each in found)
+        is_numbered = kind == "table" and "without rowid" not in str(sql)
+        trees[int(str(root))] = Tree(str(name), table, columns, is_numbered, [])
+    return trees
+
+
+def _walk(pages: FilePages, root: int, tree: Tree) -> None:
+    """Find the readable pages of a tree, level by level: all its leaves are equally deep."""
+    level = [root]
+    while level:
+        read = [(number, page) for number in level if (page := pages.read(number))]
+        below = [each for number, page in read for each in pages.children(page, number)]
+        tree.is_hit |= len(read) < len(level)
+        tree.is_cut |= len(read) < len(level) and (bool(below) or not read)
+        tree.pages += (number for number, _ in read)
+        level = below
+
+
+def _adopt_strays(pages: FilePages, trees: Collection[Tree], cells: Cells, count: int) -> None:
+    """Give each page without a tree to the cut tree that its rows fit, if there is one and no other."""
+    cut, unused = [tree for tree in trees if tree.is_cut], pages.unused()
+    if not cut or unused is None:
+        return
+    taken = unused.union(*(tree.pages for tree in trees))
+    for number in range(1, count + 1):
+        page = pages.read(number) if number not in taken else None
+        if not page or page[0] not in (*BRANCHES, *LEAVES):
+            continue
+        is_numbered = page[0] in NUMBERED
+        first = next(cells.records(number, is_numbered), None)
+        fitting = [each for each in cut if each.is_numbered == is_numbered and _fits(each, first)]
+        if len(fitting) == 1:
+            fitting[0].pages.append(number)
+
+
+_TYPES: dict[str, type] = {"text": str, "integer": int, "blob": bytes}
+
+
+def _fits(tree: Tree, record: Record | None) -> bool:
+    """Whether a record may be a row of a table. An index is of no table, and every record fits it."""
+    if record is None or not tree.table:
+        return record is not None
+    return 2 <= len(record) <= len(tree.columns) and all(
+        value is None or isinstance(value, _TYPES[kind])
+        for value, (_, kind) in zip(record, tree.columns, strict=False)
+    )
+
+
+# ── records ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Cells:
+    """Reads the records on pages, by SQLite's file format."""
+
+    def __init__(self, pages: FilePages) -> None:
+        self._pages = pages
+        self._usable = pages.page_bytes - CHECKSUM_BYTES
+
+    def records(self, number: int, is_numbered: bool) -> Iterator[Record | None]:
+        """The records on a page; None for one that goes on on a damaged page."""
+        page = self._pages.read(number)
+        assert page is not None
+        is_leaf = page[0] in LEAVES
+        if is_numbered and not is_leaf:
+            return
+        (count,) = unpack_from(">H", page, 3)
+        start = LEAF_BYTES if is_leaf else BRANCH_BYTES
+        for (cell,) in (unpack_from(">H", page, start + 2 * n) for n in range(count)):
+            size, at = _varint(page, cell if is_leaf else cell + 4)
+            if is_numbered:
+                _, at = _varint(page, at)
+            payload = self._payload(page, at, size, is_numbered)
+            yield None if payload is None else _record(payload)
+
+    def _payload(self, page: bytes, at: int, size: int, is_numbered: bool) -> bytes | None:
+        """A record's bytes, and those on its overflow pages; None if one of these cannot be read."""
+        usable = self._usable
+        most = usable - 35 if is_numbered else (usable - 12) * 64 // 255 - 23
+        if size <= most:
+            return page[at : at + size]
+        least = (usable - 12) * 32 // 255 - 23
+        here = least + (size - least) % (usable - 4)
+        here = here if here <= most else least
+        parts = [page[at : at + here]]
+        (following,) = unpack_from(">I", page, at + here)
+        left = size - here
+        while left > 0:
+            more = self._pages.read(following) if following else None
+            if more is None:
+                return None
+            parts.append(more[4 : 4 + min(left, usable - 4)])
+            left -= usable - 4
+            (following,) = unpack_from(">I", more)
+        return b"".join(parts)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of one to nine bytes, and where it ends."""
+    value = 0
+    for n in range(8):
+        byte = data[at + n]
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            return value, at + n + 1
+    return value << 8 | data[at + 8], at + 9
+
+
+_INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+"""The serial type of an integer, and its bytes."""
+
+
+def _record(payload: bytes) -> Record:
+    end, at = _varint(payload, 0)
+    kinds = list[int]()
+    while at < end:
+        kind, at = _varint(payload, at)
+        kinds.append(kind)
+    values: Record = []
+    for kind in kinds:
+        size = _INTEGERS.get(kind, (kind - 12) // 2 if kind >= 12 else 0)
+        cell, end = payload[end : end + size], end + size
+        if kind in _INTEGERS:
+            values.append(int.from_bytes(cell, signed=True))
+        elif kind >= 12:
+            values.append(cell.decode(errors="replace") if kind % 2 else cell)
+        else:
+            values.append({8: 0, 9: 1}.get(kind))  # no table of ours has a real number
+    return values
