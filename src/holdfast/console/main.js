@@ -5,9 +5,10 @@ import { each, h, icon, mount } from './core/dom.js';
 import { computed, untracked } from './core/signals.js';
 import { asking, enter, me, signOut } from './state/me.js';
 import { go, route, sessionAt } from './state/route.js';
-import { sessions, start } from './state/sessions.js';
+import { start } from './state/sessions.js';
 import { applyTheme, toggleTheme } from './state/theme.js';
 import { dismiss, toasts } from './state/toasts.js';
+import { activityView } from './views/activity.js';
 import { beginView } from './views/begin.js';
 import { help } from './views/dialog.js';
 import { mark } from './views/mark.js';
@@ -59,13 +60,7 @@ function content() {
     if (view === 'session') return sessionView(name, turn);
     if (view === 'operations') return operationsView();
     if (view === 'new') return beginView();
-    return h(
-        'main',
-        { class: 'welcome-place', id: 'main', tabindex: '-1' },
-        mark(),
-        h('p', null, () => (sessions().length ? 'Choose a session, or begin one.' : 'Every turn is a transaction.')),
-        h('p', { class: 'told' }, 'Press ', h('kbd', null, '?'), ' for the keys.'),
-    );
+    return activityView();
 }
 
 function topBar() {
@@ -78,7 +73,8 @@ function topBar() {
         h(
             'nav',
             { class: 'tabs', 'aria-label': 'views' },
-            tab('#/', 'Sessions', () => route().view !== 'operations'),
+            tab('#/', 'Sessions', () => !['now', 'operations'].includes(route().view)),
+            tab('#/now', 'Now', () => route().view === 'now'),
             tab('#/operations', 'Operations', () => route().view === 'operations'),
         ),
         h('span', { class: 'grow' }),
@@ -174,7 +170,7 @@ document.addEventListener('keydown', (event) => {
         target.closest('input, textarea, select, dialog')
     )
         return;
-    const second = Date.now() - went < 1000 && { s: () => go('#/'), o: () => go('#/operations') }[event.key];
+    const second = Date.now() - went < 1000 && { s: () => go('#/'), n: () => go('#/now'), o: () => go('#/operations') }[event.key];
     const run = second || (me.peek() && KEYS[event.key]);
     if (!run) return;
     event.preventDefault();

@@ -2,7 +2,7 @@
 
 import { signal } from '../core/signals.js';
 
-/** @typedef {{view: 'sessions' | 'session' | 'operations' | 'new', name: string, turn: string}} Route */
+/** @typedef {{view: 'sessions' | 'session' | 'now' | 'operations' | 'new', name: string, turn: string}} Route */
 
 export const route = signal(read());
 
@@ -12,6 +12,7 @@ addEventListener('hashchange', () => route.set(read()));
 function read() {
     const [, view, name = '', turn = ''] = location.hash.split('/').map(decode);
     if (view === 's' && name) return { view: 'session', name, turn };
+    if (view === 'now') return { view: 'now', name: '', turn: '' };
     if (view === 'operations') return { view: 'operations', name: '', turn: '' };
     if (view === 'new') return { view: 'new', name: '', turn: '' };
     return { view: 'sessions', name: '', turn: '' };

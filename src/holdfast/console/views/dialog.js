@@ -69,7 +69,7 @@ const KEYS = [
     ['c', 'write a message'],
     ['m', 'what the model sees'],
     ['.', 'stop the running turn'],
-    ['g s, g o', 'go to sessions, to operations'],
+    ['g s, g n, g o', 'go to sessions, to what goes on now, to operations'],
     ['t', 'light or dark'],
     ['Esc', 'leave a field or a dialog'],
     ['?', 'this help'],
