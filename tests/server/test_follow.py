@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import pytest
+
 from holdfast.store.store import Store
-from holdfast.testing import ScriptedModel
+from holdfast.testing import ScriptedModel, fails
 from tests.server.stubs import Answer, Serving, agent, serving
 
 CHAT = {"X-OpenWebUI-Chat-Id": "chat-1"}
@@ -51,3 +54,23 @@ async def test_side_calls_and_regenerated_answers_are_lines_of_their_own(store: 
         last = await ask(server, "one", "A2", "two", "A5 A8", "four")
         assert last.headers["x-session-id"] == on.headers["x-session-id"]
         assert shown(model) == ["one", "A2", "two", "A5", "A8", "four"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_name_whose_first_turn_was_discarded_means_the_retry(streamed: bool) -> None:
+    """Else the conversation is in no list, and whoever names it from elsewhere finds it empty."""
+    model = ScriptedModel(fails(status=503), "Yes.", "Again.")
+    body = {"model": "root", "stream": streamed, "messages": [{"role": "user", "content": "Hi"}]}
+    async with serving(agent(model)) as server:
+        for _ in range(2):
+            await server.request(
+                "POST",
+                "/c/task/v1/chat/completions",
+                headers={"Content-Type": "application/json"},
+                data=msgspec.json.encode(body),
+            )
+        (listed,) = (await server.get("/api/sessions")).json["sessions"]
+        await server.chat("And?", to="task")
+        items = await server.items("task")
+    assert listed["keys"] == ["task"] and listed["title"] == "Hi"
+    assert [each["type"] for each in items] == ["user", "assistant"] * 2

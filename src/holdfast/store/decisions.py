@@ -423,10 +423,10 @@ def standing_of(base: Version, *, streamed: bool) -> Standing:
     return "streamed" if streamed else "first"
 
 
-def takes_name(standing: Standing, held: Standing | None) -> bool:
+def takes_name(standing: Standing, held: Standing | None, *, held_by_empty: bool) -> bool:
     """Whether a line takes the name from another one: the one last continued has it, else the first streamed one, else
-    the first."""
-    return standing == "continued" or is_firmer(standing, held)
+    the first. A line without a turn, whose first one was discarded, gives it to every other one."""
+    return held_by_empty or standing == "continued" or is_firmer(standing, held)
 
 
 def is_firmer(standing: Standing, held: Standing | None) -> bool:

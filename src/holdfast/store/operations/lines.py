@@ -280,7 +280,8 @@ def name_after(session: SessionRow, made_by: Commit) -> Operation[NameMove]:
         return NameMove(
             columns={}, changes=(_named(key, session.id, standing),), as_read=_as_held(key)
         )
-    if not decisions.takes_name(standing, key.standing):
+    empty = not current.head and current.open_turn is None
+    if not decisions.takes_name(standing, key.standing, held_by_empty=empty):
         return STAYS
     changes: list[Change] = [_named(key, session.id, standing)]
     keys = yield from find(KEYS_OF, tenant=session.tenant, session_id=current.id)
