@@ -69,5 +69,12 @@ FRAMEWORKS = (
     Framework("autogen", retries=True),
 )
 
+TELLERS = (
+    Framework("smolagents", retries=True),
+    Framework("crewai", retries=True),
+    Framework("dspy", retries=True),
+)
+"""They tell the model what they have done in words of their own, and not by the calls that it made."""
+
 INSTRUCTOR = Framework("instructor")
 """It asks for one call and runs none."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from holdfast.testing import Gate
 from tests.clients.environments import SHARED, CannotInstall
 from tests.e2e.world import World
 from tests.means import skip_without
@@ -73,3 +74,15 @@ async def run(
             await process.wait()
     assert process.returncode in may_end_with, f"{said.decode()}\n{complaints.decode()}"
     return said.decode()
+
+
+async def killed(world: World, gate: Gate, work: Coroutine[None, None, T]) -> T:
+    """What comes of this work although the server is killed as soon as its model is at the gate, and started again."""
+    working = asyncio.create_task(work)
+    reached = asyncio.create_task(gate.reached.wait())
+    await asyncio.wait((working, reached), return_when=asyncio.FIRST_COMPLETED)
+    address = world.url.removeprefix("http://")
+    await world.kill()
+    await world.start(listen=address)
+    gate.release()
+    return await working

@@ -6,17 +6,17 @@ is judged by what the framework saw, by what the model was asked, and by what th
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.core.turns.deltas import FinishDelta, TextDelta, ToolCallDelta
 from holdfast.testing import Gate, Script, says
-from tests.clients.frameworks import FRAMEWORKS, INSTRUCTOR, Framework
+from tests.clients.frameworks import FRAMEWORKS, INSTRUCTOR, TELLERS, Framework
 from tests.clients.judges import Said, ends, spoken, stored
-from tests.clients.programs import drive
+from tests.clients.programs import drive, killed
 from tests.e2e.world import World
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
@@ -93,14 +93,7 @@ async def test_a_framework_does_not_notice_that_the_server_was_killed(
     first, second, third, fourth = script(framework.tool)
     gate = Gate()
     world.upstream.will(first, second, third.waiting(gate, at=1), third, fourth)
-    address = world.url.removeprefix("http://")
-    talking = asyncio.create_task(drive(framework, "chat-plain-named", world))
-    reached = asyncio.create_task(gate.reached.wait())
-    await asyncio.wait((talking, reached), return_when=asyncio.FIRST_COMPLETED)
-    await world.kill()
-    await world.start(listen=address)
-    gate.release()
-    saw = await talking
+    saw = await killed(world, gate, drive(framework, "chat-plain-named", world))
     assert saw["answers"] == ["It rains.", "It will rain."]
     assert sorted(saw["ran"]) == ["Oslo", "Paris", "Rome"]
     assert _sorted(await stored(world)) == _sorted(talk(framework.tool))
@@ -134,3 +127,54 @@ def _sorted(said: Said) -> Said:
 def _worked(said: Said) -> Said:
     """What a framework must tell again. Some drop the text before their calls, or tell it later."""
     return [each for each in said if each[0] != "assistant"]
+
+
+ANSWERED = "[[ ## answer ## ]]\n{}\n\n[[ ## completed ## ]]"
+
+
+def words_of(framework: Framework) -> tuple[Script, ...]:
+    """The answers of the model, in the words that a framework expects of it."""
+    calls, once = script(framework.tool)[:2]
+    answers = ("It rains.", "It will rain.")
+    if framework.name == "smolagents":
+        said = [
+            ("final_answer", msgspec.json.encode({"answer": each}).decode()) for each in answers
+        ]
+        return (calls, once, *(says(calls=[each]) for each in said))
+    if framework.name == "dspy":
+        silent = Script(*(each for each in calls.steps if not isinstance(each, TextDelta)))
+        return (silent, once, *(says(ANSWERED.format(each)) for each in answers))
+    return (calls, once, *map(says, answers))
+
+
+@pytest.mark.parametrize(
+    ("framework", "how"),
+    [pytest.param(each, how, id=f"{each.name}-{how}") for each in TELLERS for how in each.ways],
+)
+async def test_a_framework_that_tells_its_calls_in_its_own_words_runs_them_in_rounds(
+    world: World, framework: Framework, how: str
+) -> None:
+    """Its history is nothing that this server has said: what the model must be told is what came of the calls."""
+    world.upstream.will(*words_of(framework))
+    saw: dict[str, Any] = await drive(framework, how, world)
+    assert saw["answers"] == ["It rains.", "It will rain."]
+    assert sorted(saw["ran"][:2]) == ["Oslo", "Rome"] and saw["ran"][2:] == ["Paris"]
+    told = [str(each.json["messages"]) for each in world.upstream.requests]
+    assert len(told) == 4, "each round asks once"
+    assert ["rain in Oslo" in each and "rain in Rome" in each for each in told[:2]] == [False, True]
+    assert "rain in Paris" in told[2] and "And tomorrow?" in told[3]
+    await world.verify()
+
+
+@pytest.mark.parametrize("framework", TELLERS, ids=str)
+async def test_such_a_framework_does_not_notice_that_the_server_was_killed(
+    world: World, framework: Framework
+) -> None:
+    first, second, third, fourth = words_of(framework)
+    gate = Gate()
+    world.upstream.will(first, second, third.waiting(gate, at=0), third, fourth)
+    saw = await killed(world, gate, drive(framework, "chat-plain-named", world))
+    assert saw["answers"] == ["It rains.", "It will rain."]
+    assert sorted(saw["ran"]) == ["Oslo", "Paris", "Rome"]
+    assert len(world.upstream.requests) == 5
+    await world.verify()
