@@ -20,6 +20,7 @@ from holdfast.server.access.key_watch import KeyWatch
 from holdfast.server.access.quotas import Quotas, QuotaSlot
 from holdfast.server.access.seals import Seals
 from holdfast.server.agents.directory import Directory
+from holdfast.server.anthropic.messages import MessagesEndpoint
 from holdfast.server.api.approvals import ApprovalsApi
 from holdfast.server.api.compaction import CompactionApi
 from holdfast.server.api.grants import GrantsApi
@@ -50,12 +51,12 @@ from holdfast.server.openai.model_list import ModelsEndpoint
 from holdfast.server.openai.responses import Responses
 from holdfast.server.openai.responses_socket import ResponsesSockets, request_id
 from holdfast.server.openai.stored_responses import StoredResponses
-from holdfast.server.openai.token_counts import TokenCounts
 from holdfast.server.openapi.document import OpenApi
 from holdfast.server.problems import after_begin, problem_of, shutting_down, unexpected
 from holdfast.server.processes.numbers import Numbers, OwnNumbers
 from holdfast.server.turns.chat_approvals import ChatApprovals
 from holdfast.server.turns.conversation_turns import ConversationTurns
+from holdfast.server.turns.token_counts import TokenCounts
 from holdfast.server.turns.turn_requests import TurnSettings
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.headers import TURN_ID
@@ -91,7 +92,8 @@ class App:
     ) -> None:
         self._guard = guard or OriginGuard()
         in_chat = ChatApprovals(sessions, self._guard, approve_in_chat, on_loopback=on_loopback)
-        chat = ChatCompletions(ConversationTurns(sessions, directory, in_chat, turns))
+        in_conversations = ConversationTurns(sessions, directory, in_chat, turns)
+        counters = TokenCounts(sessions, directory)
         seals = Seals(sessions.store, sessions.mint)
         responses = Responses(sessions, directory, seals, in_chat, turns)
         self._sockets = ResponsesSockets(responses, self._serve)
@@ -105,10 +107,11 @@ class App:
                 self._health,
                 Metrics(sessions, numbers or OwnNumbers()),
                 OpenApi(lambda: self.routes),
-                chat,
+                ChatCompletions(in_conversations),
+                MessagesEndpoint(in_conversations, sessions, counters),
                 ModelsEndpoint(directory),
                 responses,
-                ModelContexts(sessions, compacting, TokenCounts(sessions, directory), seals),
+                ModelContexts(sessions, compacting, counters, seals),
                 StoredResponses(sessions, seals),
                 Conversations(sessions, directory, seals, turns),
                 SessionsApi(sessions, directory, approvals, compacting, turns),

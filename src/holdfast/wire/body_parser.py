@@ -154,6 +154,23 @@ def parts_in(raw: Raw) -> int:
         return 0
 
 
+class ManyMessages(Struct, frozen=True):
+    """A body, decoded only to count its messages and parts."""
+
+    messages: list[Raw] = []
+
+
+_messages_decoder = msgspec.json.Decoder(ManyMessages)
+
+
+def demand_few_messages(body: bytes) -> None:
+    """Raises Refused if a body has more messages, or parts in all of them, than one request may have."""
+    if len(body) > LARGE_BYTES:
+        said = read_body(_messages_decoder, body).messages
+        demand_few("messages", len(said))
+        demand_few("messages", sum(map(parts_in, said)), limits.request_parts_max)
+
+
 def as_json(value: object) -> str | None:
     """A field as JSON, or None if it is absent or null."""
     if value is None or value is NULL:

@@ -5,7 +5,7 @@ Other APIs have forms of their own for the same problems (`ProblemForm`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -71,6 +71,8 @@ class ProblemForm(Value):
     """Makes the answer, if nothing was sent yet."""
     frames: Callable[[Problem], bytes]
     """Makes the last frames of a stream that has begun and then failed."""
+    statuses: Mapping[str, int] = {}
+    """The statuses of codes that have another one in this API."""
 
 
 def _envelope(problem: Problem) -> ProblemAnswer:

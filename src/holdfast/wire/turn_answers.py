@@ -6,7 +6,7 @@ its sub-agents are hidden.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeGuard
 
 from holdfast.core.approval_questions import question_in
@@ -22,6 +22,7 @@ from holdfast.core.items import (
 )
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
+from holdfast.core.turns.unfinished_turns import is_cut
 from holdfast.ids import ItemId, TurnId, Version
 from holdfast.wire.headers import AnswerOptions
 
@@ -185,3 +186,24 @@ def trail_of(items: tuple[Item, ...]) -> list[dict[str, object]]:
 def call_shown(call: ToolCall) -> dict[str, object]:
     """A call in the form for people and for the trail of the agent's own tools."""
     return {"id": str(call.id), "name": call.name, "arguments": call.arguments, "agent": call.agent}
+
+
+def goes_on(item: Item, before: bool) -> bool:
+    """Whether the next text continues the message before this item; `before` is the answer for the item before."""
+    if isinstance(item, ToolCall) and item.state == "complete" and not item.path:
+        return False
+    return before or is_cut(item)
+
+
+def tool_progress(
+    event: ev.ToolStarted | ev.ToolFinished, trail: Mapping[ItemId, ToolCall]
+) -> dict[str, object] | None:
+    """The progress of one of the agent's own tools; None for a call of the client's. `trail` has the calls so far."""
+    started = isinstance(event, ev.ToolStarted)
+    call = trail.get(event.call if isinstance(event, ev.ToolStarted) else event.result.call)
+    if call is None or call.waits_for == "client":
+        return None
+    shown = call_shown(call)
+    if isinstance(event, ev.ToolFinished):
+        shown["outcome"] = event.result.outcome
+    return {"tool_started" if started else "tool_finished": shown}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.e2e.doors.acp import AcpDoor
 from tests.e2e.doors.chat import ChatDoor
 from tests.e2e.doors.door import Door
+from tests.e2e.doors.messages import MessagesDoor
 from tests.e2e.doors.responses import ResponsesDoor
 
-DOORS: tuple[Door, ...] = (ChatDoor(), ResponsesDoor(), AcpDoor())
+DOORS: tuple[Door, ...] = (ChatDoor(), ResponsesDoor(), MessagesDoor(), AcpDoor())
 """One of each. A new protocol adds a module to this package, and its door to this list."""

@@ -102,6 +102,8 @@ class Incoming(Value):
     """An assistant's calls."""
     call_id: str = ""
     """The call that a tool message answers."""
+    failed: bool = False
+    """Of a tool message: the client's tool failed, and the content says how."""
     extras: Opaques = ()
     thoughts: tuple[Thought, ...] = ()
     """An assistant's reasoning, before its text."""
@@ -615,7 +617,8 @@ class _Intake:
             return UnknownCall(call_id=message.call_id)
         del self._open[call.id]
         self._answered = self._substantial = True
-        result = result_for(call, "ok", message.content, self._mint, from_client=True)
+        outcome: Outcome = "error" if message.failed else "ok"
+        result = result_for(call, outcome, message.content, self._mint, from_client=True)
         self._items.append(msgspec.structs.replace(result, extras=message.extras))
         return None
 

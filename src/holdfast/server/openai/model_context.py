@@ -12,20 +12,18 @@ from holdfast.core.history.conversation import Snapshot, seen_by_model, seen_by_
 from holdfast.core.history.reconciliation import Fresh, NothingNew, take_in
 from holdfast.core.items import Item, SystemMessage, UserMessage
 from holdfast.ids import ResponseId, SessionId
-from holdfast.models.windows import BYTES_PER_TOKEN
 from holdfast.server.access.seals import Seals
 from holdfast.server.api.compaction import CompactionApi
 from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
 from holdfast.server.openai.item_references import ItemReferences
 from holdfast.server.openai.response_turns import ResponseTurns
-from holdfast.server.openai.token_counts import TokenCounts
 from holdfast.server.openapi import error_codes as errors
 from holdfast.server.turns.inline_blobs import inlined
+from holdfast.server.turns.token_counts import CountedContext, TokenCounts
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.headers import TOKEN_COUNT
 from holdfast.wire.openai.answer_types import Compaction, TokenCount
-from holdfast.wire.openai.chat.messages import ChatDialect
 from holdfast.wire.openai.conversations import unknown_conversation
 from holdfast.wire.openai.request_types import CompactBody, ContextBody
 from holdfast.wire.openai.responses.answer import usage_object
@@ -118,11 +116,13 @@ class ModelContexts:
         asked = read_context_request(call.body, needs_model=False, seal=seal)
         snapshot, brought = await self._context(call, asked)
         items = [*seen_by_model(snapshot), *brought]
-        counting = self._counters.count(call.tenant, asked, snapshot, items)
-        tokens = await call.exchange.unless_gone(counting)
-        call.exchange.about[TOKEN_COUNT.name] = "estimate" if tokens is None else "provider"
-        if tokens is None:
-            tokens = _estimate(asked, items)
+        context = CountedContext(
+            model=asked.model,
+            instructions=asked.instructions,
+            tools=asked.tools,
+            tools_bytes=asked.tools_bytes,
+        )
+        tokens = await self._counters.measure(call, context, snapshot, items)
         said = {"object": "response.input_tokens", "input_tokens": tokens}
         await call.exchange.answer(200, msgspec.json.encode(said))
 
@@ -157,8 +157,3 @@ class ModelContexts:
                 raise unknown_conversation(asked.conversation)
             return found
         return Snapshot(session_id=self._sessions.mint(SessionId))
-
-
-def _estimate(asked: ContextAsk, items: list[Item]) -> int:
-    size = len(ChatDialect().encode(items)) + len(asked.instructions.encode())
-    return round((size + asked.tools_bytes) / BYTES_PER_TOKEN)

@@ -36,12 +36,13 @@ REF = "#/components/schemas/{name}"
 TITLE = "Holdfast"
 WORDS = (
     "AI agents over the OpenAI API, with conversations that hold: every turn is a transaction. "
-    "`/v1` is OpenAI's API, `/api` is our own; both work on the same sessions. "
-    "Every error has OpenAI's envelope and a stable `code`."
+    "`/v1` is OpenAI's API and Anthropic's, `/api` is our own; all work on the same sessions. "
+    "Every error has its API's envelope and a stable `code`."
 )
 
 TAGS: Mapping[str, str] = {
     "chat": "OpenAI's Chat Completions.",
+    "messages": "Anthropic's Messages.",
     "responses": "OpenAI's Responses.",
     "conversations": "OpenAI's Conversations.",
     "agents": "The agents that can be asked.",
@@ -153,12 +154,16 @@ def _body(body: BodyDescription, route: Route, shapes: _Shapes) -> Schema:
 def _responses(route: Route, shapes: _Shapes) -> Schema:
     refused = {
         str(status): _shared_or_own(status, codes, route)
-        for status, codes in by_status(_codes(route)).items()
+        for status, codes in by_status(_codes(route), route.problems.statuses).items()
     }
     said: dict[str, Schema] = {}
     for answer in route.answers:
         found = said.setdefault(str(answer.status), _answer(answer))
-        found["content"].update(_content(answer, shapes))
+        for media_type, shown in _content(answer, shapes).items():
+            before = found["content"].get(media_type)
+            if before is not None:  # the same route answers in the forms of two APIs
+                shown = {"schema": {"anyOf": [before["schema"], shown["schema"]]}}
+            found["content"][media_type] = shown
     return {**said, **{status: each for status, each in refused.items() if status not in said}}
 
 
@@ -234,7 +239,7 @@ def _refusal(
     else:
         words += "" if closed else "\n- the code with which the model's server refuses the request"
     headers = [REQUEST_ID.name, SHOULD_RETRY.name]
-    if status in (409, 429, 503):
+    if status in (409, 429, 503, 529):
         headers.append(RETRY_AFTER.name)
     return {
         "description": words,

@@ -247,9 +247,11 @@ CONTEXT = (
 """Errors of bodies whose items can refer to other items."""
 
 
-def by_status(codes: Iterable[str]) -> dict[int, tuple[str, ...]]:
-    """These codes by status, both in order."""
+def by_status(
+    codes: Iterable[str], statuses: Mapping[str, int] | None = None
+) -> dict[int, tuple[str, ...]]:
+    """These codes by status, both in order. `statuses` has the codes that have another status in their API."""
     found: dict[int, list[str]] = {}
     for code in sorted(set(codes)):
-        found.setdefault(CODES[code].status, []).append(code)
+        found.setdefault((statuses or {}).get(code, CODES[code].status), []).append(code)
     return {status: tuple(found[status]) for status in sorted(found)}

@@ -13,7 +13,8 @@ from holdfast.wire.problems import Problem, ProblemAnswer, ProblemForm
 from holdfast.wire.sse import event_frame
 
 OVERLOADED = 529
-_OVERLOAD = frozenset({"server_overloaded", "background_queue_full", "too_many_connections"})
+_STATUSES = {"server_overloaded": OVERLOADED}
+"""The statuses of codes that have another one here."""
 
 _TYPES = {
     401: "authentication_error",
@@ -48,7 +49,7 @@ class MessagesErrorAnswer(Value, omit_defaults=False):
 
 
 def _status(problem: Problem) -> int:
-    return OVERLOADED if problem.code in _OVERLOAD else problem.status
+    return _STATUSES.get(problem.code, problem.status)
 
 
 def _type(problem: Problem) -> str:
@@ -69,4 +70,5 @@ ANTHROPIC_PROBLEMS = ProblemForm(
     kind=MessagesErrorAnswer,
     answer=lambda problem: ProblemAnswer(status=_status(problem), body=_body(problem)),
     frames=lambda problem: event_frame("error", _body(problem)),
+    statuses=_STATUSES,
 )

@@ -20,7 +20,6 @@ import msgspec
 from holdfast.core.items import AssistantMessage, Item, Items, Reasoning, Refusal, Text, ToolCall
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
-from holdfast.core.turns.unfinished_turns import is_cut
 from holdfast.ids import ItemId
 from holdfast.wire.sse import DONE, HEARTBEAT, data_frame, one_line
 from holdfast.wire.turn_answers import (
@@ -28,10 +27,11 @@ from holdfast.wire.turn_answers import (
     AnswerEnd,
     AnswerHead,
     about_answer,
-    call_shown,
+    goes_on,
     is_said,
     is_thought,
     question_for,
+    tool_progress,
     trail_of,
     waiting_for_client,
 )
@@ -136,18 +136,11 @@ def _whole_text(items: Iterable[Item]) -> str:
     """The text of all steps. A message that was cut by its length is joined with the next one without a break."""
     whole, cut = "", False
     for item in items:
-        cut = _is_open(item, cut)
+        cut = goes_on(item, cut)
         if is_said(item) and (text := _text(item)):
             whole += text if cut or not whole else STEP_BREAK + text
             cut = False
     return whole
-
-
-def _is_open(item: Item, before: bool) -> bool:
-    """Whether the next text continues the message before this item; `before` is the answer for the item before."""
-    if isinstance(item, ToolCall) and item.state == "complete" and not item.path:
-        return False
-    return before or is_cut(item)
 
 
 def _refusal(item: AssistantMessage) -> str:
@@ -214,7 +207,8 @@ class ChatStream:
                 )
                 return b""
             case ev.ToolStarted() | ev.ToolFinished() if self._head.options.show_tools:
-                return self._tool(event)
+                shown = tool_progress(event, self._trail)
+                return self._frame(b"{}", extra=msgspec.json.encode(shown)) if shown else b""
             case ev.Began():  # with calls of earlier turns that a person has approved meanwhile
                 self._trail.update((each.id, each) for each in event.request.carried)
                 return b""
@@ -243,7 +237,7 @@ class ChatStream:
         """Frames for the parts of these items that belong to the answer and were not shown yet."""
         frames: list[bytes] = []
         for each in items:
-            self._cut = _is_open(each, self._cut)
+            self._cut = goes_on(each, self._cut)
             if is_said(each) or is_thought(each) or each in waiting:
                 frames.append(self._whole(each))
         return b"".join(frames)
@@ -300,8 +294,8 @@ class ChatStream:
             return self._frame(b'{"refusal":' + _encode(text) + b"}")
         self._shown.add(item)
         before, self._last_said = self._last_said, item
-        goes_on, self._cut = self._cut or before in (None, item), False
-        return self._words(text) if goes_on else self._words(STEP_BREAK) + self._words(text)
+        continues, self._cut = self._cut or before in (None, item), False
+        return self._words(text) if continues else self._words(STEP_BREAK) + self._words(text)
 
     def _thinks(self, item: ItemId, text: str) -> bytes:
         if not text:
@@ -328,19 +322,6 @@ class ChatStream:
             b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
             % (self._call_index[item], _encode(text))
         )
-
-    def _tool(self, event: ev.ToolStarted | ev.ToolFinished) -> bytes:
-        started = isinstance(event, ev.ToolStarted)
-        call = self._trail.get(
-            event.call if isinstance(event, ev.ToolStarted) else event.result.call
-        )
-        if call is None or call.waits_for == "client":
-            return b""
-        shown = call_shown(call)
-        if isinstance(event, ev.ToolFinished):
-            shown["outcome"] = event.result.outcome
-        said = {"tool_started" if started else "tool_finished": shown}
-        return self._frame(b"{}", extra=msgspec.json.encode(said))
 
     def _frame(self, delta: bytes, *, finish: str | None = None, extra: bytes = b"") -> bytes:
         reason = b"null" if finish is None else _encode(finish)

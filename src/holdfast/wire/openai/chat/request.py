@@ -11,7 +11,6 @@ from collections.abc import Set
 import msgspec
 from msgspec import Raw, Struct
 
-from holdfast import limits
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import text_of
 from holdfast.core.turns.events import (
@@ -22,14 +21,13 @@ from holdfast.core.turns.events import (
 )
 from holdfast.errors import InvalidValue
 from holdfast.wire.body_parser import (
-    LARGE_BYTES,
     NULL,
     TurnBody,
     as_json,
     bad_tool,
     demand_between,
     demand_few,
-    parts_in,
+    demand_few_messages,
     read_body,
     tool_definition,
     unknown_fields,
@@ -142,21 +140,9 @@ _decoder = msgspec.json.Decoder(ChatRequest)
 _tool_decoder = msgspec.json.Decoder(RequestTool)
 
 
-class Messages(Struct, frozen=True):
-    """A body, decoded only to count its messages and parts."""
-
-    messages: list[Raw] = []
-
-
-_messages_decoder = msgspec.json.Decoder(Messages)
-
-
 def read_chat_request(body: bytes) -> ChatAsk:
     """Decode and check a request. Raises Refused, with the parameter at fault."""
-    if len(body) > LARGE_BYTES:
-        said = read_body(_messages_decoder, body).messages
-        demand_few("messages", len(said))
-        demand_few("messages", sum(map(parts_in, said)), limits.request_parts_max)
+    demand_few_messages(body)
     unknown: KnownRequest | None = None
     try:
         request = read_body(_decoder, body)

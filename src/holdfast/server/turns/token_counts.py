@@ -1,22 +1,36 @@
-"""Token counts by a model's provider. Nothing is stored, and no model answers."""
+"""Token counts: by a model's provider if it offers them, else as an estimate. Nothing is stored, and no model answers."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 
+from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import Item
-from holdfast.core.turns.events import TurnRequest
+from holdfast.core.turns.events import ToolDefinition, TurnRequest
 from holdfast.errors import AgentUnavailable, TurnFailed
 from holdfast.ids import Tenant, TurnId
 from holdfast.models.model import Dialect, Prompt, TokenCounter, counter_of
+from holdfast.models.windows import BYTES_PER_TOKEN
 from holdfast.server.agents.directory import Directory
+from holdfast.server.http.routing import HttpCall
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.wire.openai.responses.request import ContextAsk
+from holdfast.wire.headers import TOKEN_COUNT
+from holdfast.wire.openai.chat.messages import ChatDialect
 
 log = logging.getLogger("holdfast.server")
+
+
+class CountedContext(Value):
+    """What a model would see besides the messages."""
+
+    model: str
+    instructions: str = ""
+    tools: tuple[ToolDefinition, ...] | None = ()
+    """None if not all of them are the client's own: only other servers know the size of theirs."""
+    tools_bytes: int = 0
 
 
 class TokenCounts:
@@ -26,8 +40,17 @@ class TokenCounts:
         self._sessions = sessions
         self._directory = directory
 
-    async def count(
-        self, tenant: Tenant, asked: ContextAsk, snapshot: Snapshot, items: Sequence[Item]
+    async def measure(
+        self, call: HttpCall, asked: CountedContext, snapshot: Snapshot, items: Sequence[Item]
+    ) -> int:
+        """How many tokens these items and the rest of the request are; a header of the answer says who has counted."""
+        counting = self._count(call.tenant, asked, snapshot, items)
+        tokens = await call.exchange.unless_gone(counting)
+        call.exchange.about[TOKEN_COUNT.name] = "estimate" if tokens is None else "provider"
+        return _estimate(asked, items) if tokens is None else tokens
+
+    async def _count(
+        self, tenant: Tenant, asked: CountedContext, snapshot: Snapshot, items: Sequence[Item]
     ) -> int | None:
         """How many tokens these items and the rest of the request are; None if an estimate must do.
 
@@ -65,7 +88,7 @@ class TokenCounts:
         self,
         counter: TokenCounter,
         tenant: Tenant,
-        asked: ContextAsk,
+        asked: CountedContext,
         system: str,
         snapshot: Snapshot,
         items: Sequence[Item],
@@ -88,3 +111,8 @@ class TokenCounts:
                 return b""
             blobs[digest] = data
         return dialect.with_blobs(messages, blobs) if blobs else messages
+
+
+def _estimate(asked: CountedContext, items: Sequence[Item]) -> int:
+    size = len(ChatDialect().encode(items)) + len(asked.instructions.encode())
+    return round((size + asked.tools_bytes) / BYTES_PER_TOKEN)

@@ -1,0 +1,586 @@
+"""Parses a Messages request: decoded, checked, and converted for sessions.
+
+We accept much: blocks that only other servers know are kept beside their message, and named as ignored, as are fields,
+betas and tools that Anthropic's own servers run. `cache_control` may stand wherever the API allows it; providers are
+asked to cache by their own rules. Messages of the role `system` are instructions, as `system` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct
+
+from holdfast.core.codec import Value
+from holdfast.core.history.reconciliation import Incoming, IncomingCall
+from holdfast.core.history.reconciliation import Thought as ReturnedThought
+from holdfast.core.items import File, Image, Inline, Link, Opaque, Part, Parts, Text, text_of
+from holdfast.core.turns.events import GivenParameter, Parameters, ToolDefinition
+from holdfast.errors import InvalidValue
+from holdfast.wire.anthropic.door.answer import MARK
+from holdfast.wire.anthropic.thoughts import kept_thought
+from holdfast.wire.body_parser import (
+    IGNORED_MAX,
+    NULL,
+    PLAIN,
+    TurnBody,
+    as_json,
+    bad_tool,
+    demand_between,
+    demand_few,
+    demand_few_messages,
+    missing_parameter,
+    read_body,
+    tool_definition,
+    unknown_fields,
+    unsupported,
+)
+from holdfast.wire.openai.chat.messages import source_of
+from holdfast.wire.openai.kept_members import KeptPart, opaque_members
+from holdfast.wire.problems import Refused, bad_request
+
+# ── the body ─────────────────────────────────────────────────────────────────────────────────
+
+
+class RequestMessage(Struct, frozen=True):
+    """A message of a request. Its blocks are decoded one by one, since others than ours are kept as they are."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[Raw]
+
+
+class ThinkingChoice(Struct, frozen=True):
+    """How much the model shall think, and whether its thoughts are shown."""
+
+    type: Literal["enabled", "adaptive", "disabled", "between_tools"]
+    budget_tokens: int | None = None
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class SchemaFormat(Struct, frozen=True):
+    """The JSON Schema that an answer must fit."""
+
+    type: Literal["json_schema"]
+    schema: dict[str, Raw]
+
+
+class OutputChoice(Struct, frozen=True):
+    effort: str | None = None
+    format: SchemaFormat | None = None
+
+
+class ToolChoiceMember(Struct, frozen=True):
+    """Which tools may, or must, be called."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class RequestMetadata(Struct, frozen=True):
+    user_id: str | None = None
+
+
+class MessagesRequest(Struct, frozen=True):
+    """The body, as far as we use it. Other fields are ignored, and the answer names them."""
+
+    model: str
+    messages: list[RequestMessage]
+    max_tokens: int | None = None
+    system: Raw = NULL
+    stream: bool | None = None
+    tools: list[Raw] | None = None
+    tool_choice: ToolChoiceMember | None = None
+    thinking: ThinkingChoice | None = None
+    output_config: OutputChoice | None = None
+    output_format: SchemaFormat | None = None
+    stop_sequences: list[str] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    metadata: RequestMetadata | None = None
+    service_tier: str | None = None
+    cache_control: Raw = NULL
+
+
+class MessagesTool(Struct, frozen=True):
+    """A tool of the client's own, or one with a type of Anthropic's, which is ignored."""
+
+    name: str = ""
+    type: str | None = None
+    description: str | None = None
+    input_schema: Raw = NULL
+    strict: bool | None = None
+
+
+class MessagesAsk(TurnBody, kw_only=True):
+    """A parsed Messages request."""
+
+    messages: tuple[Incoming, ...]
+    tools_bytes: int = 0
+    shows_thoughts: bool = False
+
+
+_KNOWN = frozenset(MessagesRequest.__struct_fields__)
+_decoder = msgspec.json.Decoder(MessagesRequest)
+_tool_decoder = msgspec.json.Decoder(MessagesTool)
+
+
+def read_messages_request(body: bytes, *, is_counted: bool = False) -> MessagesAsk:
+    """Decode and check a request. Raises Refused, with the parameter at fault.
+
+    A request that `is_counted` is no turn: it has no `max_tokens`.
+    """
+    demand_few_messages(body)
+    request = read_body(_decoder, body)
+    _check(request, is_counted=is_counted)
+    ignored: list[str] = []
+    messages = tuple(
+        each
+        for n, message in enumerate(request.messages)
+        for each in _incoming(f"messages[{n}]", message, ignored)
+    )
+    tools, left_alone = _tools(request.tools or [])
+    parameters = _parameters(request, tools)
+    system = (*_system(request.system), *(each for each in messages if each.role == "system"))
+    thinking = request.thinking
+    return MessagesAsk(
+        model=request.model,
+        messages=messages,
+        instructions=tuple(filter(None, (text_of(each.content) for each in system))),
+        parameters=parameters,
+        client_tools=tools,
+        stream=bool(request.stream),
+        given=_given(request, parameters),
+        left_alone=(*unknown_fields(body, _KNOWN), *left_alone, *ignored[:IGNORED_MAX]),
+        tools_bytes=sum(len(bytes(each)) for each in request.tools or ()),
+        shows_thoughts=thinking is not None
+        and thinking.type != "disabled"
+        and thinking.display != "omitted",
+    )
+
+
+_members_decoder = msgspec.json.Decoder(dict[str, Raw])
+
+
+def same_request(body: bytes) -> bytes:
+    """The body without `stream`: Claude Code sends a request whose stream broke off again as a plain one, and both are
+    the same request, whose answer is shown in two ways."""
+    members = _members_decoder.decode(body)
+    members.pop("stream", None)
+    return msgspec.json.encode(members)
+
+
+# ── betas ────────────────────────────────────────────────────────────────────────────────────
+
+HEEDED_BETAS = frozenset(
+    """
+    effort fine-grained-tool-streaming interleaved-thinking mid-conversation-system prompt-caching prompt-caching-scope
+    structured-outputs token-counting extended-cache-ttl
+    """.split()
+)
+"""Betas, without their dates, whose parameters we take, or that ask for nothing which is not the case anyway."""
+
+
+def unheeded_betas(header: str, query: str) -> tuple[str, ...]:
+    """The betas that change nothing here, and `beta=true` of the address, by names for `X-Ignored-Params`."""
+    betas = [each for each in map(str.strip, header.split(",")) if PLAIN.fullmatch(each)]
+    unheeded = [f"anthropic-beta:{each}" for each in betas if _undated(each) not in HEEDED_BETAS]
+    asked = ["?beta"] if query == "true" else []
+    return tuple([*asked, *unheeded][:IGNORED_MAX])
+
+
+def _undated(beta: str) -> str:
+    return beta.rstrip("0123456789-")
+
+
+# ── checks ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _check(request: MessagesRequest, *, is_counted: bool) -> None:
+    if not request.messages:
+        raise bad_request("no_new_user_message", "messages is empty: send one", param="messages")
+    if request.max_tokens is None and not is_counted:
+        raise missing_parameter("max_tokens")
+    if request.max_tokens is not None and request.max_tokens < 1:
+        raise bad_request("invalid_value", "max_tokens must be at least 1", param="max_tokens")
+    demand_between("temperature", request.temperature, 0, 1)
+    demand_between("top_p", request.top_p, 0, 1)
+
+
+# ── parameters ───────────────────────────────────────────────────────────────────────────────
+
+_NAMES = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "stop_sequences": "stop",
+    "tool_choice": "tool_choice",
+    "tool_choice.disable_parallel_tool_use": "parallel_tool_calls",
+    "output_config.format": "output_schema",
+    "output_config.effort": "reasoning_effort",
+}
+"""The client's name of a parameter → our name. `max_tokens` is not here: the API demands it, so that it is no wish."""
+
+_EFFORTS = ((2048, "low"), (8192, "medium"), (16384, "high"))
+"""A budget of thoughts → the effort that comes nearest."""
+
+
+def _parameters(request: MessagesRequest, tools: tuple[ToolDefinition, ...]) -> Parameters:
+    choice = request.tool_choice
+    output = request.output_config or OutputChoice()
+    user = request.metadata.user_id if request.metadata else None
+    others = (("top_k", as_json(request.top_k)), ("user", as_json(user)))
+    return Parameters(
+        temperature=request.temperature,
+        top_p=request.top_p,
+        max_output_tokens=request.max_tokens,
+        stop=tuple(request.stop_sequences or ()),
+        reasoning_effort=_effort(request.thinking, output.effort),
+        parallel_tool_calls=False if choice and choice.disable_parallel_tool_use else None,
+        tool_choice=_tool_choice(choice, tools),
+        output_schema=_schema(output.format or request.output_format),
+        others=tuple((name, said) for name, said in others if said is not None),
+    )
+
+
+def _given(request: MessagesRequest, parameters: Parameters) -> tuple[GivenParameter, ...]:
+    """The parameters that the client sent. A default value is not counted."""
+    given = [
+        GivenParameter(name=name, ours=ours)
+        for name, ours in _NAMES.items()
+        if getattr(parameters, ours) not in (None, (), "auto")
+    ]
+    return (*given, *(GivenParameter(name=name, ours=name) for name, _ in parameters.others))
+
+
+def _effort(thinking: ThinkingChoice | None, effort: str | None) -> str | None:
+    if thinking is not None and thinking.type == "disabled":
+        return "none"
+    if effort is not None or thinking is None or thinking.budget_tokens is None:
+        return effort
+    budget = thinking.budget_tokens
+    return next((name for tokens, name in _EFFORTS if budget <= tokens), "xhigh")
+
+
+def _tool_choice(choice: ToolChoiceMember | None, tools: tuple[ToolDefinition, ...]) -> str | None:
+    match choice:
+        case None:
+            return None
+        case ToolChoiceMember(type="tool", name=name):
+            if name not in {each.name for each in tools}:
+                raise bad_request(
+                    "invalid_value",
+                    f"tool_choice names {name!r}, which is not among the tools of this request",
+                    param="tool_choice",
+                )
+            return msgspec.json.encode({"type": "function", "function": {"name": name}}).decode()
+        case _:
+            return "required" if choice.type == "any" else choice.type
+
+
+def _schema(asked: SchemaFormat | None) -> str | None:
+    if asked is None:
+        return None
+    schema = {"name": "answer", "schema": asked.schema, "strict": True}
+    return msgspec.json.encode({"type": "json_schema", "json_schema": schema}).decode()
+
+
+# ── tools ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _tools(tools: list[Raw]) -> tuple[tuple[ToolDefinition, ...], tuple[str, ...]]:
+    """The client's own tools, and the places of others, which Anthropic's servers run or describe."""
+    demand_few("tools", len(tools))
+    definitions: dict[str, ToolDefinition] = {}
+    left_alone: list[str] = []
+    for n, raw in enumerate(tools):
+        where = f"tools[{n}]"
+        try:
+            tool = _tool_decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            raise bad_tool(where, str(error)) from error
+        if tool.type not in (None, "custom"):
+            left_alone.append(where)
+            continue
+        definition = tool_definition(
+            where,
+            name=tool.name,
+            description=tool.description,
+            parameters=tool.input_schema,
+            strict=tool.strict,
+        )
+        if definition.name in definitions:
+            raise bad_tool(where, f"there is another tool {definition.name!r}")
+        definitions[definition.name] = definition
+    return tuple(definitions.values()), tuple(left_alone)
+
+
+# ── blocks ───────────────────────────────────────────────────────────────────────────────────
+
+
+class GivenSource(Struct, frozen=True):
+    """Where the bytes of an image or a document are."""
+
+    type: str
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+    file_id: str = ""
+    content: str | list[Raw] = ""
+
+
+class GivenText(Struct, frozen=True, tag="text"):
+    text: str
+
+
+class GivenImage(Struct, frozen=True, tag="image"):
+    source: GivenSource
+
+
+class GivenDocument(Struct, frozen=True, tag="document"):
+    source: GivenSource
+    title: str | None = None
+    context: str | None = None
+
+
+class GivenSearchResult(Struct, frozen=True, tag="search_result"):
+    source: str
+    title: str
+    content: list[GivenText]
+
+
+class GivenThought(Struct, frozen=True, tag="thinking"):
+    thinking: str
+    signature: str = ""
+
+
+class GivenRedacted(Struct, frozen=True, tag="redacted_thinking"):
+    data: str
+
+
+class GivenCall(Struct, frozen=True, tag="tool_use"):
+    id: str
+    name: str
+    input: Raw = Raw(b"{}")
+
+
+class GivenResult(Struct, frozen=True, tag="tool_result"):
+    tool_use_id: str
+    content: str | list[Raw] | None = None
+    is_error: bool | None = None
+
+
+Shown: TypeAlias = GivenText | GivenImage | GivenDocument | GivenSearchResult
+Given: TypeAlias = Shown | GivenThought | GivenRedacted | GivenCall | GivenResult
+
+
+class _BlockHead(Struct, frozen=True):
+    type: str
+
+
+class _Unknown(Value):
+    """A block that only other servers know, as it came."""
+
+    members: dict[str, Raw]
+
+
+_head_decoder = msgspec.json.Decoder(_BlockHead)
+_given_decoder: msgspec.json.Decoder[Given] = msgspec.json.Decoder(Given)
+_KINDS = frozenset(
+    "text image document search_result thinking redacted_thinking tool_use tool_result".split()
+)
+
+
+def _block(raw: Raw, where: str) -> Given | _Unknown:
+    try:
+        if _head_decoder.decode(raw).type not in _KINDS:
+            return _Unknown(members=_members_decoder.decode(raw))
+        return _given_decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise bad_request(
+            "invalid_type", f"{where}: {str(error).replace('`$', '`')}", param=where
+        ) from error
+
+
+def _blocks(
+    where: str, content: str | list[Raw], ignored: list[str]
+) -> list[tuple[str, Given | _Unknown]]:
+    """The blocks of a message or a result, each with its place."""
+    if isinstance(content, str):
+        return [(where, GivenText(text=content))] if content else []
+    found: list[tuple[str, Given | _Unknown]] = []
+    for n, raw in enumerate(content):
+        place = f"{where}.content[{n}]"
+        block = _block(raw, place)
+        if isinstance(block, _Unknown):
+            ignored.append(place)
+        found.append((place, block))
+    return found
+
+
+def _incoming(where: str, message: RequestMessage, ignored: list[str]) -> Iterator[Incoming]:
+    """The messages of a request as sessions take them: each result is one, and comes before the user's words."""
+    blocks = _blocks(where, message.content, ignored)
+    if message.role == "assistant":
+        yield from _answer(where, blocks)
+        return
+    if message.role == "user":
+        for place, block in blocks:
+            if isinstance(block, GivenResult):
+                yield _result(place, block, ignored)
+        blocks = [each for each in blocks if not isinstance(each[1], GivenResult)]
+        if not blocks:
+            return
+    yield Incoming(role=message.role, content=_shown(blocks), extras=_kept(where, blocks))
+
+
+def _system(raw: Raw) -> Iterator[Incoming]:
+    if as_json(raw) is None:
+        return
+    try:
+        content = msgspec.json.decode(raw, type=str | list[GivenText])
+    except msgspec.ValidationError as error:
+        raise bad_request("invalid_type", f"system: {error}", param="system") from error
+    for each in [GivenText(text=content)] if isinstance(content, str) else content:
+        yield Incoming(role="system", content=(Text(text=each.text),))
+
+
+def _result(where: str, block: GivenResult, ignored: list[str]) -> Incoming:
+    inner = _blocks(where, block.content or "", ignored)
+    return Incoming(
+        role="tool",
+        call_id=block.tool_use_id,
+        content=_shown(inner),
+        extras=_kept(where, inner),
+        failed=bool(block.is_error),
+    )
+
+
+def _answer(where: str, blocks: Sequence[tuple[str, Given | _Unknown]]) -> Iterator[Incoming]:
+    """An assistant's message, in as many parts as have thoughts, text and calls in this order."""
+    part: list[tuple[str, Given | _Unknown]] = []
+    for each in blocks:
+        if part and _rank(each[1]) < _rank(part[-1][1]):
+            yield _answer_part(where, part)
+            part = []
+        part.append(each)
+    if part:
+        yield _answer_part(where, part)
+
+
+def _rank(block: Given | _Unknown) -> int:
+    match block:
+        case GivenThought() | GivenRedacted():
+            return 0
+        case GivenCall():
+            return 2
+        case _:
+            return 1
+
+
+def _answer_part(where: str, blocks: Sequence[tuple[str, Given | _Unknown]]) -> Incoming:
+    said = [(place, each) for place, each in blocks if _rank(each) == 1]
+    return Incoming(
+        role="assistant",
+        content=_shown(said),
+        thoughts=tuple(thought for _, each in blocks if (thought := _thought(each)) is not None),
+        calls=tuple(
+            IncomingCall(call_id=each.id, name=each.name, arguments=bytes(each.input).decode())
+            for _, each in blocks
+            if isinstance(each, GivenCall)
+        ),
+        extras=_kept(where, said),
+    )
+
+
+def _thought(block: Given | _Unknown) -> ReturnedThought | None:
+    """A thought that goes back to the model. One that we showed has only our mark: the history has the thought itself."""
+    match block:
+        case GivenRedacted(data=data):
+            return ReturnedThought(extras=(kept_thought(data=data),))
+        case GivenThought(thinking=text, signature=signature):
+            genuine = signature and not signature.startswith(MARK)
+            extras: tuple[Opaque, ...] = (kept_thought(signature=signature),) if genuine else ()
+            return ReturnedThought(text=text, extras=extras)
+        case _:
+            return None
+
+
+def _kept(where: str, blocks: Sequence[tuple[str, Given | _Unknown]]) -> tuple[Opaque, ...]:
+    """The blocks that only other servers know, in their places among the others."""
+    if not any(isinstance(each, _Unknown) for _, each in blocks):
+        return ()
+    parts = [
+        KeptPart(members=each.members, whole=True)
+        if isinstance(each, _Unknown)
+        else KeptPart(members={}, whole=False)
+        for _, each in blocks
+    ]
+    return opaque_members(parts=parts, where=where)
+
+
+# ── parts ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _shown(blocks: Sequence[tuple[str, Given | _Unknown]]) -> Parts:
+    return tuple(part for place, each in blocks for part in _parts(place, each))
+
+
+def _parts(where: str, block: Given | _Unknown) -> Iterator[Part]:
+    try:
+        match block:
+            case GivenText(text=text):
+                yield from _texts(text)
+            case GivenImage(source=source):
+                yield _image(where, source)
+            case GivenDocument():
+                yield from _document(where, block)
+            case GivenSearchResult():
+                said = "\n".join(each.text for each in block.content)
+                yield Text(text=f"{block.title} ({block.source})\n{said}")
+            case _:
+                return  # thoughts and calls are told elsewhere, unknown blocks are kept
+    except InvalidValue as error:
+        raise bad_request("invalid_content", f"{where}: {error}", param=where) from error
+
+
+def _texts(text: str) -> Iterator[Part]:
+    if text:
+        yield Text(text=text)
+
+
+def _image(where: str, source: GivenSource) -> Part:
+    match source.type:
+        case "base64":
+            return Image(source=source_of(f"data:{source.media_type};base64,{source.data}"))
+        case "url":
+            return Image(source=source_of(source.url))
+        case _:
+            raise _no_source(where, source)
+
+
+def _document(where: str, block: GivenDocument) -> Iterator[Part]:
+    source, name = block.source, block.title or ""
+    yield from _texts(block.context or "")
+    match source.type:
+        case "base64":
+            data = source_of(f"data:{source.media_type};base64,{source.data}")
+            yield File(source=data, name=name)
+        case "text":
+            yield File(source=Inline(media_type="text/plain", data=source.data.encode()), name=name)
+        case "url":
+            yield File(source=source_of(source.url), name=name)
+        case "file":
+            yield File(source=Link(url=source.file_id), name=name)
+        case "content":
+            yield from _shown(_blocks(where, source.content, []))
+        case _:
+            raise _no_source(where, source)
+
+
+def _no_source(where: str, source: GivenSource) -> Refused:
+    return unsupported(
+        where, f"{where} has a source of the type {source.type!r}: send base64, or a url"
+    )
