@@ -44,6 +44,11 @@ CLIENTS = (
     _python("pydantic-ai", "pydantic_ai", cannot=f"models {_SDKS}"),
     _python("llm", "llm", cannot=f"models responses chained {_SDKS}"),
     Client("openai-node", Environment("openai-node", HERE / "openai_node" / "package-lock.json")),
+    Client(
+        "anthropic-node",
+        Environment("anthropic-node", HERE / "anthropic_node" / "package-lock.json"),
+        cannot=frozenset(f"responses chained {_SDKS}".split()),
+    ),
     Client("ai-openai", _AI, ("openai",), cannot=frozenset(f"models chained {_SDKS}".split())),
     Client(
         "ai-openai-compatible",
@@ -62,6 +67,9 @@ INTEGRATIONS = Environment("integrations", HERE / "integrations" / "requirements
 
 CODEX = Environment("codex", HERE / "codex" / "package-lock.json")
 """A program of 400 MB: installed when `make test-clients` first runs it, and not before."""
+
+CLAUDE_CODE = Environment("claude-code", HERE / "claude_code" / "package-lock.json")
+"""A program of 240 MB: installed when `make test-clients` first runs it, and not before."""
 
 ENVIRONMENTS = (*dict.fromkeys(each.environment for each in CLIENTS), PROBE, INTEGRATIONS)
 """Each once, the slow ones not last."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.items import Image, Item, Link, UserMessage
+from holdfast.core.items import Image, Item, Link, Text, UserMessage
 from holdfast.ids import MessageId
 from holdfast.store.first_words import TITLE_CHARS, opening_of
 from tests.core.builders import call, inside, mint, said, user
@@ -15,6 +15,10 @@ LONG = "word " * 40
 def picture() -> UserMessage:
     content = (Image(source=Link(url="https://example.org/cat.png")),)
     return UserMessage(id=mint(MessageId), content=content)
+
+
+def told(*texts: str) -> UserMessage:
+    return UserMessage(id=mint(MessageId), content=tuple(Text(text=each) for each in texts))
 
 
 @pytest.mark.parametrize(
@@ -28,6 +32,9 @@ def picture() -> UserMessage:
         ([picture(), user("   "), user("What is this?")], "What is this?"),
         ([user("A sub-agent's task", path=inside(call())), user("Hello")], "Hello"),
         ([user("x" * TITLE_CHARS)], "x" * TITLE_CHARS),
+        ([told("<note>\nToday is Monday.\n</note>\n", "Hello")], "Hello"),
+        ([told("<note>One</note>", "<b>Hello</b> you")], "<b>Hello</b> you"),
+        ([told("<note>One</note>")], "<note>One</note>"),
     ],
 )
 def test_the_opening_is_the_first_thing_that_was_said(items: list[Item], expected: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
-from holdfast.core.items import Item, UserMessage, text_of
+from holdfast.core.items import Item, Part, Text, UserMessage, text_of
 
 TITLE_CHARS = 60
 """As many as fit into a line of a list. A title that a client gives may be longer (`title_chars_max`)."""
@@ -15,10 +16,22 @@ def opening_of(items: Iterable[Item]) -> str:
     for item in items:
         if isinstance(item, UserMessage) and not item.path:
             # Only the beginning is read, however long the message is.
-            words = text_of(item.content)[: TITLE_CHARS * 20].split()
+            said = tuple(part for part in item.content if not _is_enclosed(part)) or item.content
+            words = text_of(said)[: TITLE_CHARS * 20].split()
             if words:
                 return _shortened(words)
     return ""
+
+
+_TAG = re.compile(r"\s*<([a-z][a-z0-9_-]*)>")
+
+
+def _is_enclosed(part: Part) -> bool:
+    """Whether a part is text inside a tag, as in `<system-reminder>…</system-reminder>`: programs add such parts to what
+    their users say."""
+    if not isinstance(part, Text) or (found := _TAG.match(part.text)) is None:
+        return False
+    return part.text.rstrip().endswith(f"</{found[1]}>")
 
 
 def _shortened(words: list[str]) -> str:

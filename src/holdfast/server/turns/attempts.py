@@ -7,10 +7,13 @@ the same words.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 
+from holdfast.server.access.authentication import wall_clock_ms
 from holdfast.server.http.routing import HttpCall
 from holdfast.store.outcomes import Attempt
+from holdfast.wire.conversation_names import UNCOUNTED
 from holdfast.wire.headers import (
     API_KEY,
     APPROVALS,
@@ -23,7 +26,9 @@ SHAPING = tuple(each.name for each in HEADERS if each.shapes_answer)
 """Headers that change the answer. Retry counters, tracing and busy policy do not."""
 
 
-def attempt_of(call: HttpCall, naming: ConversationHeaders) -> Attempt:
+def attempt_of(
+    call: HttpCall, naming: ConversationHeaders, *, now_ms: Callable[[], int] = wall_clock_ms
+) -> Attempt:
     """The hash and the keys that tell this request from others."""
     exchange = call.exchange
     shape = sha256()
@@ -43,8 +48,16 @@ def attempt_of(call: HttpCall, naming: ConversationHeaders) -> Attempt:
     return Attempt(
         request_hash=shape.digest(),
         key=naming.idempotency_key,
-        client_attempt=naming.client_attempt,
+        client_attempt=naming.client_attempt or _uncounted_attempt(call, now_ms),
     )
+
+
+def _uncounted_attempt(call: HttpCall, now_ms: Callable[[], int]) -> int:
+    """A number that grows with every attempt, for programs that repeat requests and do not count; 0 for all others.
+
+    A server whose clock is behind does not recognise the attempt: it is answered by a turn of its own.
+    """
+    return 0 if UNCOUNTED.isdisjoint(call.exchange.headers) else now_ms()
 
 
 def _credentials(call: HttpCall) -> str:
