@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.cli.setup.client_snippets import SNIPPETS, ConnectedServer
 from holdfast.testing import Gate, Script, says
 from holdfast.testing.upstream import UpstreamRequest
 from tests.clients.catalogue import CLAUDE_CODE
@@ -86,21 +87,26 @@ class Desk:
         (self.work / "add.py").write_text(f"def add(a, b):\n    {WRONG}\n")
         (self.work / "test_add.py").write_text(TEST)
 
-    async def claude(self, world: World, *arguments: str) -> str:
+    def connect(self, world: World) -> None:
+        """Write the settings that `holdfast connect claude-code` prints."""
+        server = ConnectedServer(url=world.url, models=("root",), key="local")
+        settings = self.home / ".claude" / "settings.json"
+        settings.parent.mkdir()
+        settings.write_text(SNIPPETS["claude-code"].text(server))
+
+    async def claude(self, world: World, *arguments: str, **environment: str) -> str:
         folder = await installed(CLAUDE_CODE.ready)
         runner = await installed(CLAUDE_CODE.runner)
         program = folder / "node_modules/@anthropic-ai/claude-code/cli-wrapper.cjs"
-        options = ("--dangerously-skip-permissions", "--model", "claude-opus-4-8")
         return await run(
-            [runner[0], str(program), *options, *arguments],
+            [runner[0], str(program), "--dangerously-skip-permissions", *arguments],
             home=self.work,
             HOME=str(self.home),
-            ANTHROPIC_BASE_URL=world.url,
-            ANTHROPIC_API_KEY="any",
             IS_SANDBOX="1",
             DISABLE_AUTOUPDATER="1",
             DISABLE_TELEMETRY="1",
             DISABLE_ERROR_REPORTING="1",
+            **environment,  # type: ignore[arg-type]
         )
 
 
@@ -122,6 +128,7 @@ async def kinds(world: World, name: str) -> list[str]:
     return [each["type"] for each in await world.items(name)]
 
 
+MODEL = "claude-opus-4-8"
 ALIAS = {"HOLDFAST_MODEL_ALIASES": "claude-*=root"}
 STEP = ["assistant", "call", "result"]
 
@@ -133,7 +140,8 @@ def desk(tmp_path: Path) -> Desk:
 
 async def test_claude_code_does_a_task_and_resumes_it(tmp_path: Path, desk: Desk) -> None:
     async with new_world(tmp_path, respond=Coder(desk.work)) as world:
-        await world.start(**ALIAS)
+        await world.start()
+        desk.connect(world)
         said = await desk.claude(world, "--session-id", SESSION, "-p", TASK)
         assert said.strip() == "All done."
         assert RIGHT in (desk.work / "add.py").read_text()
@@ -155,7 +163,10 @@ async def test_claude_code_goes_on_where_its_server_was_killed(tmp_path: Path, d
     listen = f"127.0.0.1:{free_port()}"
     async with new_world(tmp_path, respond=coder) as world:
         await world.start(listen=listen, **ALIAS)
-        task = asyncio.create_task(desk.claude(world, "--session-id", SESSION, "-p", TASK))
+        theirs = {"ANTHROPIC_BASE_URL": world.url, "ANTHROPIC_API_KEY": "any"}
+        task = asyncio.create_task(
+            desk.claude(world, "--session-id", SESSION, "--model", MODEL, "-p", TASK, **theirs)
+        )
         await coder.gate.reached.wait()
         await world.kill()
         coder.gate = None

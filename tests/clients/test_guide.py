@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,19 @@ def program(client: Client, text: str, here: Path) -> list[str]:
     if client.environment.is_node:
         (here / "node_modules").symlink_to(client.environment.folder / "node_modules")
     return [*runner, str(file)]
+
+
+async def test_the_example_of_anthropics_guide_is_a_conversation(world: World) -> None:
+    await world.restart(HOLDFAST_MODEL_ALIASES="demo=root")
+    guide = (repository.ROOT / "docs" / "guides" / "anthropic.md").read_text(encoding="utf-8")
+    (text,) = [
+        b.text for b in markdown.blocks(guide) if b.info and b.info[-1] == "anthropic-python"
+    ]
+    file = world.here / "example.py"
+    file.write_text(text.replace(ADDRESS, world.url))
+    once = await run([sys.executable, str(file)], home=world.here)
+    assert once.strip() == "This is the whole answer to What is my name?"
+    assert world.sent == [SAID[:1], SAID]
 
 
 async def test_the_model_file_for_llm_is_a_conversation(world: World) -> None:

@@ -22,6 +22,8 @@ from holdfast.core.turns.journal import Record
 from holdfast.ids import CallId, MessageId, TurnId
 from holdfast.server.openapi.error_codes import CODES
 from holdfast.testing import says
+from holdfast.wire.anthropic.door.answer import MessagesForm
+from holdfast.wire.anthropic.door.request import read_messages_request
 from holdfast.wire.headers import read_naming
 from holdfast.wire.openai.chat.answer import ChatStream
 from holdfast.wire.openai.chat.request import read_chat_request
@@ -121,6 +123,21 @@ RESPONSES = [
         b'{"type":"web_search"}],"tool_choice":{"type":"function","name":"f"},"text":{"format":{"type":"json_schema",'
         b'"name":"a","schema":{}}},"reasoning":{"effort":"low"},"metadata":{"a":"b"},"include":["x"],"store":true,'
         b'"background":true,"max_output_tokens":16,"conversation":{"id":"conv_01jd0000000000000000000000"}}'
+    ),
+]
+MESSAGES = [
+    *bodies("POST /v1/messages"),
+    (
+        b'{"model":"root","max_tokens":9,"system":[{"type":"text","text":"a"}],"messages":[{"role":"system","content":"b"},'
+        b'{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"aGk="}},'
+        b'{"type":"document","context":"c","source":{"type":"content","content":[{"type":"text","text":"x"}]}},'
+        b'{"type":"search_result","source":"s","title":"t","content":[{"type":"text","text":"x"}]}]},{"role":"assistant",'
+        b'"content":[{"type":"thinking","thinking":"t","signature":"s"},{"type":"redacted_thinking","data":"d"},'
+        b'{"type":"tool_use","id":"c","name":"f","input":{"a":[1]}}]},{"role":"user","content":[{"type":"tool_result",'
+        b'"tool_use_id":"c","is_error":true,"content":[{"type":"text","text":"r"}]}]}],"tools":[{"name":"f",'
+        b'"input_schema":{"type":"object"}},{"type":"web_search_20250305","name":"w"}],"tool_choice":{"type":"tool",'
+        b'"name":"f"},"thinking":{"type":"enabled","budget_tokens":2000},"output_config":{"effort":"low",'
+        b'"format":{"type":"json_schema","schema":{}}},"metadata":{"user_id":"u"},"stream":true}'
     ),
 ]
 CONVERSATIONS = [
@@ -267,6 +284,14 @@ def _said_in_a_response(text: str) -> tuple[bytes, Callable[[Any], str]]:
     return frames, lambda events: str(msgspec.json.decode(events[0][1])["response"]["model"])
 
 
+def _said_in_a_message(text: str) -> tuple[bytes, Callable[[Any], str]]:
+    stream = MessagesForm(AnswerHead(turn_id=_TURN, created_s=1, model=text)).stream()
+    frames = stream.first()
+    frames += stream.frames(_record(ev.ItemOpened(item=_MESSAGE, kind="message")))
+    frames += stream.frames(_record(ev.Grew(item=_MESSAGE, text=text)))
+    return frames, lambda events: str(msgspec.json.decode(events[0][1])["message"]["model"])
+
+
 def _failed(text: str) -> tuple[bytes, Callable[[Any], str]]:
     problem = Problem(status=400, code="invalid_value", message=text, param=text)
     frames = OPENAI_PROBLEMS.frames(problem)
@@ -282,7 +307,14 @@ def _record(event: ev.Event) -> Record:
     return Record(n=1, at_ms=1, event=event)
 
 
-FRAMINGS = (_said_in_chat, _called_in_chat, _said_in_a_response, _failed, _any_json)
+FRAMINGS = (
+    _said_in_chat,
+    _called_in_chat,
+    _said_in_a_response,
+    _failed,
+    _any_json,
+    _said_in_a_message,
+)
 BREAKS = ("\n", "\r", "\r\n", "\n\n", "\x85", "\u2028", "\u2029", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "data: x\n\n", "event: y", ": z", "[DONE]", '"', "\\", "\x00", "\ufeff")  # fmt: skip
 WORDS_OUT = [
     bytes([n]) + f"Say {each}data: {{}}{each}{each}now".encode()
@@ -365,6 +397,13 @@ def targets() -> tuple[Target, ...]:
     header_words = [line.split(":")[0] for seed in HEADERS for line in seed.decode().split("\n")]
     return (
         Target("chat", "bodies of chat requests", reads(read_chat_request), CHAT, _fields(CHAT)),
+        Target(
+            "messages",
+            "bodies of Anthropic's Messages",
+            reads(read_messages_request),
+            MESSAGES,
+            _fields(MESSAGES),
+        ),
         Target(
             "responses", "bodies of Responses requests", responses, RESPONSES, _fields(RESPONSES)
         ),

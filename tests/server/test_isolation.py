@@ -40,7 +40,7 @@ BY_THE_CLOCK |= {"seal_keys", "put_seal_key"}
 """What a server asks its store when it is time to, whatever anybody asks the server."""
 
 
-MEASURED = {"x-request-id", "openai-processing-ms", "content-length"}
+MEASURED = {"x-request-id", "request-id", "openai-processing-ms", "content-length"}
 """Headers that differ from answer to answer. How long a body is, apart from times in it, the body says."""
 
 MAKING = {"POST /api/sessions/import", "POST /api/sessions/{name}/reset"}

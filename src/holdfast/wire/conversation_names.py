@@ -62,12 +62,12 @@ def base_name(text: str) -> str:
 
 # ── the headers of chat programs ─────────────────────────────────────────────────────────────
 
-CHAT_IDS = frozenset(("x-openwebui-chat-id", "x-claude-code-session-id", "x-session-affinity"))
-"""Headers by which chat programs tell the id of a chat; docs/guides/clients.md says which program sends which."""
-
 UNCOUNTED = frozenset(("x-claude-code-session-id",))
 """Headers of programs that send a request again until it is answered, and say every time that it is the first attempt.
 They send no request twice for another reason."""
+
+CHAT_IDS = UNCOUNTED | {"x-openwebui-chat-id", "x-session-affinity"}
+"""Headers by which chat programs tell the id of a chat; docs/guides/clients.md says which program sends which."""
 
 _BRANCHES = ("x-claude-code-agent-id",)
 """Headers by which a program tells the sub-agent that asks: it has a history of its own, beside its chat's."""

@@ -19,7 +19,9 @@ SERVER = ConnectedServer(url="http://127.0.0.1:8484", models=("butler", "shop/cl
 def test_a_snippet_names_the_server_and_its_first_model(client: str) -> None:
     text = SNIPPETS[client].text(SERVER)
     is_editor = client in ("avante", "jetbrains", "zed")  # they start `holdfast acp` for the server
-    assert ("http://127.0.0.1:8484" if is_editor else "http://127.0.0.1:8484/v1") in text
+    adds_v1 = client == "claude-code"
+    whole = is_editor or adds_v1
+    assert ("http://127.0.0.1:8484" if whole else "http://127.0.0.1:8484/v1") in text
     assert "butler" in text or client == "open-webui"  # it asks the server for its models
 
 
@@ -34,6 +36,7 @@ def test_snippets_are_in_the_form_of_their_files() -> None:
     assert [each["model"] for each in yaml.safe_load(text["continue"])["models"]] == list(
         SERVER.models
     )
+    assert json.loads(text["claude-code"])["env"]["ANTHROPIC_MODEL"] == "butler"
     assert yaml.safe_load(text["librechat"])["endpoints"]["custom"][0]["name"] == "Holdfast"
     compile(text["openai"], "snippet", "exec")
 

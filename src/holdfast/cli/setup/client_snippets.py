@@ -137,6 +137,17 @@ def _aider(server: ConnectedServer) -> str:
     )
 
 
+def _claude_code(server: ConnectedServer) -> str:
+    names = ("MODEL", *(f"DEFAULT_{each}_MODEL" for each in ("OPUS", "SONNET", "HAIKU")))
+    settings = {
+        "ANTHROPIC_BASE_URL": server.url,
+        "ANTHROPIC_AUTH_TOKEN": server.key,
+        **{f"ANTHROPIC_{each}": server.model for each in names},
+        "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
+    }
+    return _json({"env": settings})
+
+
 def _librechat(server: ConnectedServer) -> str:
     models = ", ".join(json.dumps(each) for each in server.models)
     return (
@@ -163,6 +174,13 @@ SNIPPETS: Mapping[str, ClientSnippet] = {
     "aider": ClientSnippet(title="aider", where="your shell", text=_aider),
     "avante": ClientSnippet(
         title="avante.nvim", where="the options of its setup, in Neovim", text=_avante
+    ),
+    "claude-code": ClientSnippet(
+        title="Claude Code",
+        where="~/.claude/settings.json",
+        text=_claude_code,
+        note="Each of its sessions is a conversation here, under the session's id; sub-agents have their own. The last "
+        "line keeps a text out of its instructions that changes with every session, and defeats caches of prompts.",
     ),
     "cline": ClientSnippet(
         title="Cline", where="its settings, under API Configuration", text=_cline

@@ -23,7 +23,7 @@ from holdfast.wire.anthropic.door.request import (
     same_request,
     unheeded_betas,
 )
-from holdfast.wire.anthropic.door.request_types import CountedBody, InputTokens, MessagesBody
+from holdfast.wire.anthropic.door.request_types import CountedBody, MessagesBody, MessageTokens
 from holdfast.wire.headers import ANTHROPIC_BETA, TOKEN_COUNT
 from holdfast.wire.turn_answers import AnswerHead
 
@@ -77,7 +77,7 @@ class MessagesEndpoint:
         "POST /v1/messages/count_tokens",
         "chat",
         "countMessageTokens",
-        AnswerDescription("The count, or an estimate.", InputTokens, headers=(TOKEN_COUNT.name,)),
+        AnswerDescription("The count, or an estimate.", MessageTokens, headers=(TOKEN_COUNT.name,)),
         body=BodyDescription(CountedBody, {"model": "root", "messages": _ASKED}),
         codes=errors.CONTEXT,
         body_bytes_max=limits.body_bytes_max,
@@ -101,4 +101,4 @@ class MessagesEndpoint:
         )
         items = taken.input if isinstance(taken, Fresh) else ()
         tokens = await self._counters.measure(call, context, snapshot, items)
-        await call.exchange.answer(200, msgspec.json.encode(InputTokens(input_tokens=tokens)))
+        await call.exchange.answer(200, msgspec.json.encode(MessageTokens(input_tokens=tokens)))

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.server.agents.directory import Directory, ModelEntry
 from holdfast.server.http.routing import AnswerDescription, HttpCall, Route
 from holdfast.sessions.session_requests import Ask
-from holdfast.wire.anthropic.door.request_types import ListedModel, ListedModels
+from holdfast.wire.anthropic.door.request_types import ModelInfo, ModelInfoList
 from holdfast.wire.api_forms import ANTHROPIC
 from holdfast.wire.openai.answer_types import ModelList, ModelObject
 
@@ -28,7 +28,7 @@ class ModelsEndpoint:
         "chat",
         "listModels",
         AnswerDescription("All of them.", ModelList),
-        AnswerDescription("The same, in Anthropic's form.", ListedModels),
+        AnswerDescription("The same, in Anthropic's form.", ModelInfoList),
     )
     async def every(self, call: HttpCall) -> None:
         """The agents.
@@ -36,11 +36,11 @@ class ModelsEndpoint:
         A client that sends `anthropic-version` gets Anthropic's form, all others OpenAI's.
         """
         entries = self._directory.entries(call.tenant)
-        body: ModelList | ListedModels
+        body: ModelList | ModelInfoList
         if call.exchange.form is ANTHROPIC:
             listed = list(map(_listed, entries))
             first, last = (listed[0].id, listed[-1].id) if listed else (None, None)
-            body = ListedModels(data=listed, has_more=False, first_id=first, last_id=last)
+            body = ModelInfoList(data=listed, has_more=False, first_id=first, last_id=last)
         else:
             body = ModelList(object="list", data=tuple(map(_model, entries)))
         await call.exchange.answer(200, msgspec.json.encode(body))
@@ -50,7 +50,7 @@ class ModelsEndpoint:
         "chat",
         "retrieveModel",
         AnswerDescription("The agent.", ModelObject),
-        AnswerDescription("The same, in Anthropic's form.", ListedModel),
+        AnswerDescription("The same, in Anthropic's form.", ModelInfo),
     )
     async def one(self, call: HttpCall) -> None:
         """One agent."""
@@ -70,6 +70,6 @@ def _model(entry: ModelEntry) -> ModelObject:
     )
 
 
-def _listed(entry: ModelEntry) -> ListedModel:
+def _listed(entry: ModelEntry) -> ModelInfo:
     since = datetime.fromtimestamp(SINCE_S, UTC).isoformat().replace("+00:00", "Z")
-    return ListedModel(id=entry.id, display_name=entry.agent or entry.id, created_at=since)
+    return ModelInfo(id=entry.id, display_name=entry.agent or entry.id, created_at=since)

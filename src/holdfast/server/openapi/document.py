@@ -26,7 +26,7 @@ from holdfast.server.openapi.error_codes import (
 )
 from holdfast.version import VERSION
 from holdfast.wire.api.objects import TurnEvent, UsageObject
-from holdfast.wire.headers import REQUEST_ID, RETRY_AFTER, SHOULD_RETRY
+from holdfast.wire.headers import API_KEY, REQUEST_ID, RETRY_AFTER, SHOULD_RETRY
 from holdfast.wire.problems import OPENAI_PROBLEMS, ErrorAnswer, ProblemForm
 
 Schema: TypeAlias = dict[str, Any]
@@ -95,7 +95,13 @@ def document(routes: Iterable[Route]) -> Schema:
                     "scheme": "bearer",
                     "description": "An API key, made by `holdfast keys create`. A server on loopback "
                     "that has no key yet needs none.",
-                }
+                },
+                API_KEY.name: {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": API_KEY.name,
+                    "description": "The same key, as Anthropic's clients send it.",
+                },
             },
         },
     }
@@ -110,7 +116,7 @@ def _operation(route: Route, shapes: _Shapes) -> Schema:
     if route.scope is None:
         described["security"] = []
     else:
-        described["security"] = [{"key": []}]
+        described["security"] = [{"key": []}, {API_KEY.name: []}]
         described["x-scope"] = route.scope
     if parameters := [*_places(route), *route.parameters]:
         described["parameters"] = [_parameter(each, shapes) for each in parameters]

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias, assert_never
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.core.items import AssistantMessage, Item, Items, Reasoning, Refusal, Text, ToolCall
 from holdfast.core.turns import events as ev
@@ -33,6 +33,7 @@ from holdfast.wire.turn_answers import (
     AnswerEnd,
     AnswerHead,
     about_answer,
+    about_turn,
     goes_on,
     is_said,
     is_thought,
@@ -68,8 +69,8 @@ class MessageObject(Struct, frozen=True):
     content: list[AnswerBlock]
     stop_reason: StopReason | None
     usage: MessageUsage
-    holdfast: dict[str, object]
-    """Our additions, which every client ignores."""
+    holdfast: Raw
+    """Our additions, which every client ignores, as on chat."""
     stop_sequence: str | None = None
     role: Literal["assistant"] = "assistant"
     type: Literal["message"] = "message"
@@ -119,7 +120,7 @@ class MessagesForm:
                 content=list(self._blocks(end)),
                 stop_reason=stop_reason(end),
                 usage=usage_of(end.usage),
-                holdfast=about,
+                holdfast=_raw(about),
             )
         )
 
@@ -214,15 +215,15 @@ class BlockStopEvent(Struct, frozen=True, tag="content_block_stop"):
 class MessageEndEvent(Struct, frozen=True, tag="message_delta"):
     delta: MessageStopDelta
     usage: MessageUsage
-    holdfast: dict[str, object]
+    holdfast: Raw
 
 
 class MessageStopEvent(Struct, frozen=True, tag="message_stop"):
     pass
 
 
-class PingEvent(Struct, frozen=True, tag="ping", omit_defaults=True):
-    holdfast: dict[str, object] | None = None
+class PingEvent(Struct, frozen=True, tag="ping"):
+    holdfast: Raw | UnsetType = UNSET
 
 
 MessagesEvent: TypeAlias = (
@@ -236,6 +237,10 @@ MessagesEvent: TypeAlias = (
 )
 
 _encode = msgspec.json.Encoder().encode
+
+
+def _raw(value: object) -> Raw:
+    return Raw(_encode(value))
 
 
 def _frame(event: MessagesEvent) -> bytes:
@@ -319,7 +324,7 @@ class MessagesStream:
                 return b""
             case ev.ToolStarted() | ev.ToolFinished() if self._head.options.show_tools:
                 shown = tool_progress(event, self._trail)
-                return _frame(PingEvent(holdfast=shown)) if shown else b""
+                return _frame(PingEvent(holdfast=_raw(shown))) if shown else b""
             case ev.Began():  # with calls of earlier turns that a person has approved meanwhile
                 self._trail.update((each.id, each) for each in event.request.carried)
                 return b""
@@ -340,7 +345,7 @@ class MessagesStream:
         last = MessageEndEvent(
             delta=MessageStopDelta(stop_reason=stop_reason(end)),
             usage=usage_of(end.usage),
-            holdfast=about_answer(self._head, end),
+            holdfast=_raw(about_answer(self._head, end)),
         )
         return rest + _frame(last) + _frame(MessageStopEvent())
 
@@ -354,7 +359,7 @@ class MessagesStream:
             content=[],
             stop_reason=None,
             usage=MessageUsage(),
-            holdfast={"turn_id": str(head.turn_id)},
+            holdfast=_raw(about_turn(head.turn_id)),
         )
         return _frame(MessageStartEvent(message=message))
 
@@ -421,8 +426,8 @@ class MessagesStream:
         if now is None or now.kind != "call" or now.item == item:
             return True
         try:
-            msgspec.json.decode(now.told or "{}")
-        except msgspec.DecodeError:
+            msgspec.json.decode(now.told)
+        except (msgspec.DecodeError, RecursionError):
             return False
         return True
 

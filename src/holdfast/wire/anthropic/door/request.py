@@ -223,6 +223,9 @@ _NAMES = {
 }
 """The client's name of a parameter → our name. `max_tokens` is not here: the API demands it, so that it is no wish."""
 
+_USER_CHARS = 64
+"""A longer `user_id` is not passed on: providers refuse it, and Claude Code's says more than who asks."""
+
 _EFFORTS = ((2048, "low"), (8192, "medium"), (16384, "high"))
 """A budget of thoughts → the effort that comes nearest."""
 
@@ -231,7 +234,8 @@ def _parameters(request: MessagesRequest, tools: tuple[ToolDefinition, ...]) -> 
     choice = request.tool_choice
     output = request.output_config or OutputChoice()
     user = request.metadata.user_id if request.metadata else None
-    others = (("top_k", as_json(request.top_k)), ("user", as_json(user)))
+    is_told = user is not None and len(user) <= _USER_CHARS
+    others = (("top_k", as_json(request.top_k)), ("user", as_json(user) if is_told else None))
     return Parameters(
         temperature=request.temperature,
         top_p=request.top_p,
@@ -575,7 +579,10 @@ def _document(where: str, block: GivenDocument) -> Iterator[Part]:
         case "file":
             yield File(source=Link(url=source.file_id), name=name)
         case "content":
-            yield from _shown(_blocks(where, source.content, []))
+            inside = _blocks(where, source.content, [])
+            yield from _shown(
+                [each for each in inside if isinstance(each[1], GivenText | GivenImage)]
+            )
         case _:
             raise _no_source(where, source)
 

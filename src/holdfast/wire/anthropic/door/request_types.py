@@ -32,13 +32,13 @@ CountedBody: Any = described(
 )
 
 
-class InputTokens(Struct, frozen=True):
+class MessageTokens(Struct, frozen=True):
     """A count of tokens."""
 
     input_tokens: int
 
 
-class ListedModel(Struct, frozen=True):
+class ModelInfo(Struct, frozen=True):
     """An agent, as Anthropic's clients list models."""
 
     id: str
@@ -48,10 +48,10 @@ class ListedModel(Struct, frozen=True):
     lifecycle: Literal["active"] = "active"
 
 
-class ListedModels(Struct, frozen=True):
+class ModelInfoList(Struct, frozen=True):
     """A page of agents."""
 
-    data: list[ListedModel]
+    data: list[ModelInfo]
     has_more: bool
     first_id: str | None
     last_id: str | None
