@@ -243,7 +243,7 @@ def frame(data: bytes) -> None:
     events = expected_events(frames)
     for name, said in events:
         assert msgspec.json.decode(said)
-        assert not name or name.startswith(b"response.")
+        assert not name or name.startswith((b"response.", b"message_", b"content_block_"))
     wanted = [line for line in lines_of(frames) if line]
     names = sum(bool(name) for name, _ in events)
     assert len(wanted) == len(events) + names, "as many lines as there are events, and their names"
