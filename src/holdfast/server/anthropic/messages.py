@@ -79,7 +79,7 @@ class MessagesEndpoint:
         "countMessageTokens",
         AnswerDescription("The count, or an estimate.", MessageTokens, headers=(TOKEN_COUNT.name,)),
         body=BodyDescription(CountedBody, {"model": "root", "messages": _ASKED}),
-        codes=errors.CONTEXT,
+        codes=("invalid_content", "invalid_tool", "no_new_user_message", "unsupported_parameter"),
         body_bytes_max=limits.body_bytes_max,
         load="turns",
         problems=ANTHROPIC_PROBLEMS,

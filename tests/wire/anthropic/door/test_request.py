@@ -132,6 +132,8 @@ def test_blocks_of_other_servers_are_kept_and_named() -> None:
 def test_thinking_is_an_effort(more: dict[str, Any], effort: str | None, shows: bool) -> None:
     read = asked(**more)
     assert (read.parameters.reasoning_effort, read.shows_thoughts) == (effort, shows)
+    by = "output_config.effort" if effort == "max" else "thinking"
+    assert [each.name for each in read.given] == ([by] if effort else [])
 
 
 TOOL = {"name": "look", "input_schema": {"type": "object"}}

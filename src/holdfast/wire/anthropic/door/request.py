@@ -219,7 +219,6 @@ _NAMES = {
     "tool_choice": "tool_choice",
     "tool_choice.disable_parallel_tool_use": "parallel_tool_calls",
     "output_config.format": "output_schema",
-    "output_config.effort": "reasoning_effort",
 }
 """The client's name of a parameter → our name. `max_tokens` is not here: the API demands it, so that it is no wish."""
 
@@ -256,6 +255,10 @@ def _given(request: MessagesRequest, parameters: Parameters) -> tuple[GivenParam
         for name, ours in _NAMES.items()
         if getattr(parameters, ours) not in (None, (), "auto")
     ]
+    if parameters.reasoning_effort is not None:
+        asked = request.output_config.effort if request.output_config else None
+        name = "output_config.effort" if parameters.reasoning_effort == asked else "thinking"
+        given.append(GivenParameter(name=name, ours="reasoning_effort"))
     return (*given, *(GivenParameter(name=name, ours=name) for name, _ in parameters.others))
 
 
