@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias, get_args
 
 from holdfast.agents.file import shapes
-from holdfast.agents.file import toolset_shapes as toolsets
 from holdfast.agents.file.dispositions import CANNOT_MATTER, REFUSED, TOOLSETS_REFUSED
 from holdfast.agents.file.shape_base import Shape
+from holdfast.agents.file.toolsets import toolset_shapes as toolsets
 from tests import repository
 
 PAGE = repository.ROOT / "docs/reference/agent-file.md"

@@ -18,7 +18,7 @@ from holdfast.agents.file.document import Document, Plain, Where, read_document
 from holdfast.agents.file.shape_base import Shape
 from holdfast.agents.file.shape_checks import Findings, S
 from holdfast.agents.file.shapes import FileShape
-from holdfast.agents.file.toolset_shapes import AnyToolset
+from holdfast.agents.file.toolsets.toolset_shapes import AnyToolset
 from holdfast.agents.file.versions import CURRENT
 from tests import repository
 from tests.agents.field_table import FIELDS, PAGE, SHAPES, TOOLSETS, fate, rows, table

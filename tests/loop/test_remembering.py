@@ -19,9 +19,9 @@ from holdfast.sessions.session_requests import Ask, Ending
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import fails, says
-from holdfast.tools.toolsets.memory import MemoryToolset
-from holdfast.tools.toolsets.think import INSTRUCTION, ThinkToolset
-from holdfast.tools.toolsets.todo import TodoToolset
+from holdfast.tools.notes.memory import MemoryToolset
+from holdfast.tools.notes.think import INSTRUCTION, ThinkToolset
+from holdfast.tools.notes.todo import TodoToolset
 from tests.loop.stage import ANYTHING, Deed, Model, Tools, agent, scripted, words
 
 ACME = Tenant("acme")

@@ -15,9 +15,9 @@ from holdfast.tools.deferred_tools import (
     loaders,
     matching,
 )
+from holdfast.tools.notes.think import ThinkToolset
 from holdfast.tools.tool import ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.toolset_choice import ChosenToolset
-from holdfast.tools.toolsets.think import ThinkToolset
 
 SPECS = [
     ToolSpec(name="create_issue", description="Open an issue.", parameters="{}", deferred=True),

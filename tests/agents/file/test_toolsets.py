@@ -14,10 +14,10 @@ from holdfast.tools.execution import execute
 from holdfast.tools.mcp import lazy_sdk
 from holdfast.tools.mcp.config import McpServer, Remote, Stdio
 from holdfast.tools.mcp.toolset import McpToolset
+from holdfast.tools.notes.todo import INSTRUCTION
 from holdfast.tools.sandbox.sandbox import Mode, Sandbox
 from holdfast.tools.tool import Toolset, instruction_of
 from holdfast.tools.toolset_choice import ChosenToolset
-from holdfast.tools.toolsets.todo import INSTRUCTION
 from tests import markdown, repository
 from tests.tools.tool_calls import Blobs, call_of, said
 

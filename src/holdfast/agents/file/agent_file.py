@@ -42,7 +42,7 @@ from holdfast.agents.file.shapes import (
     LimitsShape,
     StructuredOutputShape,
 )
-from holdfast.agents.file.toolsets import AgentTools, FileTools
+from holdfast.agents.file.toolsets.agent_tools import AgentTools, FileTools
 from holdfast.agents.file.variables import filled_prose
 from holdfast.agents.surroundings import NoPrompt, environment_info, prompt_file
 from holdfast.core.codec import Value

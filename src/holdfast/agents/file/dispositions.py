@@ -22,7 +22,7 @@ from holdfast.agents.file.shapes import (
     ProviderShape,
     RuntimeShape,
 )
-from holdfast.agents.file.toolset_shapes import (
+from holdfast.agents.file.toolsets.toolset_shapes import (
     AnyToolset,
     FilesystemToolsetShape,
     LifecycleShape,

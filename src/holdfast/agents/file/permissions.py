@@ -10,7 +10,7 @@ import msgspec
 from holdfast.agents.file.document import Where
 from holdfast.agents.file.shape_checks import Findings, suggest
 from holdfast.agents.file.shapes import AgentShape, FileShape, PermissionsShape
-from holdfast.agents.file.toolsets import RESERVED_TOOLS, AgentTools
+from holdfast.agents.file.toolsets.agent_tools import RESERVED_TOOLS, AgentTools
 from holdfast.core.items import Permissions
 from holdfast.tools.permissions import ToolRule, read_rule
 from holdfast.tools.tool import ToolSpec

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from holdfast.agents.file.shapes import AgentShape, FileShape
-from holdfast.agents.file.toolset_shapes import (
+from holdfast.agents.file.toolsets.toolset_shapes import (
     AnyToolset,
     McpShape,
     McpToolsetShape,

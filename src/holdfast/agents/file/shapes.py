@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from holdfast import limits
 from holdfast.agents.file.shape_base import Count, Schema, Seconds, Shape, Text
-from holdfast.agents.file.toolset_shapes import AnyToolset, McpShape
+from holdfast.agents.file.toolsets.toolset_shapes import AnyToolset, McpShape
 from holdfast.core.policy import Choice
 from holdfast.tools.permissions import Safety
 

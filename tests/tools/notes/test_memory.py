@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from holdfast.core.history.conversation import changed_memories
 from holdfast.tools.execution import execute
+from holdfast.tools.notes.memory import MEMORIES_MAX, MemoryToolset
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.tool import Json, ToolOutput
-from holdfast.tools.toolsets.memory import MEMORIES_MAX, MemoryToolset
 from tests.tools.tool_calls import Blobs, call_of, said
 
 

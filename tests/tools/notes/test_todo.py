@@ -10,10 +10,8 @@ from holdfast.core.codec import encode
 from holdfast.core.turns.events import StateSet
 from holdfast.tools.execution import execute
 from holdfast.tools.function import FunctionToolset
-from holdfast.tools.permissions import permission_for
-from holdfast.tools.tool import Json, ToolOutput, instruction_of
-from holdfast.tools.toolsets.think import ThinkToolset
-from holdfast.tools.toolsets.todo import (
+from holdfast.tools.notes.think import ThinkToolset
+from holdfast.tools.notes.todo import (
     ENTRIES_MAX,
     STATE,
     WORDS_MAX,
@@ -22,6 +20,8 @@ from holdfast.tools.toolsets.todo import (
     added,
     updated,
 )
+from holdfast.tools.permissions import permission_for
+from holdfast.tools.tool import Json, ToolOutput, instruction_of
 from tests.tools.tool_calls import Blobs, call_of, said
 
 

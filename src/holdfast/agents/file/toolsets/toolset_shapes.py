@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -34,6 +35,13 @@ class ScriptShape(Shape):
 
 Deferred: TypeAlias = tuple[str, ...] | bool
 """The tools that a model must search for before it can call them: these, all, or none."""
+
+
+def deferred_names(defer: Deferred) -> Collection[str] | None:
+    """The names of the deferred tools; None: all of them."""
+    if isinstance(defer, tuple):
+        return defer
+    return None if defer else ()
 
 
 class ToolsetShape(Shape, tag_field="type"):

@@ -1,0 +1,430 @@
+"""The toolsets of an agent file: checked, but not started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from holdfast.agents.file.document import UnreadableDocument, Where, read_document
+from holdfast.agents.file.models import UNTRUSTED
+from holdfast.agents.file.shape_base import Shape
+from holdfast.agents.file.shape_checks import Findings, suggest
+from holdfast.agents.file.shapes import AgentShape, FileShape
+from holdfast.agents.file.toolsets.file_context import FileContext, check_deferred
+from holdfast.agents.file.toolsets.mcp_servers import FileServers, is_required
+from holdfast.agents.file.toolsets.scripts import FileScripts
+from holdfast.agents.file.toolsets.skills import FileSkills
+from holdfast.agents.file.toolsets.toolset_shapes import (
+    AnyToolset,
+    ApiToolsetShape,
+    BackgroundAgentsToolsetShape,
+    FetchToolsetShape,
+    FilesystemToolsetShape,
+    McpShape,
+    McpToolsetShape,
+    MemoryToolsetShape,
+    OpenapiToolsetShape,
+    OpenUrlToolsetShape,
+    PythonToolsetShape,
+    ScriptToolsetShape,
+    ShellToolsetShape,
+    ThinkToolsetShape,
+    TodoToolsetShape,
+    ToolsetShape,
+    UserPromptToolsetShape,
+    deferred_names,
+)
+from holdfast.core.codec import encode
+from holdfast.core.items import Permissions
+from holdfast.tools.built_in_tools import BuiltInToolset
+from holdfast.tools.deferred_tools import ADD, SEARCH
+from holdfast.tools.mcp.toolset import McpToolset
+from holdfast.tools.notes.memory import MemoryToolset
+from holdfast.tools.notes.think import ThinkToolset
+from holdfast.tools.notes.todo import TodoToolset
+from holdfast.tools.permissions import Safety, may_be_allowed
+from holdfast.tools.sandbox.sandbox import Sandbox
+from holdfast.tools.schema import InvalidTool
+from holdfast.tools.tool import Json, Toolset, ToolSpec
+from holdfast.tools.toolset_choice import ChosenToolset
+from holdfast.tools.toolsets.absent import AbsentToolset
+from holdfast.tools.toolsets.api import ApiRequest, ApiToolset
+from holdfast.tools.toolsets.fetch import FetchToolset
+from holdfast.tools.toolsets.filesystem import WRITERS, FilesystemToolset
+from holdfast.tools.toolsets.openapi import HttpApi, OpenApiToolset
+from holdfast.tools.toolsets.openapi_document import Unusable
+from holdfast.tools.toolsets.person import OpenUrlToolset, UserPromptToolset
+from holdfast.tools.toolsets.python_file import PythonToolset
+from holdfast.tools.toolsets.shell import ShellToolset
+from holdfast.tools.toolsets.skills import SkillsToolset
+from holdfast.tools.web.address_guard import WEB_PORTS, AddressGuard, Domains
+
+RESERVED_TOOLS = frozenset({"transfer_task", "handoff", SEARCH, ADD})
+"""Names of the loop's own tools: for work between agents, and for the search for deferred tools."""
+
+_NEEDS_TRUST: Mapping[type[Shape], str] = {
+    ScriptToolsetShape: "run commands on this machine",
+    ShellToolsetShape: "run commands on this machine",
+    McpToolsetShape: "run commands on this machine, and reach servers from it",
+    FilesystemToolsetShape: "read and change files on this machine",
+    OpenapiToolsetShape: "read files of this machine, and reach servers from it",
+    PythonToolsetShape: "run Python in the server itself",
+    ApiToolsetShape: "reach servers from this machine",
+}
+SIDE_BY_SIDE = (
+    "Your colleagues work side by side: to give several tasks at once, call transfer_task several times in one answer; "
+    "all results come together. This is what run_background_agent and wait_background_agents are called here."
+)
+
+
+class AgentTools:
+    """The toolsets of an agent, with what is known of their tools before any server was asked."""
+
+    def __init__(self) -> None:
+        self.toolsets: tuple[Toolset, ...] = ()
+        self.origins: tuple[str, ...] = ()
+        """The origin of each toolset."""
+        self.specs: dict[str, ToolSpec] = {}
+        """The tools that the file names, or that come with Holdfast."""
+        self.has_foreign = False
+        """Whether there are more tools, which a server names."""
+        self.texts: tuple[str, ...] = ()
+        """Words from files beside the agent file that the tools hand out."""
+
+
+class FileTools:
+    """The toolsets of one file. Its agents share MCP servers with the same settings."""
+
+    def __init__(
+        self,
+        findings: Findings,
+        file: FileShape,
+        directory: Path,
+        environment: Mapping[str, str],
+        *,
+        trusted: bool,
+        sandbox: Sandbox,
+    ) -> None:
+        self._found = findings
+        self._sandbox = sandbox
+        self._directory = directory
+        self._environment = environment
+        self._trusted = trusted
+        self._mcps = file.mcps
+        self._shared_toolsets = file.toolsets
+        self._agents = file.agents
+        self._context = FileContext(
+            findings, directory, environment, trusted=trusted, sandbox=sandbox
+        )
+        self._servers = FileServers(self._context, file.mcps)
+        self._scripts = FileScripts(self._context)
+        self._skills = FileSkills(self._context, file.skills)
+
+    @property
+    def servers(self) -> tuple[McpToolset, ...]:
+        """The MCP servers of the agents that were read."""
+        return self._servers.every
+
+    def of_agent(
+        self, shape: AgentShape, where: Where, rules: Permissions, safety: Safety
+    ) -> AgentTools:
+        """An agent's toolsets. Their problems are added to the findings."""
+        made = AgentTools()
+        taken = set(RESERVED_TOOLS)
+        for each, at in self._wanted(shape, where):
+            if isinstance(each, FilesystemToolsetShape) and not (shape.readonly or each.readonly):
+                self._check_writers(each, at, rules, safety)
+            self._context.unset = []
+            toolset = self._toolset(each, at, taken, made)
+            if self._context.unset:
+                toolset = self._without_variables(each, at)
+            if toolset is None:
+                continue
+            if shape.readonly and not isinstance(each, McpShape):
+                toolset = ChosenToolset(toolset, read_only=True)
+            made.toolsets += (toolset,)
+            made.origins += (self._origin(each),)
+        if skills := self._skills.of_agent(shape, where):
+            toolset = SkillsToolset(skills)
+            made.toolsets += (toolset,)
+            made.origins += ("skills",)
+            made.texts = tuple(each.instructions for each in skills)
+            made.specs |= {each.spec.name: each.spec for each in toolset.listed}
+        return made
+
+    def _without_variables(self, shape: AnyToolset, at: Where) -> Toolset:
+        """A toolset whose variables are not set on this machine has no tools; a required one is a problem."""
+        needed = shape.required if isinstance(shape, OpenapiToolsetShape) else False
+        needed = is_required(shape) if isinstance(shape, McpShape) else needed
+        for field, name in self._context.unset:
+            words = f"the environment variable {name!r} is not set"
+            if needed:
+                self._found.missing(field, words)
+            else:
+                self._found.warn(field, f"{words}; the toolset has no tools until it is")
+        names = ", ".join(dict.fromkeys(name for _, name in self._context.unset))
+        kind = str(type(shape).__struct_config__.tag)
+        return AbsentToolset(f"a toolset of type {kind!r}", f"{names} is not set")
+
+    def _wanted(self, shape: AgentShape, where: Where) -> Iterator[tuple[AnyToolset, Where]]:
+        """An agent's own toolsets, and then those of the file that it uses."""
+        for n, toolset in enumerate(shape.toolsets):
+            yield self._read_only(toolset, shape), (*where, "toolsets", n)
+        for n, name in enumerate(shape.use_toolsets):
+            if name in self._shared_toolsets:
+                yield self._read_only(self._shared_toolsets[name], shape), ("toolsets", name)
+            else:
+                words = f"no such toolset; {suggest(name, self._shared_toolsets)}"
+                self._found.wrong((*where, "use_toolsets", n), words)
+
+    def _read_only(self, toolset: AnyToolset, agent: AgentShape) -> AnyToolset:
+        return msgspec.structs.replace(toolset, readonly=toolset.readonly or agent.readonly)
+
+    def _origin(self, shape: AnyToolset) -> str:
+        """A digest of all settings of a toolset, and of the file's directory. Variables are not filled in."""
+        ref = shape.ref if isinstance(shape, McpToolsetShape) else ""
+        said = (str(self._directory), shape, self._mcps.get(ref))
+        return sha256(encode(said)).hexdigest()
+
+    def _toolset(
+        self, shape: AnyToolset, at: Where, taken: set[str], made: AgentTools
+    ) -> Toolset | None:
+        if not self._trusted and (what := _NEEDS_TRUST.get(type(shape))):
+            self._found.wrong(at, UNTRUSTED.format(what=what))
+            return None
+        if _runs_commands(shape) and (refused := self._sandbox.refusal()):
+            self._found.wrong(at, refused)
+            return None
+        match shape:
+            case ScriptToolsetShape():
+                scripts = self._scripts.toolset(shape, at, taken)
+                made.specs |= {each.spec.name: each.spec for each in scripts.listed}
+                return self._chosen(scripts, shape)
+            case McpToolsetShape():
+                made.has_foreign = True
+                return self._servers.toolset(shape, at)
+            case OpenapiToolsetShape():
+                made.has_foreign = True
+                return self._openapi(shape, at)
+            case PythonToolsetShape():
+                made.has_foreign = True  # its names are known when it has run
+                return self._python(shape, at)
+            case _:
+                built = self._built(shape, at)
+                if built is None:
+                    return None
+                made.specs |= {each.spec.name: each.spec for each in built.listed}
+                return self._offered(built, shape, at, taken)
+
+    def _built(self, shape: AnyToolset, at: Where) -> BuiltInToolset | None:
+        match shape:
+            case ShellToolsetShape():
+                where = self._context.below(shape.working_dir, (*at, "working_dir"))
+                env, _ = self._context.filled(shape.env, (*at, "env"))
+                cell = self._sandbox.cell(
+                    where,
+                    *self._context.placed(shape.roots),
+                    read_roots=self._context.placed(shape.read_roots),
+                    network=shape.network,
+                )
+                return ShellToolset(where, env=env, environment=self._environment, cell=cell)
+            case FilesystemToolsetShape():
+                return self._filesystem(shape, at)
+            case FetchToolsetShape():
+                return self._fetch(shape, at)
+            case ThinkToolsetShape():
+                return ThinkToolset()
+            case TodoToolsetShape():
+                return TodoToolset()
+            case MemoryToolsetShape():
+                return MemoryToolset(self._owner(shape))
+            case UserPromptToolsetShape():
+                return UserPromptToolset()
+            case BackgroundAgentsToolsetShape():
+                return BuiltInToolset(instruction=SIDE_BY_SIDE)
+            case OpenUrlToolsetShape():
+                return OpenUrlToolset(shape.url, name=shape.name or "open_url")
+            case ApiToolsetShape():
+                return self._api(shape, at)
+            case _:
+                raise AssertionError(f"{type(shape).__name__} is made elsewhere")
+
+    def _owner(self, shape: MemoryToolsetShape) -> str:
+        """The first agent with this path of memories: all agents with the path share its memories."""
+        if not shape.path:
+            return ""
+        for name, agent in self._agents.items():
+            used = (self._shared_toolsets.get(each) for each in agent.use_toolsets)
+            for each in (*agent.toolsets, *used):
+                if isinstance(each, MemoryToolsetShape) and each.path == shape.path:
+                    return name
+        raise AssertionError("the toolset is of an agent of this file")
+
+    def _api(self, shape: ApiToolsetShape, at: Where) -> ApiToolset | None:
+        said, at = shape.api_config, (*at, "api_config")
+        if "://" in said.endpoint:
+            self._context.check_server(said.endpoint, (*at, "endpoint"))
+        else:
+            self._found.wrong((*at, "endpoint"), "expected the address of a server: https://…")
+        headers, _ = self._context.filled(said.headers, (*at, "headers"))
+        arguments: dict[str, Json] = {**said.args}
+        request = ApiRequest(
+            name=said.name,
+            endpoint=self._context.with_environment(said.endpoint, (*at, "endpoint")),
+            method=said.method,
+            description=said.instruction,
+            args=arguments,
+            required=said.required,
+            headers=headers,
+            timeout_s=shape.timeout,
+            allow_private=shape.allow_private_ips,
+        )
+        try:
+            return None if self._context.unset else ApiToolset(request)
+        except InvalidTool as error:
+            self._found.wrong(at, str(error))
+            return None
+
+    # ── our own ──
+
+    def _offered(
+        self, built: BuiltInToolset, shape: ToolsetShape, at: Where, taken: set[str]
+    ) -> Toolset:
+        """The toolset with only the tools that the file lists. Two tools of an agent must not have the same name."""
+        for n, name in enumerate(shape.tools or ()):
+            if name not in built.names and not _is_writer(shape, name):
+                words = f"no such tool; {suggest(name, built.names)}"
+                self._found.wrong((*at, "tools", n), words)
+        offered = built.names if shape.tools is None else shape.tools
+        check_deferred(self._found, shape.defer, offered, at)
+        for name in offered:
+            if name in taken:
+                words = f"another tool of this agent is called {name!r} already; list those to offer under 'tools'"
+                self._found.wrong(at, words)
+            taken.add(name)
+        return self._chosen(built, shape, only=shape.tools)
+
+    def _chosen(
+        self, inner: Toolset, shape: ToolsetShape, *, only: tuple[str, ...] | None = None
+    ) -> Toolset:
+        if only is None and shape.instruction is None and not shape.defer and not shape.readonly:
+            return inner
+        return ChosenToolset(
+            inner,
+            only=only,
+            instruction=shape.instruction,
+            deferred=deferred_names(shape.defer),
+            read_only=shape.readonly,
+        )
+
+    def _check_writers(
+        self, shape: FilesystemToolsetShape, at: Where, rules: Permissions, safety: Safety
+    ) -> None:
+        """Without 'roots' files are only read. A file that means to write is refused now, not in the middle of a turn."""
+        if shape.roots or shape.allow_list:
+            return
+        if safety != "restricted" and not any(may_be_allowed(name, rules) for name in WRITERS):
+            words = "files are only read: name the directories that may be written to under 'roots'"
+            self._found.warn(at, words)
+        offered = WRITERS if shape.tools is None else shape.tools
+        for name in (each for each in WRITERS if each in offered):
+            if shape.tools is not None or may_be_allowed(name, rules):
+                words = (
+                    f"{name} needs to be told where: name the directories that may be written to under "
+                    "'roots' (roots: [.] is that of this file); or list only tools that read under 'tools'"
+                )
+                self._found.wrong(at, words)
+                return
+
+    def _filesystem(self, shape: FilesystemToolsetShape, at: Where) -> FilesystemToolset | None:
+        named = [("roots", n, each) for n, each in enumerate(shape.roots)]
+        named += [("allow_list", n, each) for n, each in enumerate(shape.allow_list)]
+        roots: list[Path] = []
+        for field, n, each in named:
+            roots.append(self._place(each))
+            if not roots[-1].is_dir():
+                self._found.missing((*at, field, n), "there is no such directory")
+        return FilesystemToolset(
+            *(roots or [self._directory]),
+            skip_version_control=shape.ignore_vcs,
+            read_only=not roots or shape.readonly,
+            denied=[str(self._place(each)) for each in shape.deny_list],
+        )
+
+    def _place(self, text: str) -> Path:
+        """A directory or file: relative to the agent file, absolute, or below `~`."""
+        if text == "~" or text.startswith("~/"):
+            text = f"{self._environment.get('HOME', '/')}{text[1:]}"
+        return self._directory / text
+
+    def _fetch(self, shape: FetchToolsetShape, at: Where) -> FetchToolset | None:
+        if shape.allow_private_ips and not self._trusted:
+            words = UNTRUSTED.format(what="reach into the private network")
+            self._found.wrong((*at, "allow_private_ips"), words)
+            return None
+        guard = AddressGuard(
+            allow_private=shape.allow_private_ips,
+            ports=() if shape.allow_private_ips else WEB_PORTS,
+            domains=Domains(allowed=shape.allowed_domains, blocked=shape.blocked_domains),
+        )
+        if shape.headers and not self._trusted:
+            words = UNTRUSTED.format(what="choose which of our variables are sent")
+            self._found.wrong((*at, "headers"), words)
+            return None
+        headers, _ = self._context.filled(shape.headers, (*at, "headers"))
+        return FetchToolset(guard, timeout_s=shape.timeout, headers=headers)
+
+    # ── OpenAPI ──
+
+    def _openapi(self, shape: OpenapiToolsetShape, at: Where) -> Toolset:
+        document, _ = self._context.filled_one(shape.url, (*at, "url"))
+        headers, _ = self._context.filled(shape.headers, (*at, "headers"))
+        for field, url in (("url", document), ("base_url", shape.base_url)):
+            if "://" in url:
+                self._context.check_server(url, (*at, field))
+        if "://" not in document:
+            document = str(self._context.below(document, (*at, "url")))
+        api = HttpApi(
+            document=document,
+            base_url=shape.base_url,
+            headers=headers,
+            allow_private=shape.allow_private_ips,
+            timeout_s=shape.timeout,
+            required=shape.required,
+        )
+        return self._chosen(OpenApiToolset(api, reader=_from_yaml), shape, only=shape.tools)
+
+    # ── Python ──
+
+    def _python(self, shape: PythonToolsetShape, at: Where) -> Toolset:
+        path = self._context.below(shape.file, (*at, "file"))
+        if not path.is_file():
+            self._found.missing((*at, "file"), "there is no such file")
+        return self._chosen(PythonToolset(path, shape.tools), shape)
+
+
+def _is_writer(shape: ToolsetShape, name: str) -> bool:
+    """Whether this is a tool that a `filesystem` toolset has only with 'roots'."""
+    return isinstance(shape, FilesystemToolsetShape) and name in WRITERS
+
+
+def _from_yaml(data: bytes) -> Json:
+    """An OpenAPI document in YAML, read by the same rules as an agent file."""
+    try:
+        value: Json = read_document(data).value
+    except UnreadableDocument as error:
+        raise Unusable(f"line {error.mark.line}: {error.words}") from error
+    return value
+
+
+def _runs_commands(shape: AnyToolset) -> bool:
+    match shape:
+        case ScriptToolsetShape() | ShellToolsetShape():
+            return True
+        case McpToolsetShape():
+            return shape.remote is None and not shape.ref
+        case _:
+            return False
