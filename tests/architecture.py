@@ -126,7 +126,8 @@ BRIEF: Mapping[str, str] = {
     "holdfast.tools.mcp.connection._ServerRun.__init__": "one life of a server that calls need; its failure is told to them",
     "holdfast.tools.mcp.connection._ServerRun.wait_end": "a wait of its caller, who ends it",
     "holdfast.tools.mcp.connection._ServerRun.wait_for": "a wait of its caller, who ends it",
-    "holdfast.tools.process._Running.__init__": "ends with its command, which a call waits for",
+    "holdfast.tools.process.RunningCommand.__init__": "ends with its command, which a call or a job waits for",
+    "holdfast.tools.toolsets.background_jobs._Job.__init__": "one job, which its toolset ends",
     "holdfast.tools.threads.in_thread": "one function, whose caller waits for it",
 }
 """Where else tasks and threads are started, and what they end with."""

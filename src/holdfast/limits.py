@@ -440,6 +440,20 @@ script_argument_bytes_max: Final = 96 * 1024
 script_kill_grace_s: Final = 2.0
 """Between SIGTERM and SIGKILL."""
 
+jobs_running_max: Final = 8
+"""Background commands of one conversation that run at the same time."""
+jobs_kept_max: Final = 32
+"""Background commands of one conversation that are remembered, running or not."""
+jobs_everywhere_max: Final = 128
+"""Background commands of one toolset that run at the same time, in all conversations."""
+job_idle_s: Final = 3600.0
+"""A background command ends so long after its conversation has last asked about it, and is forgotten so long after its
+end."""
+job_output_bytes_max: Final = 256 * 1024
+"""Of the output of a background command, in memory. Of a longer output the two ends are kept."""
+job_news_chars_max: Final = 4_000
+"""Of the output of a finished background command, in the words that tell the model of it."""
+
 sandbox_memory_bytes_max: Final = 4 * 1024**3
 """Memory of each process of a command, and of all of them together."""
 sandbox_processes_max: Final = 512

@@ -33,6 +33,7 @@ FIELDS: Mapping[str, str] = {
     "`runtime`": "network_allowlist safety sandbox",
     "`metadata`": "author description license readme tags version",
     "`permissions`": "allow ask deny",
+    "`budget`, `budgets`": "max_cost max_time max_tokens",
     "an agent": """
         add_date add_description_parameter add_environment_info add_prompt_files budgets cache code_mode_tools commands
         compaction_model compaction_threshold description fallback force_handoff handoffs harness hooks instruction
@@ -58,6 +59,7 @@ FIELDS: Mapping[str, str] = {
         routing task_budget temperature thinking_budget title_model token_key top_p track_usage
     """,
     "`capabilities`": "audio image pdf video",
+    "`routing`": "examples model",
     "`cost`": "cache_read cache_write input output",
     "a provider": """
         api_type auth base_url compaction_model frequency_penalty max_tokens parallel_tool_calls presence_penalty provider
@@ -71,6 +73,9 @@ FIELDS: Mapping[str, str] = {
     "every toolset": "defer instruction model readonly tools toon",
     "toolset `script`": "env shell",
     "toolset `shell`": "env safer sandbox sudo_askpass",
+    "toolset `background_jobs`": "env recall",
+    "`post_edit`": "cmd path",
+    "`webhook_config`": "chat_id headers provider url",
     "toolset `filesystem`": "allow_list deny_list ignore_vcs post_edit",
     "toolset `fetch`": """
         allow_private_ips allowed_domains blocked_domains headers timeout
@@ -78,6 +83,10 @@ FIELDS: Mapping[str, str] = {
     "toolset `think`": "shared",
     "toolset `todo`": "shared",
     "toolset `memory`": "path",
+    "toolset `tasks`": "path",
+    "toolset `model_picker`": "models",
+    "toolset `a2a`": "allow_private_ips headers name timeout url",
+    "toolset `webhook`": "timeout webhook_config",
     "toolset `open_url`": "name url",
     "toolset `mcp`": """
         allow_private_ips args command config env env_file lifecycle name ref
@@ -103,6 +112,10 @@ SHAPES: Mapping[str, type[Shape]] = {
     "a model": shapes.ModelShape,
     "`capabilities`": shapes.CapabilitiesShape,
     "`cost`": shapes.CostShape,
+    "`budget`, `budgets`": shapes.BudgetShape,
+    "`routing`": shapes.RoutingRuleShape,
+    "`post_edit`": toolsets.PostEditShape,
+    "`webhook_config`": toolsets.WebhookConfigShape,
     "a provider": shapes.ProviderShape,
     "`mcps`": toolsets.McpShape,
     "`remote`": toolsets.RemoteShape,
@@ -114,10 +127,8 @@ SHAPES: Mapping[str, type[Shape]] = {
 }
 
 BELOW: Mapping[str, tuple[str, str, str]] = {
-    "`budget`, `budgets`": ("a file", "budgets", "max_cost max_time max_tokens"),
     "`harness`": ("an agent", "harness", "agent effort model thinking type"),
     "`cache`": ("an agent", "cache", "case_sensitive enabled path trim_spaces"),
-    "`routing`": ("a model", "routing", "examples model"),
     "`task_budget`": ("a model", "task_budget", "total type"),
     "`auth`": ("a model", "auth", "type workload_identity_federation"),
     "`workload_identity_federation`": (
@@ -126,21 +137,12 @@ BELOW: Mapping[str, tuple[str, str, str]] = {
     "`identity_token`": ("a model", "auth", "command env file headers response_field url"),
     "`oauth`": ("`remote`", "oauth", "callbackPort callbackRedirectURL clientId clientSecret scopes"),
     "`backoff`": ("`lifecycle`", "backoff", "initial jitter max multiplier"),
-    "`post_edit`": ("toolset `filesystem`", "post_edit", "cmd path"),
 }  # fmt: skip
 """Kinds that only occur in a field that is not run: they share its fate."""
 
 OF_REFUSED_TOOLSETS: Mapping[str, tuple[str, str]] = {
-    "toolset `background_jobs`": ("background_jobs", "env recall"),
     "toolset `lsp`": ("lsp", "args command env file_types lifecycle version working_dir"),
     "toolset `mcp_catalog`": ("mcp_catalog", "allowed_servers blocked_servers"),
-    "toolset `model_picker`": ("model_picker", "models"),
-    "toolset `tasks`": ("tasks", "path"),
-    "toolset `a2a`": ("a2a", "allow_private_ips headers name url"),
-    "toolset `webhook`, `webhook_config`": (
-        "webhook",
-        "chat_id headers provider url webhook_config",
-    ),
     "toolset `rag`, `rag_config`": (
         "rag",
         """

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 from holdfast.agents.file import versions
 from holdfast.agents.file.agent_file import Checked, check_agent_file
-from holdfast.agents.file.dispositions import CANNOT_MATTER, REFUSED, TOOLSETS_REFUSED
+from holdfast.agents.file.dispositions import (
+    CANNOT_MATTER,
+    REFUSED,
+    TOOLSET_FIELDS,
+    TOOLSETS_REFUSED,
+)
 from holdfast.agents.file.document import Document, Plain, Where, read_document
 from holdfast.agents.file.shape_base import Shape
 from holdfast.agents.file.shape_checks import Findings, S
@@ -23,6 +28,7 @@ from holdfast.agents.file.versions import CURRENT
 from tests import repository
 from tests.agents.field_table import FIELDS, PAGE, SHAPES, TOOLSETS, fate, rows, table
 from tests.agents.file.test_agent_file import in_agent
+from tests.agents.schema_walk import KINDS, LIST, SCHEMAS, listed, of_schemas, written
 
 CORPUS = repository.ROOT / "tests/agents/corpus"
 ENVIRONMENT = {"BED": "north", "HOME": "/"}
@@ -119,10 +125,23 @@ def test_a_url_may_declare_none_of_the_ways_to_act(garden: Path) -> None:
         "agents.root.hooks", "agents.root.add_environment_info", "agents.root.add_prompt_files",
         "agents.cutter.instruction_file", "toolsets.weather", "providers.shed.base_url", "providers.shed.token_key",
         "providers.shed.headers", "models.careful.base_url", "models.careful.token_key",
-        *(f"agents.root.toolsets[{n}]" for n in (0, 1, 2, 6, 7, 8, 9)), "agents.root.toolsets[3].headers",
-        "agents.cutter.toolsets[0]",
+        "agents.root.toolsets[3].headers", "agents.cutter.toolsets[0]",
     }  # fmt: skip
+    document = read_document((CORPUS / "runs.yaml").read_bytes()).value
+    assert isinstance(document, dict)
+    toolsets: Any = document["agents"]["root"]["toolsets"]  # type: ignore[index,call-overload]
+    refused |= {
+        f"agents.root.toolsets[{n}]"
+        for n, each in enumerate(toolsets)
+        if each["type"] not in HARMLESS
+    }
     assert refused <= told
+
+
+HARMLESS = set(
+    "fetch think todo memory plan session_plan tasks model_picker user_prompt background_agents open_url".split()
+)
+"""Toolsets that act on nothing but our store; `fetch` has a guard of its own, and no headers from a URL."""
 
 
 class _Recording(Findings):
@@ -166,3 +185,36 @@ def test_toolsets_that_are_refused_are_refused_with_all_their_fields() -> None:
             text.encode(), place="a.yaml", directory=Path("/"), environment={}
         ).problems
         assert [each.field for each in found] == ["agents.root.toolsets[0].type"]
+
+
+# ── docker-agent's own schemas ──
+
+
+def _known(kind: str) -> set[str]:
+    """The fields of a kind in our table."""
+    return {field for where, field, *_ in rows() if where == kind}
+
+
+@pytest.mark.parametrize("kind", sorted(listed()))
+def test_every_field_of_the_schemas_has_a_row(kind: str) -> None:
+    fields = listed()[kind]
+    if kind == "a toolset":
+        assert fields == set(TOOLSETS)
+    elif kind == "Toolset":
+        of_toolsets = {field for where, field, *_ in rows() if where.startswith("toolset `")}
+        assert fields - {"type"} <= of_toolsets | _known("every toolset")
+        assert fields - {"type"} == TOOLSET_FIELDS
+    elif kind.startswith("RAGConfig"):
+        assert fields - {"description", "instruction"} <= _known("toolset `rag`, `rag_config`")
+    elif kind == "RAGToolset":
+        assert fields <= _known("toolset `rag`, `rag_config`") | _known("every toolset")
+    else:
+        assert fields <= _known(KINDS[kind]), kind
+
+
+def test_the_list_is_what_the_schemas_say() -> None:
+    if not SCHEMAS:
+        return  # the list was compared where they lie beside the checkout
+    assert written(of_schemas()) == LIST.read_text(encoding="utf-8"), (
+        "run `python -m tests.agents.schema_walk`"
+    )

@@ -90,6 +90,9 @@ class Pipe:
             loop.remove_reader(self._opened)
         return os.read(self._opened, 4096).decode()
 
+    def say(self, words: str) -> None:
+        os.write(self._opened, words.encode())
+
     def close(self) -> None:
         os.close(self._opened)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from typing import Protocol, TypeAlias
 
+from holdfast.agents.model_routes import ModelRoute
 from holdfast.core.codec import Value
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy
@@ -80,6 +82,17 @@ class PromptCommand(Value):
     """An address to open instead of sending a message."""
 
 
+class Budget(Value):
+    """How much the steps of some agents may use in one conversation. None: as much as they like."""
+
+    name: str
+    """As the file says it: `budget`, `budgets.small`. Agents with a budget of one name share it."""
+    cost_micros_max: int | None = None
+    tokens_max: int | None = None
+    time_ms_max: int | None = None
+    """Of models and tools at work; not of people who read and write."""
+
+
 class SummaryRules:
     """When and by which model an agent's older turns are summed up."""
 
@@ -127,6 +140,10 @@ class Agent:
         result_chars_max: int | None = None,
         redacts: bool = False,
         compaction: SummaryRules = SummaryRules(),  # noqa: B008
+        routes: tuple[ModelRoute, ...] = (),
+        force_handoff: str = "",
+        same_calls_max: int | None = None,
+        budgets: tuple[Budget, ...] = (),
     ) -> None:
         self.name = name
         self.model = model
@@ -160,11 +177,30 @@ class Agent:
         self.history_items_max = history_items_max
         """How many items of the history its model sees; None: all of them."""
         self.hooks = hooks
+        self.hook_models: Mapping[str, Model] = {}
+        """The models that its hooks ask, by their names in the file."""
         self.result_chars_max = result_chars_max
         """How many characters of a tool's result are kept; None: the server's own bound."""
         self.compaction = compaction
         self.redacts = redacts
         """Whether secrets are taken out of its calls, their results and its prompts."""
+
+        self.force_handoff = force_handoff
+        """The agent that takes over the conversation whenever this one has given its last answer."""
+        self.same_calls_max = same_calls_max
+        """How many steps in a row may make exactly the same calls; None: as many as the turn has."""
+        self.budgets = budgets
+        """The budgets that its steps are paid from, for the whole conversation."""
+        self.routes = routes
+        """Which of its other models a request goes to; its own gets what is like none of their examples."""
+        self.other_models: Mapping[str, Agent] = {}
+        """The same agent on other models, which it may choose, or which its routes name; by their names in the file."""
+
+    def on(self, model: Model, parameters: Parameters, context_window: int | None) -> Agent:
+        """The same agent, with the same tools and names, on another model."""
+        other = copy(self)
+        other.model, other.parameters, other.context_window = model, parameters, context_window
+        return other
 
     def __repr__(self) -> str:
         return f"<Agent {self.name} on {self.model.name}>"
@@ -199,7 +235,9 @@ class Team:
         """Close toolsets and models, each once. If one fails, the others are closed all the same."""
         parts: dict[int, Closable] = {}
         for agent in self.agents.values():
-            parts[id(agent.model)] = agent.model
+            models = (each.model for each in (agent, *agent.other_models.values()))
+            for model in (*models, *agent.hook_models.values()):
+                parts[id(model)] = model
             if agent.compaction.model is not None:
                 parts[id(agent.compaction.model)] = agent.compaction.model
             for toolset in agent.toolsets:

@@ -117,13 +117,17 @@ def stable_identity(key: str) -> tuple[str, ...]:
 
 def portable_key(key: str) -> str:
     """The part of a key that is valid on another machine and safe to show: a file's name, and a URL without its user
-    part, query and fragment. It has the same stable identity."""
+    part, query and fragment. It has the same stable identity. Of a malformed URL nothing but its scheme is safe: where
+    its secrets are cannot be told."""
     match stable_identity(key):
         case ("url", *_):
             parts = urlsplit(key)
             return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         case ("file", _) if key.startswith("/"):
             return key.rpartition("/")[2]
+        case ("key", _) if _MAY_HOLD_SECRETS.search(key):
+            found = _SCHEME.match(key)
+            return f"{found[0] if found else ''}…"
         case _:
             return key
 
@@ -144,6 +148,8 @@ def split_name(text: str) -> tuple[str, str]:
     return (given, reference) if equals and _GIVEN_NAME.fullmatch(given) else ("", text)
 
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://", re.ASCII)
+_MAY_HOLD_SECRETS = re.compile(r"://|[@?#]")
 _GIVEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _DIRECTORIES = re.compile(r"(?<![\w.:/-])/(?:[^\s/:;,'\"]+/)+")
 

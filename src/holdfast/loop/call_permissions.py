@@ -19,7 +19,7 @@ from holdfast.core.ports import OpenTurn
 from holdfast.core.turns import events as ev
 from holdfast.ids import CallId
 from holdfast.loop import team_tools
-from holdfast.loop.hooks import Reviewed, TurnHooks
+from holdfast.loop.hooks.turn_hooks import Reviewed, TurnHooks
 from holdfast.loop.turn_tools import TurnTools
 from holdfast.tools.execution import InvalidArguments, parse_arguments
 from holdfast.tools.permissions import (

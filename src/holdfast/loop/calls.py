@@ -30,7 +30,7 @@ from holdfast.core.turns.unfinished_turns import keys_of_calls
 from holdfast.ids import CallId, MessageId, NoteId
 from holdfast.loop import spans, team_tools
 from holdfast.loop.call_permissions import CallPermissions
-from holdfast.loop.hooks import TurnHooks
+from holdfast.loop.hooks.turn_hooks import TurnHooks
 from holdfast.loop.turn_tools import TurnTools
 from holdfast.observe.tally import Tally
 from holdfast.tools.deferred_tools import ADD
@@ -99,6 +99,7 @@ class Calls:
             await self._answer(call, "error", words)
         elif (why := await self._permissions.refused(call, agent, tool)) is not None:
             await self._answer(call, "refused", f"Refused: {why}")
+            await self._hooks.decided(call, agent, refused=why)
         else:
             try:
                 arguments = parse_arguments(tool.spec, call.arguments)
@@ -106,6 +107,7 @@ class Calls:
                 await self._answer(call, "error", str(error))
             else:
                 if not await self._is_refused(call, agent):
+                    await self._hooks.decided(call, agent, refused=None)
                     await self._run_tool(call, agent, tool, arguments)
 
     async def _is_refused(self, call: ToolCall, agent: Agent) -> bool:

@@ -14,13 +14,11 @@ see the same history as before; no item of it changes.
 
 from __future__ import annotations
 
-from contextlib import aclosing
-
 import msgspec
 
 from holdfast import limits
 from holdfast.agents.agent import Agent
-from holdfast.core.codec import Unreadable, Value, encode
+from holdfast.core.codec import Unreadable, encode
 from holdfast.core.history.conversation import (
     Snapshot,
     hidden_from_model,
@@ -29,17 +27,16 @@ from holdfast.core.history.conversation import (
 )
 from holdfast.core.items import Path, StoredItem, Summary, UserMessage, plain_text
 from holdfast.core.ports import OpenTurn
-from holdfast.core.transcript import ends, portions, transcript
+from holdfast.core.transcript import portions, transcript
 from holdfast.core.turns import events as ev
-from holdfast.core.turns.deltas import FinishDelta, TextDelta, UsageDelta
 from holdfast.errors import without_frames
 from holdfast.ids import ItemId, MessageId, Minter, NoteId, SessionId
 from holdfast.loop.context import View, summed_up, view_for
 from holdfast.loop.encoded_histories import EncodedHistories
-from holdfast.loop.hooks import TurnHooks
+from holdfast.loop.hooks.turn_hooks import TurnHooks
 from holdfast.loop.prompt_sizes import PromptSizes
-from holdfast.models.model import Model, ModelFailed, Prompt
-from holdfast.tools.execution import clean
+from holdfast.loop.single_answers import SingleAnswer, single_answer
+from holdfast.models.model import ModelFailed, Prompt
 
 TOO_LONG = "context_length_exceeded"
 """The reason of a ModelFailed whose prompt was too long, for every provider."""
@@ -113,7 +110,7 @@ class PromptCompaction:
             return False
         try:
             made = (
-                MadeSummary(text=verdict.summary, usage=ev.Usage())
+                SingleAnswer(text=verdict.summary, usage=ev.Usage())
                 if verdict.summary
                 else await summarize(
                     agent,
@@ -176,13 +173,6 @@ def _weight(item: StoredItem, hidden: frozenset[ItemId]) -> int:
 # ── writing a summary ────────────────────────────────────────────────────────────────────────
 
 
-class MadeSummary(Value):
-    """A summary, and the usage of writing it."""
-
-    text: str
-    usage: ev.Usage
-
-
 INSTRUCTION = """\
 You keep the memory of a long conversation between a user and an assistant. You are given a part of it as a \
 transcript, perhaps with a summary of what came before. Write one summary of all of it, for the assistant who \
@@ -204,7 +194,7 @@ async def summarize(
     mint: Minter,
     key: str,
     also: str = "",
-) -> MadeSummary:
+) -> SingleAnswer:
     """A summary, by the agent's model or its model for summaries, of what it sees of the history before `covers_to`.
 
     `also`: what its writer is told besides. A history that is too long for one prompt is read in portions, each with the summary of the portions before.
@@ -225,29 +215,6 @@ async def summarize(
             messages=(model.dialect.encode([asked]),),
             call_key=f"{key}/{n}",
         )
-        made = await _written(model, prompt)
+        made = await single_answer(model, prompt, chars_max=limits.summary_chars_max)
         text, usage = made.text, usage + made.usage
-    return MadeSummary(text=text, usage=usage)
-
-
-async def _written(model: Model, prompt: Prompt) -> MadeSummary:
-    words: list[str] = []
-    usage, finished = ev.Usage(), False
-    async with aclosing(model.stream(prompt)) as deltas:
-        async for heard in deltas:
-            for delta in heard:
-                match delta:
-                    case TextDelta(refusal=False):
-                        words.append(delta.text)
-                    case UsageDelta():
-                        usage = delta.usage
-                    case FinishDelta():
-                        finished = True
-                    case _:
-                        pass  # reasoning, and calls of tools that were not offered
-    text = clean("".join(words)).strip()
-    if not finished or not text:
-        raise ModelFailed("the model wrote no summary", reason="upstream_broke_off")
-    if len(text) > limits.summary_chars_max:
-        text = ends(text, limits.summary_chars_max)
-    return MadeSummary(text=text, usage=usage)
+    return SingleAnswer(text=text, usage=usage)

@@ -28,7 +28,7 @@ from holdfast.loop.parameters import parameters_for
 from holdfast.loop.shortened_results import shortened
 from holdfast.models.model import Dialect, ModelFailed, Prompt, openings_of
 from holdfast.tools.redaction import redacted, redacted_json
-from holdfast.tools.tool import instruction_of
+from holdfast.tools.tool import instruction_of, news_of
 from holdfast.wire.prefix_digest import Prefixes, texts_of
 
 BLOB_BYTES = 6_000
@@ -68,7 +68,7 @@ def view_for(
     If the messages of the turn are larger than `here_bytes_max`, old results are shortened.
     """
     now, dialect = turn.turn, agent.model.dialect
-    system = _instructions(agent, path, now)
+    system = _instructions(agent, path, turn)
     before = _openings(agent, path, now, system, tools) if dialect.binds else {}
     if path:
         past = EncodedPast()
@@ -95,9 +95,12 @@ def view_for(
     )
 
 
-def _instructions(agent: Agent, path: Path, turn: Turn) -> str:
-    told = (agent.instruction, *map(instruction_of, agent.toolsets), *_date(agent, turn))
-    said = told if path else (*told, *turn.request.instructions)
+def _instructions(agent: Agent, path: Path, turn: OpenTurn) -> str:
+    tenant, session_id = str(turn.tenant), str(turn.snapshot.session_id)
+    news = (news_of(each, tenant=tenant, session_id=session_id) for each in agent.toolsets)
+    told = (agent.instruction, *map(instruction_of, agent.toolsets), *_date(agent, turn.turn))
+    said = told if path else (*told, *turn.turn.request.instructions)
+    said = (*said, *news)
     return "\n\n".join(text for text in said if text)
 
 

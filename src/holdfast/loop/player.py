@@ -11,6 +11,7 @@ of them are cancelled when the turn is, at any await, and the events that they h
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from typing import TypeAlias
@@ -22,10 +23,12 @@ from holdfast.agents.agent import Agent, Team
 from holdfast.core.attachments import set_aside
 from holdfast.core.items import (
     AssistantMessage,
+    Interruption,
     Item,
     Path,
     Text,
     ToolCall,
+    TurnLimits,
     UserMessage,
     result_for,
     text_of,
@@ -33,7 +36,7 @@ from holdfast.core.items import (
 from holdfast.core.ports import OpenTurn
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.closure import branch_work
-from holdfast.core.turns.deltas import Accumulator, Delta
+from holdfast.core.turns.deltas import Accumulator, Delta, FinishDelta
 from holdfast.core.turns.draft import Draft
 from holdfast.core.turns.effects import (
     AskModel,
@@ -46,13 +49,16 @@ from holdfast.core.turns.effects import (
     limit_reached,
     wanted,
 )
+from holdfast.core.turns.repeated_calls import repeated_steps
 from holdfast.errors import InvalidValue, TurnFailed
-from holdfast.loop import spans
+from holdfast.loop import spans, team_tools
+from holdfast.loop.budgets import exhausted_budget, paid_from_budgets
 from holdfast.loop.calls import Calls
 from holdfast.loop.compaction import PromptCompaction
 from holdfast.loop.context import prompt_for
 from holdfast.loop.encoded_histories import EncodedHistories
-from holdfast.loop.hooks import TurnHooks
+from holdfast.loop.hooks.turn_hooks import TurnHooks
+from holdfast.loop.model_choice import on_chosen_model
 from holdfast.loop.prompt_sizes import PromptSizes
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.observe.tally import Tally
@@ -82,10 +88,12 @@ class Player:
         *,
         histories: EncodedHistories | None = None,
         tally: Tally | None = None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Models and tools are counted in `tally`, if the caller wants to know."""
         self._find_team = find_team
         self._tally = tally or Tally()
+        self._now_s = now_s
         self._histories = histories or EncodedHistories(bytes_max=limits.history_cache_bytes)
         self._gauge = PromptSizes()
 
@@ -93,7 +101,8 @@ class Player:
         with self._find_team(turn.turn.request) as team, spans.invoking(turn, team):
             hooks = TurnHooks(turn)
             compaction = PromptCompaction(turn, self._histories, self._gauge, hooks)
-            await _Playing(turn, team, compaction, hooks, self._tally).run()
+            playing = _Playing(turn, team, compaction, hooks, self._tally, now_s=self._now_s)
+            await playing.run()
 
 
 class _Playing:
@@ -106,7 +115,12 @@ class _Playing:
         compaction: PromptCompaction,
         hooks: TurnHooks,
         tally: Tally,
+        *,
+        now_s: Callable[[], float],
     ) -> None:
+        self._now_s = now_s
+        self._paid_s = now_s()
+        """Up to when the time of this turn was paid from budgets."""
         self._turn = turn
         self._team = team
         self._compaction = compaction
@@ -122,8 +136,13 @@ class _Playing:
     async def run(self) -> None:
         if self._turn.snapshot.version == 0 and self._turn.turn.untouched:
             self._told += await self._tell_hooks("session_start")
-        prompt = _words_of(self._turn.turn.request.input)
-        self._told += await self._tell_hooks("user_prompt_submit", {"prompt": prompt})
+        request = self._turn.turn.request
+        prompt: dict[str, Json] = {"prompt": _words_of(request.input)}
+        if request.came_ms:  # it was queued
+            self._told += await self._tell_hooks("user_followup_submit", prompt)
+        if request.continues is not None and _ended_at_limit(self._turn.snapshot.items):
+            await self._tell_hooks("on_session_resume", _steps_of(self._turn.turn.request.limits))
+        self._told += await self._tell_hooks("user_prompt_submit", prompt)
         try:
             while True:
                 match await self._next():
@@ -216,11 +235,12 @@ class _Playing:
         answer = Accumulator(self._turn.mint, agent=name, path=path)
         async with self._room:
             try:
-                await self._step(self._named(name), path, answer)
+                agent = on_chosen_model(self._named(name), path, self._turn)
+                await self._step(agent, path, answer)
             except TurnFailed as failure:
-                agent = self._team.agents.get(name)
-                if agent is not None:  # else it is gone from its source, and its hooks with it
-                    await self._tell_failure(agent, str(failure))
+                known = self._team.agents.get(name)
+                if known is not None:  # else it is gone from its source, and its hooks with it
+                    await self._tell_failure(known, str(failure))
                 if not path:
                     raise
                 await self._give_up_branch(path, failure, answer.usage)
@@ -234,6 +254,9 @@ class _Playing:
     async def _step(self, agent: Agent, path: Path, answer: Accumulator) -> None:
         """One step of a branch: ask its model, and record the answer."""
         turn = self._turn
+        if (budget := exhausted_budget(agent, turn)) is not None:
+            await self._end_at_limit(budget)
+            return
         tools = await self._calls.offered(agent, path)
         view = await self._compaction.view(agent, path, tools)
         if agent.hooks.every:
@@ -260,12 +283,37 @@ class _Playing:
                 reason="upstream_garbled",
             )
         said = await self._light(answer.answered(draft, model=agent.model.name))
-        await turn.record(*await self._calls.judged(agent, said))
+        judged = await self._calls.judged(agent, said)
+        await turn.record(*self._paid(agent, judged))
+        if self._goes_in_circles(agent, path):
+            await self._end_at_limit("max_consecutive_tool_calls")
         if agent.hooks.every:
             await self._hooks.happened(
                 "after_llm_call", agent, {"stop_response": _words_of(said.items)}
             )
             await self._hooks.happened("turn_end", agent, {"reason": "normal"})
+
+    def _paid(self, agent: Agent, events: tuple[ev.Event, ...]) -> tuple[ev.Event, ...]:
+        """The events of a step, with what it has used of its agent's budgets."""
+        answered, *others = events
+        assert isinstance(answered, ev.Answered)
+        now_s = self._now_s()
+        time_ms, self._paid_s = round(1000 * (now_s - self._paid_s)), now_s
+        changes = paid_from_budgets(agent, self._turn, answered.usage, time_ms)
+        return (
+            msgspec.structs.replace(answered, changes=changes) if changes else answered,
+            *others,
+        )
+
+    def _goes_in_circles(self, agent: Agent, path: Path) -> bool:
+        most = agent.same_calls_max
+        return most is not None and repeated_steps(self._turn.turn.items, path) >= most
+
+    async def _end_at_limit(self, limit: str) -> None:
+        """End the turn, because going on would pass a bound of its agent."""
+        if self._turn.turn.interrupted is None:
+            await self._turn.record(ev.Interrupted(by="limit", detail=limit))
+            await self._tell_hooks("notification", _notice("warning", limit))
 
     async def _light(self, said: ev.Answered) -> ev.Answered:
         """The answer, with its large pictures in the store."""
@@ -294,6 +342,11 @@ class _Playing:
                         looked_at = weight
                         if limit_reached(turn.turn) is not None:
                             return False
+        forced = team_tools.forced_handoff(agent, depth=len(path))
+        if forced is not None and answer.finish == "stop" and not answer.asked_for_tools:
+            await turn.record(
+                *answer.events(forced), *answer.events(FinishDelta(finish="tool_calls"))
+            )
         if not answer.finished:
             raise ModelFailed(
                 "the model broke off in the middle of its answer",
@@ -356,6 +409,17 @@ def _words_of(items: Iterable[Item]) -> str:
     """The text of these messages, for hooks."""
     said = (each for each in items if isinstance(each, UserMessage | AssistantMessage))
     return "\n".join(text_of(each.content) for each in said)[: limits.hook_response_chars_max]
+
+
+def _ended_at_limit(items: Sequence[object]) -> bool:
+    """Whether the turn before has reached a limit."""
+    last = next((each for each in reversed(items) if isinstance(each, Interruption)), None)
+    return last is not None and last.ended_by == "limit"
+
+
+def _steps_of(bounds: TurnLimits) -> dict[str, Json]:
+    most = bounds.steps_max or limits.steps_max
+    return {"previous_max_iterations": most, "new_max_iterations": most}
 
 
 def _notice(level: str, words: str) -> dict[str, Json]:

@@ -8,6 +8,7 @@ from holdfast import limits
 from holdfast.agents.agent import Agent, Team
 from holdfast.core.codec import Value
 from holdfast.core.items import ToolCall
+from holdfast.core.turns.deltas import ToolCallDelta
 from holdfast.core.turns.events import ToolDefinition
 
 TRANSFER = "transfer_task"
@@ -40,7 +41,7 @@ class UnfitCall(Value):
 def means_one(call: ToolCall, agent: Agent) -> bool:
     """Whether a call is of one of the two tools: an agent has them only if it has colleagues."""
     return (call.name == TRANSFER and bool(agent.sub_agents)) or (
-        call.name == HANDOFF and bool(agent.handoffs)
+        call.name == HANDOFF and bool(agent.handoffs or agent.force_handoff)
     )
 
 
@@ -51,7 +52,18 @@ def gives_tasks(agent: Agent, *, depth: int) -> bool:
 
 def hands_off(agent: Agent, *, depth: int) -> bool:
     """Whether an agent may hand the conversation over. A sub-agent may not: it owes an answer to its caller."""
-    return bool(agent.handoffs) and depth == 0
+    return bool(agent.handoffs or agent.force_handoff) and depth == 0
+
+
+def forced_handoff(agent: Agent, *, depth: int) -> ToolCallDelta | None:
+    """The call by which an agent that has given its last answer hands the conversation over, if it always does. It
+    is made in the agent's name, so that the journal, clients and hooks see an ordinary hand-off."""
+    if not agent.force_handoff or depth > 0:
+        return None
+    arguments = msgspec.json.encode(HandoffArguments(agent=agent.force_handoff)).decode()
+    return ToolCallDelta(
+        index=0, call_id=f"handoff_{agent.name}", name=HANDOFF, arguments=arguments
+    )
 
 
 def definitions(agent: Agent, team: Team, *, depth: int) -> tuple[ToolDefinition, ...]:
@@ -66,7 +78,7 @@ def definitions(agent: Agent, team: Team, *, depth: int) -> tuple[ToolDefinition
                 parameters=_schema(TransferArguments, agent.sub_agents),
             )
         )
-    if hands_off(agent, depth=depth):
+    if agent.handoffs and hands_off(agent, depth=depth):
         offered.append(
             ToolDefinition(
                 name=HANDOFF,
@@ -98,7 +110,8 @@ def parse_handoff(arguments: str, agent: Agent, team: Team) -> str | UnfitCall:
         asked = msgspec.json.decode(arguments, type=HandoffArguments)
     except msgspec.DecodeError as error:
         return UnfitCall(why=f"The arguments do not fit: {error}.")
-    return _stranger(asked.agent, agent.handoffs, team) or asked.agent
+    known = (*agent.handoffs, agent.force_handoff) if agent.force_handoff else agent.handoffs
+    return _stranger(asked.agent, known, team) or asked.agent
 
 
 def _stranger(name: str, known: tuple[str, ...], team: Team) -> UnfitCall | None:

@@ -52,6 +52,9 @@ HookEvent: TypeAlias = Literal[
     "on_user_input",
     "stop",
     "session_end",
+    "on_session_resume",
+    "on_tool_approval_decision",
+    "user_followup_submit",
 ]
 
 GUARDS: frozenset[HookEvent] = frozenset(
@@ -61,6 +64,7 @@ GUARDS: frozenset[HookEvent] = frozenset(
         "permission_request",
         "user_prompt_submit",
         "user_steering_messages_submit",
+        "user_followup_submit",
         "before_llm_call",
         "pre_compact",
         "before_compaction",
@@ -91,6 +95,11 @@ class Hook(Value):
     """Directories that the hook may write to in a sandbox, besides its own."""
     is_plain: bool = False
     """Its output is for the model."""
+    model: str = ""
+    """The model that is asked in place of a command, by its name in the agent file; empty: the command is run."""
+    prompt: str = ""
+    decides: bool = False
+    """The model's answer is a decision about a call, and not words for the agent's model."""
 
     def is_about(self, tool: str) -> bool:
         return self.matcher in EVERY_TOOL or re.fullmatch(self.matcher, tool) is not None

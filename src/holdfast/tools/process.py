@@ -104,10 +104,15 @@ async def run_command(
     `cell`: what the command may use of this machine, if there is a sandbox; `tenant`: the turn's tenant.
     Raises OSError if the command cannot be started.
     """
-    argv, environment = ["/bin/sh", "-c", command], {**environment, MARK: mark}
-    launched = None if cell is None else await cell.launched(argv, environment, tenant=tenant)
-    running = _Running(
-        launched or argv, environment, directory, mark, given, is_launched=launched is not None
+    running = await started_command(
+        command,
+        environment=environment,
+        directory=directory,
+        mark=mark,
+        given=given,
+        cell=cell,
+        tenant=tenant,
+        flood_bytes_max=limits.script_flood_bytes_max,
     )
     try:
         async with asyncio.timeout(timeout_s):
@@ -119,11 +124,50 @@ async def run_command(
     return running.outcome(why_stopped)
 
 
+async def started_command(
+    command: str,
+    *,
+    environment: Mapping[str, str],
+    directory: Path,
+    mark: str,
+    given: bytes | None = None,
+    cell: ConfinedCommand | None = None,
+    tenant: str = "",
+    flood_bytes_max: int | None = None,
+    kept_bytes_max: int | None = None,
+) -> RunningCommand:
+    """A shell command that has been started; see `run_command`. The caller has to close it.
+
+    `flood_bytes_max`: a command that prints more is to be stopped; None: it may print for ever.
+    `kept_bytes_max`: of a longer output both ends are kept; None: as much as of every tool.
+    """
+    argv, environment = ["/bin/sh", "-c", command], {**environment, MARK: mark}
+    launched = None if cell is None else await cell.launched(argv, environment, tenant=tenant)
+    return RunningCommand(
+        launched or argv,
+        environment,
+        directory,
+        mark,
+        given,
+        is_launched=launched is not None,
+        flood_bytes_max=flood_bytes_max,
+        kept_bytes_max=kept_bytes_max or limits.tool_output_bytes_max,
+    )
+
+
 class _Listener:
     """Reads a pipe until its end, or until the output is too much."""
 
-    def __init__(self, pipe: IO[bytes], on_end: Callable[[], None]) -> None:
-        self.capture = Capture(whole_max=limits.tool_output_bytes_max, ends_max=_ENDS_BYTES)
+    def __init__(
+        self,
+        pipe: IO[bytes],
+        on_end: Callable[[], None],
+        *,
+        flood_bytes_max: int | None,
+        kept_bytes_max: int,
+    ) -> None:
+        self._flood_bytes_max = flood_bytes_max
+        self.capture = Capture(whole_max=kept_bytes_max, ends_max=_ENDS_BYTES)
         self.has_ended = False
         self._on_end = on_end
         self._pipe = pipe
@@ -133,7 +177,7 @@ class _Listener:
 
     @property
     def is_flood(self) -> bool:
-        return self.capture.total > limits.script_flood_bytes_max
+        return self._flood_bytes_max is not None and self.capture.total > self._flood_bytes_max
 
     def _read(self) -> None:
         try:
@@ -155,8 +199,8 @@ class _Listener:
         self._pipe.close()
 
 
-class _Running:
-    """A running command."""
+class RunningCommand:
+    """A command that runs until it has exited or is closed."""
 
     def __init__(
         self,
@@ -167,6 +211,8 @@ class _Running:
         given: bytes | None,
         *,
         is_launched: bool,
+        flood_bytes_max: int | None,
+        kept_bytes_max: int,
     ) -> None:
         self._mark = mark
         self._is_launched = is_launched
@@ -184,7 +230,16 @@ class _Running:
                 start_new_session=True,
             )
         pipes = (self._process.stdout, self._process.stderr)
-        self._listeners = [_Listener(pipe, self._has_ended) for pipe in pipes if pipe is not None]
+        self._listeners = [
+            _Listener(
+                pipe,
+                self._has_ended,
+                flood_bytes_max=flood_bytes_max,
+                kept_bytes_max=kept_bytes_max,
+            )
+            for pipe in pipes
+            if pipe is not None
+        ]
         self._exited = asyncio.ensure_future(in_thread(self._wait_exit, name="holdfast command"))
 
     def _wait_exit(self) -> None:
@@ -238,6 +293,11 @@ class _Running:
             # is dead by now, otherwise by the thread that waits for it, even after the loop has gone.
             self._left = True
             self._process.poll()
+
+    @property
+    def printed(self) -> bytes:
+        """The output so far."""
+        return self._listeners[0].capture.bytes()
 
     def outcome(self, why_stopped: str) -> Exit:
         code = self._process.poll()

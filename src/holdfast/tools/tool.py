@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
 from typing import Literal, Protocol
 
@@ -107,6 +107,12 @@ def instruction_of(toolset: Toolset) -> str:
     empty."""
     instruction: str = getattr(toolset, "instruction", "")
     return instruction
+
+
+def news_of(toolset: Toolset, *, tenant: str, session_id: str) -> str:
+    """What a toolset has to tell the model of this conversation now, besides its instruction; mostly nothing."""
+    news: Callable[[str, str], str] | None = getattr(toolset, "news", None)
+    return news(tenant, session_id) if news is not None else ""
 
 
 def absence_of(toolset: Toolset) -> str:

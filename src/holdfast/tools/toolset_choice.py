@@ -15,6 +15,7 @@ from holdfast.tools.tool import (
     instruction_of,
     is_foreign,
     named_in,
+    news_of,
 )
 
 ORIGINAL = "{ORIGINAL_INSTRUCTIONS}"
@@ -58,6 +59,9 @@ class ChosenToolset:
     @property
     def absence(self) -> str:
         return absence_of(self._inner)
+
+    def news(self, tenant: str, session_id: str) -> str:
+        return news_of(self._inner, tenant=tenant, session_id=session_id)
 
     async def tools(self) -> tuple[Tool, ...]:
         offered = (

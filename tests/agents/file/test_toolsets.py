@@ -153,7 +153,7 @@ def test_the_examples_of_the_guide_load_as_they_stand() -> None:
             environment={**ENVIRONMENT, "GITHUB_TOKEN": "a", "ISSUES_TOKEN": "b"},
         ).usable()
         assert (file.warnings, file.agents[0].name) == ((), "root")
-    assert len(blocks) == 3
+    assert len(blocks) == 4
 
 
 # ── MCP ──
@@ -378,7 +378,12 @@ WRONG = [
     ("- {type: python, file: none.py}", "toolsets[0].file: there is no such file"),
     ("- {type: openapi, url: 'ftp://a/b'}", "toolsets[0].url: only http and https"),
     ("- {type: openapi, url: ../../api.json}", "toolsets[0].url: leads out of"),
-    ("- {type: shel}", "toolsets[0].type: has to be one of: script, shell, filesystem"),
+    ("- {type: shel}", "toolsets[0].type: has to be one of: script, shell, background_jobs"),
+    ("- {type: a2a, url: 'ftp://a/b'}", "toolsets[0].url: only http and https"),
+    ("- {type: a2a, url: 'https://a.example', name: a b}", "toolsets[0].name: tools begin with it"),
+    ("- {type: webhook, webhook_config: {url: 'https://a.example', provider: pigeon}}", "toolsets[0].webhook_config.provider: has to be one of: generic"),
+    ("- {type: webhook, webhook_config: {url: 'https://a.example', provider: telegram}}", "'chat_id' is missing"),
+    ("- {type: background_jobs, working_dir: ../..}", "toolsets[0].working_dir: leads out of"),
     ("- {type: [shell]}", "toolsets[0].type: has to be one of"),
     ("- shell", "toolsets[0]: expected a mapping, got text"),
 ]  # fmt: skip

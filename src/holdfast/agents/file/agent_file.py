@@ -21,6 +21,7 @@ import msgspec
 from holdfast import limits
 from holdfast.agents.agent import (
     Agent,
+    Budget,
     ModelConfig,
     ModelFactory,
     PromptCommand,
@@ -37,13 +38,15 @@ from holdfast.agents.file.reserved_files import files_of
 from holdfast.agents.file.shape_checks import FileProblem, Findings, Problems, suggest
 from holdfast.agents.file.shapes import (
     AgentShape,
+    BudgetShape,
     Commands,
     FileShape,
     LimitsShape,
     StructuredOutputShape,
 )
 from holdfast.agents.file.toolsets.agent_tools import AgentTools, FileTools
-from holdfast.agents.file.variables import filled_prose
+from holdfast.agents.file.variables import filled_prose, seconds_in
+from holdfast.agents.model_routes import ModelRoute
 from holdfast.agents.surroundings import NoPrompt, environment_info, prompt_file
 from holdfast.core.codec import Value
 from holdfast.core.items import Permissions, TurnLimits
@@ -88,12 +91,22 @@ class AgentPlan:
         hooks: Hooks,
         summary_model: ModelConfig | None,
         compaction_share: float | None,
+        other_models: Mapping[str, ModelConfig],
+        routes: tuple[ModelRoute, ...],
+        budgets: tuple[Budget, ...],
+        hook_models: Mapping[str, ModelConfig],
     ) -> None:
         self.name = name
         self.shape = shape
         self.model = model
         self.summary_model = summary_model
         self.compaction_share = compaction_share
+        self.other_models = other_models
+        """Models that it may choose, or that its routes name, by their names in the file."""
+        self.routes = routes
+        self.budgets = budgets
+        self.hook_models = hook_models
+        """The models that its hooks ask, by their names in the file."""
         self.tools = tools
         self.commands = commands
         self.sub_agents = sub_agents
@@ -251,7 +264,12 @@ def _make_models(file: AgentFile, make_model: ModelFactory) -> _Made:
     wanted = [
         (plan, config)
         for plan in file.agents
-        for config in (plan.summary_model, plan.model)
+        for config in (
+            plan.summary_model,
+            plan.model,
+            *plan.other_models.values(),
+            *plan.hook_models.values(),
+        )
         if config is not None
     ]
     for plan, config in wanted:
@@ -290,7 +308,7 @@ def _unusable(problems: Problems) -> SourceUnusable:
 
 def _agent(plan: AgentPlan, models: Mapping[ModelConfig, Model]) -> Agent:
     shape = plan.shape
-    return Agent(
+    agent = Agent(
         plan.name,
         models[plan.model],
         description=shape.description,
@@ -310,14 +328,28 @@ def _agent(plan: AgentPlan, models: Mapping[ModelConfig, Model]) -> Agent:
         permissions=plan.permissions,
         safety=plan.safety,
         redacts=shape.redact_secrets,
-        result_chars_max=shape.max_tool_result_tokens * CHARS_PER_TOKEN or None,
+        result_chars_max=max(0, shape.max_tool_result_tokens) * CHARS_PER_TOKEN or None,
         compaction=SummaryRules(
             by_itself=shape.session_compaction,
             at_share=plan.compaction_share,
             model=models[plan.summary_model] if plan.summary_model else None,
         ),
         policy=Policy(**{end: getattr(shape.policy, end) for end in allowed}),
+        routes=plan.routes,
+        force_handoff=shape.force_handoff,
+        same_calls_max=shape.max_consecutive_tool_calls or None,
+        budgets=plan.budgets,
     )
+    agent.other_models = {
+        name: agent.on(
+            models[config],
+            _parameters(config.parameters, shape.structured_output),
+            config.context_window,
+        )
+        for name, config in plan.other_models.items()
+    }
+    agent.hook_models = {name: models[config] for name, config in plan.hook_models.items()}
+    return agent
 
 
 def _commands(said: Commands | tuple[Commands, ...]) -> tuple[PromptCommand, ...]:
@@ -416,7 +448,18 @@ class _Reading:
         ]
         self.servers = tools.servers
         self._permissions.check_tools(file, {plan.name: plan.tools for plan in plans})
+        for plan in plans:
+            self._check_prices(plan)
         return tuple(plan for plan in plans if plan.model is not UNKNOWN)
+
+    def _check_prices(self, plan: AgentPlan) -> None:
+        """A bound on the cost is one only if the cost is known."""
+        costly = [each for each in plan.budgets if each.cost_micros_max is not None]
+        used = (plan.model, *plan.model.fallbacks, *plan.other_models.values())
+        unknown = [each.name for each in used if each.price is None and each is not UNKNOWN]
+        for budget in costly if unknown else ():
+            words = f"what {unknown[0]} costs is not known: give it a 'cost', under 'models'"
+            self._found.wrong((*budget.name.split("."), "max_cost"), words)
 
     def _plan(
         self,
@@ -438,29 +481,79 @@ class _Reading:
         permissions = self._permissions.of_agent(shape, file, where)
         sub_agents = self._colleagues(shape.sub_agents, file, (*where, "sub_agents"))
         handoffs = self._colleagues(shape.handoffs, file, (*where, "handoffs"))
+        self._check_force_handoff(name, file, (*where, "force_handoff"))
         if name in handoffs:
             self._found.wrong((*where, "handoffs"), "an agent cannot hand over to itself")
+        hooks = self._hooks.of_agent(shape.hooks, (*where, "hooks"))
+        agent_tools = tools.of_agent(shape, where, permissions, safety)
         return AgentPlan(
             name,
             shape,
             model or UNKNOWN,
-            tools=tools.of_agent(shape, where, permissions, safety),
+            tools=agent_tools,
             commands=self._commands(shape, file, where),
             sub_agents=sub_agents,
             handoffs=handoffs,
             instruction=self._prose(shape.instruction, (*where, "instruction")),
             surroundings=self._surroundings(shape, where),
-            hooks=self._hooks.of_agent(shape.hooks, (*where, "hooks")),
+            hooks=hooks,
+            hook_models=models.of_hooks(hooks, (*where, "hooks")),
             permissions=permissions,
             safety=safety,
             summary_model=models.of_summaries(shape, where),
             compaction_share=models.compaction_share(shape),
+            other_models=models.others_of(shape, agent_tools.models, where),
+            routes=models.routes_of(shape),
+            budgets=self._budgets(shape, file, where),
         )
 
     def _check_runtime(self, file: FileShape) -> None:
         if file.runtime.sandbox and self._sandbox.mode == "off":
             words = f"the file asks for a sandbox, and this server runs commands without one: {variable('sandbox')} is off"
             self._found.wrong(("runtime", "sandbox"), words)
+
+    def _check_force_handoff(self, name: str, file: FileShape, where: Where) -> None:
+        """The agent that always takes over has to be there, and nobody comes twice in a row of them."""
+        target = file.agents[name].force_handoff
+        if not target:
+            return
+        if target not in file.agents:
+            self._found.wrong(where, f"no such agent; {suggest(target, file.agents)}")
+            return
+        if any(name in each.sub_agents for each in file.agents.values()):
+            words = "an agent that is given tasks answers to the agent that gave it; it cannot hand over"
+            self._found.wrong(where, words)
+        seen = [name]
+        while target in file.agents and target not in seen:
+            seen.append(target)
+            target = file.agents[target].force_handoff
+        if target in seen:
+            self._found.wrong(where, f"leads in a circle: {' → '.join((*seen, target))}")
+
+    def _budgets(self, shape: AgentShape, file: FileShape, where: Where) -> tuple[Budget, ...]:
+        """The budgets that an agent's steps are paid from: its own, and that of the file."""
+        made: list[Budget] = []
+        for n, name in enumerate(shape.budgets):
+            if name in file.budgets:
+                made.append(self._budget(f"budgets.{name}", file.budgets[name]))
+            else:
+                words = f"no such budget; {suggest(name, file.budgets)}"
+                self._found.wrong((*where, "budgets", n), words)
+        if file.budget != BudgetShape():
+            made.append(self._budget("budget", file.budget))
+        return tuple(made)
+
+    def _budget(self, name: str, shape: BudgetShape) -> Budget:
+        seconds = seconds_in(shape.max_time)
+        if seconds is None:
+            words = "expected a duration, such as '30s' or '2m30s'"
+            self._found.wrong((*name.split("."), "max_time"), words)
+        return Budget(
+            name=name,
+            cost_micros_max=round(shape.max_cost * 1_000_000) or None,
+            tokens_max=shape.max_tokens or None,
+            time_ms_max=round((seconds or 0) * 1000) or None,
+        )
 
     def _safety(self, shape: AgentShape, file: FileShape, where: Where) -> Safety:
         """What becomes of an agent's calls that no rule names; by default those that change things are refused."""

@@ -15,7 +15,6 @@ from holdfast.agents.file.shapes import (
     AgentShape,
     FileShape,
     HookMatcherShape,
-    HookShape,
     HooksShape,
     InlineSkillShape,
     ModelShape,
@@ -24,7 +23,6 @@ from holdfast.agents.file.shapes import (
 )
 from holdfast.agents.file.toolsets.toolset_shapes import (
     AnyToolset,
-    FilesystemToolsetShape,
     LifecycleShape,
     McpShape,
     McpToolsetShape,
@@ -63,10 +61,6 @@ def _foreign_fields(shape: type[Shape]) -> Words:
 REFUSED: Mapping[type[Shape], Words] = {
     FileShape: {
         "rag": "documents are not indexed here; serve them through an MCP server, and name it under 'mcps'",
-        "budget": "budgets of a whole conversation are not kept here; 'limits' of an agent bound a turn, and quotas of "
-        "API keys a day",
-        "budgets": "budgets of a whole conversation are not kept here; 'limits' of an agent bound a turn, and quotas "
-        "of API keys a day",
         "env": "was dropped by docker-agent after version 1; set variables where the server is started",
     },
     RuntimeShape: {
@@ -75,32 +69,19 @@ REFUSED: Mapping[type[Shape], Words] = {
     },
     AgentShape: {
         "harness": "agents of other programs are not run here; give the agent a 'model'",
-        "force_handoff": "is not run here; name the agent under 'handoffs', and tell this one when to hand over",
-        "budgets": "budgets of a whole conversation are not kept here; 'limits' bound a turn, and quotas of API keys "
-        "a day",
         "rag": "documents are not indexed here; serve them through an MCP server, and name it under 'toolsets'",
-        "max_consecutive_tool_calls": "is not run here; 'limits: {calls_max: …}' bounds the calls of a turn",
     },
     InlineSkillShape: dict.fromkeys(
         ("context", "model", "toolsets"),
         "a skill is read by the agent itself here; make it an agent, and name that under 'sub_agents'",
     ),
-    HookShape: {
-        "model": "models are not asked by hooks here; let a command ask one",
-        "prompt": "models are not asked by hooks here; let a command ask one",
-        "schema": "models are not asked by hooks here; let a command ask one",
-    },
     ModelShape: {
-        "routing": "models are not chosen by examples here; give agents models of their own, and let one hand over",
         "auth": _FEDERATION,
         "env": "was dropped by docker-agent after version 1; set variables where the server is started",
     },
     ProviderShape: {"auth": _FEDERATION},
     RemoteShape: {
         "oauth": "this server does not sign in at MCP servers; put a token into 'headers': ${env.NAME}",
-    },
-    FilesystemToolsetShape: {
-        "post_edit": "is not run here; say it as a 'post_tool_use' hook of 'write_file|edit_file'",
     },
     ShellToolsetShape: {
         "sandbox": "was dropped by docker-agent after version 5, and nothing here would keep commands in; "
@@ -124,9 +105,6 @@ CANNOT_MATTER: Mapping[type[Shape], Words] = {
         "cache": "the model is asked every time",
     },
     HooksShape: {
-        "on_session_resume": "turns are not resumed past their limits here",
-        "on_tool_approval_decision": "it can only watch; the audit log has every decision",
-        "user_followup_submit": "follow-up messages are requests of their own here",
         "worktree_create": "no worktree is made here",
     },
     InlineSkillShape: {
@@ -171,18 +149,11 @@ CANNOT_MATTER = {
 """Fields that are left out with a warning, and why that cannot matter to an answer."""
 
 TOOLSETS_REFUSED: Words = {
-    "a2a": "agents of other servers are not called here; reach them through an MCP server",
-    "background_jobs": "commands do not outlive their call here; use 'shell', with a timeout of up to ten minutes",
     "git": "is not run here; use 'shell', and allow 'shell:cmd=git log*' and what else it needs",
     "lsp": "language servers are not run here; use an MCP server that speaks to one",
     "mcp_catalog": "Docker's catalogue is not asked here; name the servers themselves, with 'type: mcp'",
-    "model_picker": "an agent has one model here; give another agent the other model, and name it under 'handoffs'",
-    "plan": "is not run here; use 'todo' for one conversation, 'memory' across conversations",
     "rag": "documents are not indexed here; serve them through an MCP server, with 'type: mcp'",
     "scheduler": "nothing is run later here; let cron send a request to the server",
     "session_context": "is not run here; 'memory' carries words from one conversation to the next",
-    "session_plan": "is not run here; use 'todo'",
-    "tasks": "is not run here; use 'todo' for one conversation, 'memory' across conversations",
-    "webhook": "is not run here; use 'api', with the address as its endpoint",
 }
 """Types of toolsets that are not run, and the way out."""

@@ -15,6 +15,7 @@ from holdfast.agents.file.models import UNTRUSTED
 from holdfast.agents.file.shape_checks import Findings, suggest
 from holdfast.agents.file.shapes import AgentShape, HookMatcherShape, HookShape, HooksShape
 from holdfast.agents.file.variables import filled_in
+from holdfast.agents.hook_prompts import UnfitPrompt, check_prompt
 from holdfast.tools.hooks import EVERY_TOOL, Hook, HookEvent, Hooks
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.toolsets.script import passed_on
@@ -41,6 +42,7 @@ NO_EFFECT: Mapping[str, str] = {
     "snapshot": "files are not kept in a shadow repository here",
     "unload": "models stay loaded",
     "limit_large_tool_results": "long results are always shortened",
+    "elide_repeated_tool_results": "results are shown as often as tools give them",
 }
 """Built-in hooks that cannot matter to an answer."""
 
@@ -133,9 +135,9 @@ class FileHooks:
             for n, each in enumerate(said):
                 at = (*where, event, n)
                 hooks += (
-                    self._matched(each, at)
+                    self._matched(each, event, at)
                     if isinstance(each, HookMatcherShape)
-                    else self._hook_of(each, at)
+                    else self._hook_of(each, event, at)
                 )
             if hooks:
                 every[event] = tuple(hooks)
@@ -146,7 +148,7 @@ class FileHooks:
             sandbox=self._sandbox,
         )
 
-    def _matched(self, shape: HookMatcherShape, where: Where) -> list[Hook]:
+    def _matched(self, shape: HookMatcherShape, event: HookEvent, where: Where) -> list[Hook]:
         try:
             if shape.matcher not in EVERY_TOOL:
                 re.compile(shape.matcher)
@@ -155,13 +157,24 @@ class FileHooks:
             self._found.wrong((*where, "matcher"), words)
         hooks: list[Hook] = []
         for n, each in enumerate(shape.hooks):
-            hooks += self._hook_of(each, (*where, "hooks", n), matcher=shape.matcher)
+            at = (*where, "hooks", n)
+            hooks += self._hook_of(each, event, at, matcher=shape.matcher)
         return hooks
 
-    def _hook_of(self, shape: HookShape, where: Where, *, matcher: str = "*") -> list[Hook]:
+    def _hook_of(
+        self, shape: HookShape, event: HookEvent, where: Where, *, matcher: str = "*"
+    ) -> list[Hook]:
         """The hook of a shape; none for what a field of the agent says by now (`built_in_fields`)."""
+        if shape.type == "model":
+            return self._model_hook(shape, event, where, matcher=matcher)
+        for field in ("model", "prompt", "schema"):
+            if getattr(shape, field):
+                self._found.wrong((*where, field), "is for hooks of type 'model'")
         if shape.type == "command":
             return [self._hook(shape, where, matcher=matcher)]
+        if shape.command == "add_context":
+            self._check_prompts(shape.args, (*where, "args"))
+            return [Hook(command="", prompt="\n".join(shape.args), matcher=matcher)]
         if (command := _fact(shape)) is not None:
             return [Hook(command=command, timeout_s=min(shape.timeout, 10), is_plain=True)]
         if shape.command in NO_EFFECT:
@@ -172,6 +185,41 @@ class FileHooks:
         elif shape.command == "max_iterations" and _number(shape) is None:
             self._found.wrong((*where, "args"), "expected how many model calls a turn may have")
         return []
+
+    def _model_hook(
+        self, shape: HookShape, event: HookEvent, where: Where, *, matcher: str
+    ) -> list[Hook]:
+        for field in ("model", "prompt"):
+            if not getattr(shape, field).strip():
+                self._found.wrong(where, f"{field!r} is missing")
+        if shape.command:
+            self._found.wrong((*where, "command"), "a hook of type 'model' runs no command")
+        if event == "session_end":
+            self._found.wrong(where, "no model is asked after a session has gone; run a command")
+        if shape.schema and event not in ("pre_tool_use", "permission_request"):
+            words = (
+                "a decision is about a call: before it, in 'pre_tool_use' or 'permission_request'"
+            )
+            self._found.wrong((*where, "schema"), words)
+        self._check_prompts((shape.prompt,), (*where, "prompt"))
+        return [
+            Hook(
+                command="",
+                matcher=matcher,
+                timeout_s=shape.timeout,
+                blocks_if_broken=shape.on_error == "block",
+                model=shape.model,
+                prompt=shape.prompt,
+                decides=bool(shape.schema),
+            )
+        ]
+
+    def _check_prompts(self, texts: tuple[str, ...], where: Where) -> None:
+        for text in texts:
+            try:
+                check_prompt(text)
+            except UnfitPrompt as error:
+                self._found.wrong(where, str(error))
 
     def _hook(self, shape: HookShape, where: Where, *, matcher: str) -> Hook:
         if not shape.command.strip() or "\0" in shape.command:

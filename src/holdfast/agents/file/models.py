@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from urllib.parse import urlsplit
 
@@ -23,11 +23,13 @@ from holdfast.agents.file.shapes import (
     SettingsShape,
 )
 from holdfast.agents.file.variables import filled, filled_prose, seconds_in
+from holdfast.agents.model_routes import ModelRoute
 from holdfast.core.turns.events import Parameters
 from holdfast.models.http.request_headers import Headers, header_problem
 from holdfast.models.price import Price
 from holdfast.models.providers.chat_body import OTHERS
 from holdfast.models.servers import PREFERRED, SERVERS, Api
+from holdfast.tools.hooks import Hooks
 from holdfast.tools.toolsets.script import VARIABLE
 
 UNTRUSTED = (
@@ -103,9 +105,48 @@ class FileModels:
 
     def of_agent(self, shape: AgentShape, where: Where) -> ModelConfig | None:
         """An agent's model, with its fallbacks. None, with a finding, if one is unknown."""
+        names = _names(shape.model)
         first, *turns = [
-            self._find(each.strip(), (*where, "model")) for each in _names(shape.model)
+            self._find(each, (*where, "model"), routed=len(names) == 1) for each in names
         ]
+        return self._with_fallbacks(first, turns, shape, where)
+
+    def routes_of(self, shape: AgentShape) -> tuple[ModelRoute, ...]:
+        """The examples by which an agent's requests go to other models."""
+        model = self._file.models.get(_names(shape.model)[0], ModelShape())
+        return tuple(ModelRoute(model=each.model, examples=each.examples) for each in model.routing)
+
+    def others_of(
+        self, shape: AgentShape, chosen: Iterable[tuple[str, Where]], where: Where
+    ) -> dict[str, ModelConfig]:
+        """The models that an agent may choose (`chosen`, each with its field), and those of its routes."""
+        name = _names(shape.model)[0]
+        rules = self._file.models.get(name, ModelShape()).routing
+        routed = ((rule.model, ("models", name, "routing", n)) for n, rule in enumerate(rules))
+        found = {
+            other: self._with_fallbacks(self._find(other, at), [], shape, where)
+            for other, at in (*chosen, *routed)
+        }
+        return {other: config for other, config in found.items() if config is not None}
+
+    def of_hooks(self, hooks: Hooks, where: Where) -> dict[str, ModelConfig]:
+        """The models that an agent's hooks ask, by their names in the file."""
+        named = {
+            hook.model: (*where, event)
+            for event, every in hooks.every.items()
+            for hook in every
+            if hook.model
+        }
+        found = {name: self._find(name, at) for name, at in named.items()}
+        return {name: config for name, config in found.items() if config is not None}
+
+    def _with_fallbacks(
+        self,
+        first: ModelConfig | None,
+        turns: Sequence[ModelConfig | None],
+        shape: AgentShape,
+        where: Where,
+    ) -> ModelConfig | None:
         fallback = shape.fallback
         at = (*where, "fallback")
         others = [self._find(name, (*at, "models", n)) for n, name in enumerate(fallback.models)]
@@ -154,8 +195,12 @@ class FileModels:
         refusal = "" if self._trusted else UNTRUSTED.format(what="read our variables")
         return filled_prose(text, self._environment, self._found, where, refusal=refusal)
 
-    def _find(self, name: str, where: Where) -> ModelConfig | None:
+    def _find(self, name: str, where: Where, *, routed: bool = False) -> ModelConfig | None:
+        """The model of this name. `routed`: it may send requests on to other models."""
         name = self._name(name, where)
+        if not routed and name in self._file.models and self._file.models[name].routing:
+            words = f"{name!r} sends requests on to other models, which only the one model of an agent can"
+            self._found.wrong(where, words)
         if name in self._named:
             return self._named[name]
         if name == AUTO:

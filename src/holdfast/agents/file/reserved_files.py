@@ -9,6 +9,8 @@ from pathlib import Path
 from holdfast.agents.file.shapes import AgentShape, FileShape
 from holdfast.agents.file.toolsets.toolset_shapes import (
     AnyToolset,
+    BackgroundJobsToolsetShape,
+    FilesystemToolsetShape,
     McpShape,
     McpToolsetShape,
     OpenapiToolsetShape,
@@ -20,6 +22,14 @@ from holdfast.agents.surroundings import SKILL_PLACES
 from holdfast.tools.files.reserved_files import ReservedFiles, files_run_by, search_path
 from holdfast.tools.hooks import Hooks
 from holdfast.tools.sandbox.sandbox import cache_home
+
+_WITH_PATHS = (
+    ScriptToolsetShape,
+    ShellToolsetShape,
+    BackgroundJobsToolsetShape,
+    McpToolsetShape,
+)
+"""Toolsets whose programs are searched along a `PATH` of their own."""
 
 
 def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -> ReservedFiles:
@@ -34,13 +44,16 @@ def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -
         if agent.skills or agent.use_skills:
             found.update(_joined(directory, name) for name in SKILL_PLACES)
         for toolset in _toolsets(agent, file):
-            if isinstance(toolset, (ScriptToolsetShape, ShellToolsetShape, McpToolsetShape)):
+            if isinstance(toolset, _WITH_PATHS):
                 searched |= search_path(toolset.env)
             match toolset:
                 case ScriptToolsetShape():
                     for script in toolset.shell.values():
                         where = directory / script.working_dir
                         found |= files_run_by([script.cmd], where, all_named=False)
+                case FilesystemToolsetShape():
+                    for each in toolset.post_edit:
+                        found |= files_run_by([each.cmd], directory, all_named=False)
                 case OpenapiToolsetShape() if "://" not in toolset.url:
                     found.add(_joined(directory, toolset.url))
                 case PythonToolsetShape():

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast import limits
-from holdfast.agents.file.shape_base import Count, Schema, Seconds, Shape, Text
+from holdfast.agents.file.shape_base import Count, Duration, Schema, Seconds, Shape, Text
 from holdfast.agents.file.toolsets.toolset_shapes import AnyToolset, McpShape
 from holdfast.core.policy import Choice
 from holdfast.tools.permissions import Safety
@@ -48,6 +48,15 @@ class LimitsShape(Shape):
     cost_micros_max: Annotated[int, Meta(ge=0)] | None = None
 
 
+class BudgetShape(Shape):
+    """How much may be used in one conversation; 0, or nothing: as much as it likes."""
+
+    max_cost: Annotated[float, Meta(ge=0, le=1_000_000)] = 0
+    """In the currency of the models' `cost`."""
+    max_tokens: Count = 0
+    max_time: Duration = ""
+
+
 class PermissionsShape(Shape):
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
@@ -57,8 +66,8 @@ class PermissionsShape(Shape):
 class HookShape(Shape):
     """A command that runs at an event of a turn, or something that Holdfast does by itself."""
 
-    type: Literal["command", "builtin"]
-    command: Text
+    type: Literal["command", "builtin", "model"]
+    command: Text = ""
     args: tuple[str, ...] = ()
     """Of something built in."""
     name: str = ""
@@ -68,6 +77,12 @@ class HookShape(Shape):
     working_dir: str = ""
     on_error: Literal["warn", "ignore", "block"] = "warn"
     """What a hook that breaks does, where a broken hook does not refuse anyway."""
+    model: str = ""
+    """The model that a hook of type `model` asks."""
+    prompt: Text = ""
+    """What it is asked; `{{ .ToolName }}` stands for a fact of the event."""
+    schema: Literal["", "pre_tool_use_decision"] = ""
+    """What its answer is: words for the agent's model, or a decision about a call."""
     network: bool = False
     """Ours, and the one below: what it may use in a sandbox."""
     roots: tuple[str, ...] = ()
@@ -110,6 +125,9 @@ class HooksShape(Shape):
     on_user_input: HookList = ()
     stop: HookList = ()
     session_end: HookList = ()
+    on_session_resume: HookList = ()
+    on_tool_approval_decision: HookList = ()
+    user_followup_submit: HookList = ()
 
 
 class CommandShape(Shape):
@@ -167,9 +185,15 @@ class AgentShape(Shape):
     """Toolsets of the file, by name."""
     sub_agents: tuple[str, ...] = ()
     handoffs: tuple[str, ...] = ()
+    force_handoff: str = ""
+    """The agent that takes over whenever this one has given its last answer."""
     fallback: FallbackShape = FallbackShape()
     max_iterations: Count = 0
     """0: the server's own bound."""
+    max_consecutive_tool_calls: Count = 0
+    """How many steps in a row may make exactly the same calls; 0: any number."""
+    budgets: tuple[str, ...] = ()
+    """Budgets of the file, by name, that its steps are paid from."""
     num_history_items: Count = 0
     """How many items of the history its model sees; 0: all of them."""
     add_date: bool = False
@@ -190,8 +214,9 @@ class AgentShape(Shape):
     """What becomes of calls that no rule names."""
     redact_secrets: bool = False
     """Secrets of well-known forms are taken out of its calls, their results and its prompts."""
-    max_tool_result_tokens: Count = 0
-    """The longest result of a tool that is kept, in tokens of four characters; 0: the server's own bound."""
+    max_tool_result_tokens: Annotated[int, Meta(ge=-1)] = 0
+    """The longest result of a tool that is kept, in tokens of four characters; 0 or -1: the server's own
+    bound."""
     session_compaction: bool = True
     """Whether older turns are summed up when a prompt does not fit."""
     compaction_threshold: Share | None = None
@@ -256,6 +281,13 @@ class SettingsShape(Shape):
     """The model that writes summaries for agents on this one."""
 
 
+class RoutingRuleShape(Shape):
+    """A model, and requests that are for it."""
+
+    model: str
+    examples: tuple[Text, ...]
+
+
 class ModelShape(SettingsShape):
     model: str = ""
     description: Text = ""
@@ -266,6 +298,8 @@ class ModelShape(SettingsShape):
     capabilities: CapabilitiesShape = CapabilitiesShape()
     cost: CostShape | None = None
     """Its price."""
+    routing: tuple[RoutingRuleShape, ...] = ()
+    """Other models that an agent's requests go to, by examples; this one gets what is like none of them."""
 
 
 class ProviderShape(SettingsShape):
@@ -306,5 +340,9 @@ class FileShape(Shape):
     """Groups of commands, by the name that agents use in `use_commands`."""
     skills: dict[str, Skills] = msgspec.field(default_factory=dict)
     """Groups of skills, by the name that agents use in `use_skills`."""
+    budget: BudgetShape = BudgetShape()
+    """For all agents together."""
+    budgets: dict[str, BudgetShape] = msgspec.field(default_factory=dict)
+    """Budgets, by the name that agents use in `budgets`."""
     runtime: RuntimeShape = RuntimeShape()
     metadata: MetadataShape = MetadataShape()

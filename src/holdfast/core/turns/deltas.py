@@ -178,7 +178,7 @@ class Accumulator:
         return ev.Answered(
             items=items,
             path=self._path,
-            finish=self._finish or ("tool_calls" if self._asked_for_tools else "stop"),
+            finish=self._finish or ("tool_calls" if self.asked_for_tools else "stop"),
             usage=self._usage,
             model=model,
         )
@@ -189,12 +189,18 @@ class Accumulator:
         return self._usage
 
     @property
+    def finish(self) -> ev.Finish | None:
+        """The provider's finish reason; None while it has sent none."""
+        return self._finish
+
+    @property
     def finished(self) -> bool:
         """Whether the provider has sent a finish reason. A stream that merely ends is not finished."""
         return self._finish is not None
 
     @property
-    def _asked_for_tools(self) -> bool:
+    def asked_for_tools(self) -> bool:
+        """Whether the model has called a tool in this answer."""
         return any(kind == "call" for kind, _ in self._numbered)
 
     # ── deltas ──

@@ -223,6 +223,8 @@ class Answered(Value, tag="answered"):
     finish: Finish = "stop"
     usage: Usage = Usage()
     model: str = ""
+    changes: tuple[Change, ...] = ()
+    """What the step has used of its agent's budgets."""
 
 
 class StepBroken(Value, tag="step_broken"):

@@ -302,6 +302,7 @@ def _answered(turn: Turn, event: ev.Answered) -> Turn:
         items=turn.items.extended(event.items),
         branches=_with(turn, branch),
         usage=turn.usage + event.usage,
+        changes=turn.changes + event.changes,
         calls=turn.calls + len(calls),
         output_chars=turn.output_chars + _chars(event.items),
     )

@@ -12,7 +12,8 @@ from holdfast.core.turns.events import TurnRequest
 from holdfast.core.turns.unfinished_turns import may_pass
 from holdfast.errors import TurnFailed
 from holdfast.ids import Tenant, TurnId
-from holdfast.loop.compaction import MadeSummary, coverable, summarize
+from holdfast.loop.compaction import coverable, summarize
+from holdfast.loop.single_answers import SingleAnswer
 from holdfast.models.model import ModelFailed
 from holdfast.server.agents.directory import Directory
 from holdfast.server.problems import CAUSES, REFUSED_BY_UPSTREAM
@@ -56,7 +57,7 @@ class CompactionApi:
             usage=UsageObject.of(made.usage),
         )
 
-    async def write(self, ask: Ask, snapshot: Snapshot, covers_to: int) -> MadeSummary:
+    async def write(self, ask: Ask, snapshot: Snapshot, covers_to: int) -> SingleAnswer:
         """A summary up to a position, by the agent that would answer this request. Nothing is stored.
 
         Raises Refused and AgentUnavailable.

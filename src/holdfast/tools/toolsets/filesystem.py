@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeAlias
 
 from holdfast import limits
-from holdfast.core.items import Parts, Text
+from holdfast.core.codec import Value
+from holdfast.core.items import Parts, Text, text_of
 from holdfast.tools.built_in_tools import (
     BuiltInTool,
     BuiltInToolset,
@@ -26,13 +28,19 @@ from holdfast.tools.execution import failure
 from holdfast.tools.files import file_operations as files
 from holdfast.tools.files.reserved_files import ReservedFiles
 from holdfast.tools.files.rooted_paths import PathRefused, RootedDirectories
+from holdfast.tools.process import run_command
+from holdfast.tools.sandbox.sandbox import ConfinedCommand
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.toolsets.script import in_words
 
 Work: TypeAlias = Callable[[ToolRun, threading.Event], Parts]
 
 TIMEOUT_S = 60.0
 WRITERS = ("write_file", "edit_file", "create_directory")
+EDITORS = ("write_file", "edit_file")
+EDIT_TIMEOUT_S = 60.0
+"""For each command after a file was written."""
 
 _PATH: Json = {
     "type": "string",
@@ -61,6 +69,54 @@ _EDITS: Json = {
 _COUNT: Json = {"type": "integer", "minimum": 1}
 
 
+class EditCommand(Value):
+    """A command that runs after a file was written whose name is like `pattern`. `$path` is the file."""
+
+    pattern: str
+    cmd: str
+
+
+class AfterWriting:
+    """The commands that run after a file was written."""
+
+    def __init__(
+        self,
+        *commands: EditCommand,
+        directory: Path,
+        environment: Mapping[str, str],
+        cell: ConfinedCommand,
+    ) -> None:
+        self._commands = commands
+        self._directory = directory
+        self._environment = environment
+        self._cell = cell
+
+    @property
+    def longest_s(self) -> float:
+        return EDIT_TIMEOUT_S * len(self._commands)
+
+    async def run(self, path: Path, run: ToolRun) -> str:
+        """Run those for this file, one after the other. Returns why one failed, for the model; empty if none did."""
+        for each in self._commands:
+            if not fnmatchcase(path.name, each.pattern):
+                continue
+            try:
+                ended = await run_command(
+                    each.cmd,
+                    environment={**self._environment, "path": str(path)},
+                    directory=self._directory,
+                    mark=run.call_key,
+                    timeout_s=EDIT_TIMEOUT_S,
+                    cell=self._cell,
+                    tenant=run.tenant,
+                )
+            except (OSError, ValueError) as error:
+                return f"the command after it could not be started: {error}"
+            if ended.code != 0:
+                return f"the command after it failed:\n{text_of(in_words(ended).content)}"
+        return ""
+
+
 class FilesystemToolset(BuiltInToolset):
     """Reads, writes and searches files below `roots`; relative paths start in the first root."""
 
@@ -70,8 +126,12 @@ class FilesystemToolset(BuiltInToolset):
         skip_version_control: bool = True,
         read_only: bool = False,
         denied: Collection[str] = (),
+        after_writing: AfterWriting | None = None,
     ) -> None:
-        """`read_only`: leave out the tools that write. `denied`: directories and files that no tool here reaches."""
+        """`read_only`: leave out the tools that write. `denied`: directories and files that no tool here reaches.
+        `after_writing`: commands that run after a file was written.
+        """
+        self._after_writing = after_writing
         self._denied = ReservedFiles(trees=frozenset(denied))
         self._all = RootedDirectories(*roots)
         self._skip = skip_version_control
@@ -131,12 +191,16 @@ class FilesystemToolset(BuiltInToolset):
             description=description,
             parameters=schema,
             read_only=not changes,
-            idempotent=again or not changes,
-            timeout_s=TIMEOUT_S,
+            idempotent=(again and self._after_writing is None) or not changes,
+            timeout_s=TIMEOUT_S + (self._after_writing.longest_s if self._after_writing else 0),
         )
 
         async def run(run: ToolRun) -> ToolOutput:
-            return await _in_thread(work, run)
+            output = await _in_thread(work, run)
+            if self._after_writing is None or output.outcome != "ok" or name not in EDITORS:
+                return output
+            trouble = await self._after_writing.run(self._all.roots[0] / _path(run), run)
+            return failure(f"{_path(run)} was written, but {trouble}") if trouble else output
 
         return BuiltInTool(spec, run)
 

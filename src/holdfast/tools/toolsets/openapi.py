@@ -8,7 +8,6 @@ to another server does not get them sent there.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -34,6 +33,7 @@ from holdfast.tools.toolsets.openapi_document import (
     request_url,
     same_server,
 )
+from holdfast.tools.toolsets.server_tools import ServerToolset
 from holdfast.tools.web.address_guard import AddressGuard, FetchFailed, shown
 from holdfast.tools.web.web_client import WebClient
 from holdfast.wire.headers import IDEMPOTENCY_KEY
@@ -62,10 +62,8 @@ class HttpApi(Value):
         return shown(self.document) if self.is_remote else self.document
 
 
-class OpenApiToolset:
+class OpenApiToolset(ServerToolset):
     """One tool for each operation of an API."""
-
-    foreign = True
 
     def __init__(
         self,
@@ -76,10 +74,10 @@ class OpenApiToolset:
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`reader`: parses documents that are not JSON."""
+        super().__init__(f"the API at {api.shown}", required=api.required, now_s=now_s)
         guard = guard or AddressGuard(allow_private=api.allow_private)
         self._api = api
         self._reader = reader
-        self._now_s = now_s
         self._reading = WebClient(
             guard, bytes_max=limits.api_document_bytes_max, timeout_s=api.timeout_s
         )
@@ -90,36 +88,8 @@ class OpenApiToolset:
             cuts=True,
             quoted=True,
         )
-        self._tools: tuple[Tool, ...] | None = None
-        self._lock = asyncio.Lock()
-        self._not_before_s = 0.0
-        self._trouble = ""
         self.left_out: tuple[str, ...] = ()
         """Operations that are not offered, each with the reason."""
-
-    @property
-    def instruction(self) -> str:
-        return self._trouble
-
-    @property
-    def absence(self) -> str:
-        """Why there are no tools, if they are required."""
-        return self._trouble if self._api.required else ""
-
-    async def tools(self) -> tuple[Tool, ...]:
-        """The tools; none if the document cannot be read, and then the agents' instruction says why."""
-        async with self._lock:
-            if self._tools is None and self._now_s() >= self._not_before_s:
-                try:
-                    self._tools = await self._load()
-                    self._trouble = ""
-                except (FetchFailed, Unusable, OSError) as error:
-                    self._not_before_s = self._now_s() + limits.api_refresh_s
-                    why = error.why if isinstance(error, FetchFailed) else str(error)
-                    self._trouble = (
-                        f"The tools of the API at {self._api.shown} cannot be used now: {why}"
-                    )
-        return self._tools or ()
 
     async def _load(self) -> tuple[Tool, ...]:
         document = read(await self._document(), self._reader)
@@ -203,12 +173,6 @@ class OpenApiToolset:
         if self._api.base_url or not self._api.is_remote:
             return True
         return same_server(url, self._api.document)
-
-    async def close(self) -> None:
-        """Nothing to close."""
-
-    def __repr__(self) -> str:
-        return f"<OpenApiToolset {self._api.shown}>"
 
 
 def _read_file(path: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -13,28 +14,35 @@ from holdfast.agents.file.models import UNTRUSTED
 from holdfast.agents.file.shape_base import Shape
 from holdfast.agents.file.shape_checks import Findings, suggest
 from holdfast.agents.file.shapes import AgentShape, FileShape
-from holdfast.agents.file.toolsets.file_context import FileContext, check_deferred
+from holdfast.agents.file.toolsets.file_context import TOOL_PREFIX, FileContext, check_deferred
 from holdfast.agents.file.toolsets.mcp_servers import FileServers, is_required
 from holdfast.agents.file.toolsets.scripts import FileScripts
 from holdfast.agents.file.toolsets.skills import FileSkills
 from holdfast.agents.file.toolsets.toolset_shapes import (
+    A2aToolsetShape,
     AnyToolset,
     ApiToolsetShape,
     BackgroundAgentsToolsetShape,
+    BackgroundJobsToolsetShape,
     FetchToolsetShape,
     FilesystemToolsetShape,
     McpShape,
     McpToolsetShape,
     MemoryToolsetShape,
+    ModelPickerToolsetShape,
     OpenapiToolsetShape,
     OpenUrlToolsetShape,
+    PlanToolsetShape,
     PythonToolsetShape,
     ScriptToolsetShape,
+    SessionPlanToolsetShape,
     ShellToolsetShape,
+    TasksToolsetShape,
     ThinkToolsetShape,
     TodoToolsetShape,
     ToolsetShape,
     UserPromptToolsetShape,
+    WebhookToolsetShape,
     deferred_names,
 )
 from holdfast.core.codec import encode
@@ -43,23 +51,36 @@ from holdfast.tools.built_in_tools import BuiltInToolset
 from holdfast.tools.deferred_tools import ADD, SEARCH
 from holdfast.tools.mcp.toolset import McpToolset
 from holdfast.tools.notes.memory import MemoryToolset
+from holdfast.tools.notes.model_choice import ModelPickerToolset
+from holdfast.tools.notes.plans import PlanToolset
+from holdfast.tools.notes.session_plan import SessionPlanToolset
+from holdfast.tools.notes.tasks import TasksToolset
 from holdfast.tools.notes.think import ThinkToolset
 from holdfast.tools.notes.todo import TodoToolset
 from holdfast.tools.permissions import Safety, may_be_allowed
 from holdfast.tools.sandbox.sandbox import Sandbox
-from holdfast.tools.schema import InvalidTool
+from holdfast.tools.schema import TOOL_NAME, InvalidTool
 from holdfast.tools.tool import Json, Toolset, ToolSpec
 from holdfast.tools.toolset_choice import ChosenToolset
+from holdfast.tools.toolsets.a2a import A2aToolset, RemoteAgent
 from holdfast.tools.toolsets.absent import AbsentToolset
 from holdfast.tools.toolsets.api import ApiRequest, ApiToolset
+from holdfast.tools.toolsets.background_jobs import BackgroundJobsToolset
 from holdfast.tools.toolsets.fetch import FetchToolset
-from holdfast.tools.toolsets.filesystem import WRITERS, FilesystemToolset
+from holdfast.tools.toolsets.filesystem import (
+    WRITERS,
+    AfterWriting,
+    EditCommand,
+    FilesystemToolset,
+)
 from holdfast.tools.toolsets.openapi import HttpApi, OpenApiToolset
 from holdfast.tools.toolsets.openapi_document import Unusable
 from holdfast.tools.toolsets.person import OpenUrlToolset, UserPromptToolset
 from holdfast.tools.toolsets.python_file import PythonToolset
+from holdfast.tools.toolsets.script import passed_on
 from holdfast.tools.toolsets.shell import ShellToolset
 from holdfast.tools.toolsets.skills import SkillsToolset
+from holdfast.tools.toolsets.webhook import FIELDS, SPELLINGS, WebhookTarget, WebhookToolset
 from holdfast.tools.web.address_guard import WEB_PORTS, AddressGuard, Domains
 
 RESERVED_TOOLS = frozenset({"transfer_task", "handoff", SEARCH, ADD})
@@ -68,11 +89,14 @@ RESERVED_TOOLS = frozenset({"transfer_task", "handoff", SEARCH, ADD})
 _NEEDS_TRUST: Mapping[type[Shape], str] = {
     ScriptToolsetShape: "run commands on this machine",
     ShellToolsetShape: "run commands on this machine",
+    BackgroundJobsToolsetShape: "run commands on this machine",
     McpToolsetShape: "run commands on this machine, and reach servers from it",
     FilesystemToolsetShape: "read and change files on this machine",
     OpenapiToolsetShape: "read files of this machine, and reach servers from it",
     PythonToolsetShape: "run Python in the server itself",
     ApiToolsetShape: "reach servers from this machine",
+    A2aToolsetShape: "reach servers from this machine",
+    WebhookToolsetShape: "reach servers from this machine",
 }
 SIDE_BY_SIDE = (
     "Your colleagues work side by side: to give several tasks at once, call transfer_task several times in one answer; "
@@ -91,6 +115,8 @@ class AgentTools:
         """The tools that the file names, or that come with Holdfast."""
         self.has_foreign = False
         """Whether there are more tools, which a server names."""
+        self.models: tuple[tuple[str, Where], ...] = ()
+        """The models that the agent may choose from, and the fields that name them."""
         self.texts: tuple[str, ...] = ()
         """Words from files beside the agent file that the tools hand out."""
 
@@ -137,6 +163,12 @@ class FileTools:
         for each, at in self._wanted(shape, where):
             if isinstance(each, FilesystemToolsetShape) and not (shape.readonly or each.readonly):
                 self._check_writers(each, at, rules, safety)
+            if isinstance(each, ModelPickerToolsetShape):
+                if not each.models:
+                    self._found.wrong((*at, "models"), "there has to be at least one model")
+                made.models += tuple(
+                    (name, (*at, "models", n)) for n, name in enumerate(each.models)
+                )
             self._context.unset = []
             toolset = self._toolset(each, at, taken, made)
             if self._context.unset:
@@ -209,6 +241,9 @@ class FileTools:
             case OpenapiToolsetShape():
                 made.has_foreign = True
                 return self._openapi(shape, at)
+            case A2aToolsetShape():
+                made.has_foreign = True
+                return self._a2a(shape, at)
             case PythonToolsetShape():
                 made.has_foreign = True  # its names are known when it has run
                 return self._python(shape, at)
@@ -221,16 +256,8 @@ class FileTools:
 
     def _built(self, shape: AnyToolset, at: Where) -> BuiltInToolset | None:
         match shape:
-            case ShellToolsetShape():
-                where = self._context.below(shape.working_dir, (*at, "working_dir"))
-                env, _ = self._context.filled(shape.env, (*at, "env"))
-                cell = self._sandbox.cell(
-                    where,
-                    *self._context.placed(shape.roots),
-                    read_roots=self._context.placed(shape.read_roots),
-                    network=shape.network,
-                )
-                return ShellToolset(where, env=env, environment=self._environment, cell=cell)
+            case ShellToolsetShape() | BackgroundJobsToolsetShape():
+                return self._shell(shape, at)
             case FilesystemToolsetShape():
                 return self._filesystem(shape, at)
             case FetchToolsetShape():
@@ -241,16 +268,43 @@ class FileTools:
                 return TodoToolset()
             case MemoryToolsetShape():
                 return MemoryToolset(self._owner(shape))
+            case PlanToolsetShape():
+                return PlanToolset()
+            case SessionPlanToolsetShape():
+                return SessionPlanToolset()
+            case TasksToolsetShape():
+                return TasksToolset(shape.path)
+            case WebhookToolsetShape():
+                return self._webhook(shape, at)
             case UserPromptToolsetShape():
                 return UserPromptToolset()
             case BackgroundAgentsToolsetShape():
                 return BuiltInToolset(instruction=SIDE_BY_SIDE)
+            case ModelPickerToolsetShape():
+                return ModelPickerToolset(shape.models)
             case OpenUrlToolsetShape():
                 return OpenUrlToolset(shape.url, name=shape.name or "open_url")
             case ApiToolsetShape():
                 return self._api(shape, at)
             case _:
                 raise AssertionError(f"{type(shape).__name__} is made elsewhere")
+
+    def _shell(
+        self, shape: ShellToolsetShape | BackgroundJobsToolsetShape, at: Where
+    ) -> ShellToolset | BackgroundJobsToolset:
+        where = self._context.below(shape.working_dir, (*at, "working_dir"))
+        env, _ = self._context.filled(shape.env, (*at, "env"))
+        cell = self._sandbox.cell(
+            where,
+            *self._context.placed(shape.roots),
+            read_roots=self._context.placed(shape.read_roots),
+            network=shape.network,
+        )
+        if isinstance(shape, ShellToolsetShape):
+            return ShellToolset(where, env=env, environment=self._environment, cell=cell)
+        return BackgroundJobsToolset(
+            where, env=env, environment=self._environment, cell=cell, recall=shape.recall
+        )
 
     def _owner(self, shape: MemoryToolsetShape) -> str:
         """The first agent with this path of memories: all agents with the path share its memories."""
@@ -287,6 +341,41 @@ class FileTools:
         except InvalidTool as error:
             self._found.wrong(at, str(error))
             return None
+
+    def _webhook(self, shape: WebhookToolsetShape, at: Where) -> WebhookToolset | None:
+        said, at = shape.webhook_config, (*at, "webhook_config")
+        url, _ = self._context.filled_one(said.url, (*at, "url"))
+        headers, _ = self._context.filled(said.headers, (*at, "headers"))
+        kind = said.provider.strip().lower()
+        kind = SPELLINGS.get(kind, kind)
+        if kind not in FIELDS:
+            self._found.wrong((*at, "provider"), f"has to be one of: {', '.join(FIELDS)}")
+            return None
+        if kind == "telegram" and not said.chat_id.strip():
+            self._found.wrong(at, "'chat_id' is missing: the chat that the messages go to")
+        if self._context.unset:
+            return None
+        self._context.check_server(url, (*at, "url"))
+        target = WebhookTarget(
+            url=url, kind=kind, chat_id=said.chat_id, headers=headers, timeout_s=shape.timeout
+        )
+        return WebhookToolset(target, guard=AddressGuard(allow_private=shape.allow_private_ips))
+
+    def _a2a(self, shape: A2aToolsetShape, at: Where) -> Toolset:
+        url, _ = self._context.filled_one(shape.url, (*at, "url"))
+        headers, _ = self._context.filled(shape.headers, (*at, "headers"))
+        if not self._context.unset:
+            self._context.check_server(url, (*at, "url"))
+        if shape.name and TOOL_NAME.fullmatch(shape.name) is None:
+            self._found.wrong((*at, "name"), TOOL_PREFIX)
+        agent = RemoteAgent(
+            url=url,
+            name=shape.name,
+            headers=headers,
+            timeout_s=shape.timeout,
+            allow_private=shape.allow_private_ips,
+        )
+        return self._chosen(A2aToolset(agent), shape, only=shape.tools)
 
     # ── our own ──
 
@@ -352,6 +441,24 @@ class FileTools:
             skip_version_control=shape.ignore_vcs,
             read_only=not roots or shape.readonly,
             denied=[str(self._place(each)) for each in shape.deny_list],
+            after_writing=self._after_writing(shape, roots, at) if shape.post_edit else None,
+        )
+
+    def _after_writing(
+        self, shape: FilesystemToolsetShape, roots: list[Path], at: Where
+    ) -> AfterWriting | None:
+        if not roots or shape.readonly:
+            words = (
+                "nothing is written here: name the directories that may be written to under 'roots'"
+            )
+            self._found.warn((*at, "post_edit"), words)
+            return None
+        places = [os.path.realpath(each) for each in roots]
+        return AfterWriting(
+            *(EditCommand(pattern=each.path, cmd=each.cmd) for each in shape.post_edit),
+            directory=roots[0],
+            environment=passed_on(self._environment),
+            cell=self._sandbox.cell(*places, read_roots=(os.path.realpath(self._directory),)),
         )
 
     def _place(self, text: str) -> Path:
@@ -422,9 +529,11 @@ def _from_yaml(data: bytes) -> Json:
 
 def _runs_commands(shape: AnyToolset) -> bool:
     match shape:
-        case ScriptToolsetShape() | ShellToolsetShape():
+        case ScriptToolsetShape() | ShellToolsetShape() | BackgroundJobsToolsetShape():
             return True
         case McpToolsetShape():
             return shape.remote is None and not shape.ref
+        case FilesystemToolsetShape():
+            return bool(shape.post_edit)
         case _:
             return False

@@ -18,6 +18,8 @@ from holdfast.tools.web.address_guard import FetchFailed, host_of
 
 _ENVIRONMENT = re.compile(r"\$\{env\.\w+\}", re.ASCII)
 
+TOOL_PREFIX = "tools begin with it: take letters, digits, '_' and '-'"
+
 
 class FileContext:
     """One file as its toolsets see it."""

@@ -10,7 +10,7 @@ import msgspec
 from holdfast import limits
 from holdfast.agents.file.document import Where
 from holdfast.agents.file.shape_checks import suggest
-from holdfast.agents.file.toolsets.file_context import FileContext
+from holdfast.agents.file.toolsets.file_context import TOOL_PREFIX, FileContext
 from holdfast.agents.file.toolsets.toolset_shapes import (
     McpShape,
     McpToolsetShape,
@@ -125,8 +125,7 @@ class FileServers:
             self._found.wrong(at, "give one of 'command', 'remote' and 'ref'")
             return None
         if shape.name and TOOL_NAME.fullmatch(shape.name) is None:
-            words = "tools begin with it: take letters, digits, '_' and '-'"
-            self._found.wrong((*at, "name"), words)
+            self._found.wrong((*at, "name"), TOOL_PREFIX)
         env, secrets = self._context.filled(shape.env, (*at, "env"))
         transport: Stdio | Remote | None
         if shape.remote is not None:

@@ -72,6 +72,26 @@ class ShellToolsetShape(ToolsetShape, tag="shell"):
     read_roots: tuple[str, ...] = ()
 
 
+class BackgroundJobsToolsetShape(ToolsetShape, tag="background_jobs"):
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    recall: bool = False
+    """Whether the agent may ask to be told when a job has ended."""
+    working_dir: str = ""
+    """Ours, and the three below: what its commands may use in a sandbox."""
+    network: bool = False
+    roots: tuple[str, ...] = ()
+    read_roots: tuple[str, ...] = ()
+
+
+class PostEditShape(Shape):
+    """A command that runs after a file was written."""
+
+    path: str
+    """A pattern for names of files: `*.go`."""
+    cmd: Text
+    """The command, for /bin/sh; `$path` is the file."""
+
+
 class FilesystemToolsetShape(ToolsetShape, tag="filesystem"):
     roots: tuple[str, ...] = ()
     """Ours: the directories whose files the tools reach. Left out: the agent file's directory, for reading only."""
@@ -80,6 +100,7 @@ class FilesystemToolsetShape(ToolsetShape, tag="filesystem"):
     deny_list: tuple[str, ...] = ()
     """Directories and files that the tools never reach."""
     ignore_vcs: bool = True
+    post_edit: tuple[PostEditShape, ...] = ()
 
 
 class FetchToolsetShape(ToolsetShape, tag="fetch"):
@@ -105,12 +126,30 @@ class MemoryToolsetShape(ToolsetShape, tag="memory"):
     """Agents with the same path have the same memories. They are kept in the server's store, not in that file."""
 
 
+class PlanToolsetShape(ToolsetShape, tag="plan"):
+    """Plans with names, which all agents of a tenant share. They are kept in the server's store."""
+
+
+class SessionPlanToolsetShape(ToolsetShape, tag="session_plan"):
+    """One plan for each conversation. It is kept in the server's store."""
+
+
+class TasksToolsetShape(ToolsetShape, tag="tasks"):
+    path: str = ""
+    """Agents with the same path have the same tasks. They are kept in the server's store, not in that file."""
+
+
 class UserPromptToolsetShape(ToolsetShape, tag="user_prompt"):
     pass
 
 
 class BackgroundAgentsToolsetShape(ToolsetShape, tag="background_agents"):
     """Colleagues work side by side by themselves here; the model is told so."""
+
+
+class ModelPickerToolsetShape(ToolsetShape, tag="model_picker", kw_only=True):
+    models: tuple[str, ...]
+    """The models that the agent may choose from."""
 
 
 class OpenUrlToolsetShape(ToolsetShape, tag="open_url", kw_only=True):
@@ -209,19 +248,55 @@ class ApiToolsetShape(ToolsetShape, tag="api", kw_only=True):
     allow_private_ips: bool = False
 
 
+class A2aToolsetShape(ToolsetShape, tag="a2a", kw_only=True):
+    """An agent of another server."""
+
+    url: str
+    """The server's address, or that of the agent's card."""
+    name: str = ""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    timeout: Seconds = 300.0
+    allow_private_ips: bool = False
+
+
+class WebhookConfigShape(Shape):
+    """Where messages go."""
+
+    url: str
+    provider: str = ""
+    """The kind of server: slack, discord, telegram, teams …"""
+    chat_id: str = ""
+    """For Telegram."""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class WebhookToolsetShape(ToolsetShape, tag="webhook", kw_only=True):
+    webhook_config: WebhookConfigShape
+    timeout: Seconds = 30.0
+    allow_private_ips: bool = False
+    """Ours."""
+
+
 AnyToolset: TypeAlias = (
     ScriptToolsetShape
     | ShellToolsetShape
+    | BackgroundJobsToolsetShape
     | FilesystemToolsetShape
     | FetchToolsetShape
     | ThinkToolsetShape
     | TodoToolsetShape
     | MemoryToolsetShape
+    | PlanToolsetShape
+    | SessionPlanToolsetShape
+    | TasksToolsetShape
     | UserPromptToolsetShape
     | BackgroundAgentsToolsetShape
+    | ModelPickerToolsetShape
     | OpenUrlToolsetShape
     | McpToolsetShape
     | OpenapiToolsetShape
     | ApiToolsetShape
+    | A2aToolsetShape
+    | WebhookToolsetShape
     | PythonToolsetShape
 )

@@ -16,7 +16,9 @@
    part of the conversation.
 6. `permission_request` runs before a call waits for a person, and may refuse it; it cannot approve. What
    `tool_response_transform` gives back is recorded in place of a tool's text; if it breaks, the text is withheld.
-7. A hook that fails is logged. A `pre_tool_use` hook that fails, or gives an answer that cannot be understood, refuses
+7. `on_tool_approval_decision` runs before a call runs, and when it is refused; `user_followup_submit` before the first
+   step of a turn that was queued behind another one; `on_session_resume` before a turn goes on that had reached a limit.
+8. A hook that fails is logged. A `pre_tool_use` hook that fails, or gives an answer that cannot be understood, refuses
    the call.
 """
 
@@ -29,10 +31,12 @@ import msgspec
 
 from holdfast import limits
 from holdfast.agents.agent import Agent
+from holdfast.agents.hook_prompts import filled_prompt
 from holdfast.core.codec import Value
 from holdfast.core.items import Text, ToolCall, ToolResult, text_of
 from holdfast.core.ports import OpenTurn
 from holdfast.errors import TurnFailed
+from holdfast.loop.hooks.model_hooks import ask_model
 from holdfast.observe.trouble import Trouble
 from holdfast.tools.hooks import GUARDS, Hook, HookEvent, Verdict, run_hook
 from holdfast.tools.redaction import redacted
@@ -113,6 +117,16 @@ class TurnHooks:
             if verdict.context:
                 told.append(verdict.context)
         return tuple(told)
+
+    async def decided(self, call: ToolCall, agent: Agent, *, refused: str | None) -> None:
+        """Tell the `on_tool_approval_decision` hooks what became of a call that is about to run, or is not."""
+        decision = "allow" if refused is None else "deny"
+        for hook in agent.hooks.of("on_tool_approval_decision", tool=call.name):
+            facts: dict[str, Json] = {
+                "approval_decision": decision,
+                "approval_source": refused or "rules",
+            }
+            await self._ask(hook, "on_tool_approval_decision", agent, call=call, more=facts)
 
     async def denied(self, call: ToolCall, agent: Agent) -> str | None:
         """Why a `permission_request` hook refuses a call that a person would be asked about; None if none does."""
@@ -197,11 +211,17 @@ class TurnHooks:
             facts |= {"tool_response": said, "tool_error": result.outcome != "ok"}
         facts |= more or {}
         mark = str(call.id) if call is not None else str(turn.turn.request.turn_id)
-        verdict = await run_hook(agent.hooks, hook, event, facts, mark=mark)
-        known = agent.hook_troubles.get((event, hook.command))
+        if hook.prompt and not hook.model:
+            return Verdict(context=filled_prompt(hook.prompt, {**facts, "hook_event_name": event}))
+        if hook.model:
+            model, given = agent.hook_models[hook.model], {**facts, "hook_event_name": event}
+            verdict = await ask_model(hook, model, given, mint=turn.mint, key=f"{mark}/{event}")
+        else:
+            verdict = await run_hook(agent.hooks, hook, event, facts, mark=mark)
+        known = agent.hook_troubles.get((event, hook.command or hook.model))
         if verdict.trouble:
             known = known or Trouble(f"{agent.name}: a {event} hook", log)
-            agent.hook_troubles[event, hook.command] = known
+            agent.hook_troubles[event, hook.command or hook.model] = known
             known.failed(verdict.trouble)
         elif known is not None:
             known.worked()
