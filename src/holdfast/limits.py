@@ -510,6 +510,9 @@ sources_max: Final = 256
 fetch_timeout_s: Final = 10.0
 fetch_redirects_max: Final = 5
 
+beside_bytes_max: Final = 1024 * 1024
+"""A Python file of tools beside an agent file."""
+
 file_poll_s: Final = 1.0
 url_poll_s: Final = 60.0
 """How often the server checks whether a live source has changed."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.agents.agent import Source
+from holdfast.agents.agent import Source, Team
 from holdfast.agents.file.agent_file import Checked
 from holdfast.agents.remote_files import Fetcher
 from holdfast.agents.sources import (
@@ -27,9 +27,11 @@ from holdfast.agents.sources import (
     parse_source,
 )
 from holdfast.errors import SourceUnusable
+from holdfast.tools.execution import execute
 from holdfast.tools.web.address_guard import AddressGuard
 from tests.agents.models import Factory
 from tests.agents.web import Web, serving
+from tests.tools.tool_calls import Blobs, call_of, said
 
 SMALL = b"agents: {root: {model: openai/gpt-5}}\n"
 OTHER = b"agents: {root: {model: openai/gpt-6}}\n"
@@ -139,6 +141,66 @@ async def test_a_file_is_loaded_and_looked_at(here: Path) -> None:
     newer = await source.load()
     assert newer.digest != team.digest
     assert not await source.changed()
+
+
+PYTHON = """
+from holdfast import tool
+
+@tool
+def greet() -> str:
+    "Greet."
+    return {words!r}
+"""
+
+WITH_NEIGHBOURS = b"""
+agents:
+  root:
+    model: openai/gpt-5
+    add_prompt_files: [rules.md]
+    toolsets: [{type: python, file: tools.py}]
+    permissions: {allow: [greet]}
+"""
+
+
+async def greeting(team: Team) -> str:
+    (toolset,) = team.agents["root"].toolsets
+    (tool,) = await toolset.tools()
+    return said(await execute(tool, call_of(), Blobs()))
+
+
+async def test_what_lies_beside_a_file_and_is_a_part_of_it_is_looked_at_too(here: Path) -> None:
+    path, tools, rules = here / "team.yaml", here / "tools.py", here / "rules.md"
+    path.write_bytes(WITH_NEIGHBOURS)
+    tools.write_text(PYTHON.format(words="Hello"))
+    rules.write_text("Be kind.")
+    source = FileSource(path, supplies())
+    team = await source.load()
+    assert not await source.changed()
+    os.utime(tools, (1, 1))
+    assert not await source.changed(), "touching is not changing"
+    tools.write_text(PYTHON.format(words="Salve"))
+    assert await source.changed()
+    assert await greeting(team) == "Hello", "the old version is what it was"
+    newer = await source.load()
+    assert newer.digest != team.digest and not await source.changed()
+    assert await greeting(newer) == "Salve"
+    assert await greeting(team) == "Hello", "a turn finishes on the version that it began with"
+    rules.write_text("Be brief.")
+    assert await source.changed()
+    assert "Be brief." in (await source.load()).agents["root"].instruction
+    rules.unlink()
+    assert await source.changed()
+
+
+async def test_a_python_file_is_read_again_with_its_agent_file(here: Path) -> None:
+    path, tools = here / "team.yaml", here / "tools.py"
+    path.write_bytes(WITH_NEIGHBOURS)
+    tools.write_text(PYTHON.format(words="Hello"))
+    source = FileSource(path, supplies())
+    assert await greeting(await source.load()) == "Hello"
+    tools.write_text(PYTHON.format(words="Salve"))
+    path.write_bytes(WITH_NEIGHBOURS + b"# again\n")
+    assert await greeting(await source.load()) == "Salve"
 
 
 async def test_touching_a_file_is_not_changing_it(here: Path) -> None:

@@ -189,10 +189,14 @@ class FileSource:
         self._digest = ""
         self._failed: SourceUnusable | None = None
         """Why the remembered content could not be loaded."""
+        self._beside: dict[str, bytes] = {}
+        """The files beside it that are a part of it, and the digests of what they held."""
 
     async def load(self) -> Team:
         data, seen = await asyncio.to_thread(self._read)
         checked = self._checked(data)
+        self._beside = dict.fromkeys(checked.file.beside if checked.file else (), b"")
+        self._beside = await asyncio.to_thread(self._digests)
         try:
             team = await assemble(checked.usable(), self._supplies.make_model)
         except SourceUnusable as error:
@@ -213,9 +217,15 @@ class FileSource:
             if hashlib.sha256(data).hexdigest() != self._digest:
                 return True
             self._seen = seen
+        if self._beside and await asyncio.to_thread(self._digests) != self._beside:
+            return True
         if self._failed is not None:
             raise self._failed
         return False
+
+    def _digests(self) -> dict[str, bytes]:
+        """What the files beside it hold now. They are small, and few."""
+        return {path: _digest_of(path) for path in self._beside}
 
     async def check(self) -> Checked:
         """Check the file; nothing in it is executed. Raises SourceUnusable if it cannot be read."""
@@ -266,6 +276,15 @@ class FileSource:
 
     def __repr__(self) -> str:
         return f"<FileSource {self.name} {self.key}>"
+
+
+def _digest_of(path: str) -> bytes:
+    """The digest of a file's content; empty if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read(limits.beside_bytes_max)).digest()
+    except OSError:
+        return b""
 
 
 # ── URLs ─────────────────────────────────────────────────────────────────────────────────────

@@ -132,6 +132,7 @@ class AgentFile:
         files: ReservedFiles,
         providers: tuple[str, ...] = (),
         servers: tuple[McpToolset, ...] = (),
+        beside: tuple[str, ...] = (),
     ) -> None:
         names = [plan.name for plan in agents]
         self.agents = agents
@@ -139,6 +140,8 @@ class AgentFile:
         """The names of the providers that it defines."""
         self.servers = servers
         """Its MCP servers; none is started yet."""
+        self.beside = beside
+        """The files whose content is a part of it: prompts, instructions, and Python files of tools."""
         self.files = files
         """The files that it makes the server read or run."""
         self.entry = ENTRY if ENTRY in names else names[0]
@@ -208,6 +211,7 @@ def check_agent_file(
         files=reading.files,
         providers=reading.providers,
         servers=reading.servers,
+        beside=tuple(sorted(reading.beside)),
     )
     return Checked(problems=(), warnings=file.warnings, file=file)
 
@@ -413,6 +417,7 @@ class _Reading:
         self.files = ReservedFiles()
         self.providers: tuple[str, ...] = ()
         self.servers: tuple[McpToolset, ...] = ()
+        self.beside: set[str] = set()
 
     def plans(self, value: Plain) -> tuple[AgentPlan, ...]:
         found = self._found
@@ -447,6 +452,7 @@ class _Reading:
             self._plan(name, shape, file, models, tools) for name, shape in file.agents.items()
         ]
         self.servers = tools.servers
+        self.beside |= tools.beside
         self._permissions.check_tools(file, {plan.name: plan.tools for plan in plans})
         for plan in plans:
             self._check_prices(plan)
@@ -584,6 +590,7 @@ class _Reading:
             told.append(environment_info(self._directory))
         for n, name in enumerate(shape.add_prompt_files):
             try:
+                self.beside.add(str(self._directory / name))
                 told.append(prompt_file(self._directory, name))
             except NoPrompt as error:
                 told_of = self._found.warn if error.absent else self._found.missing
@@ -597,6 +604,7 @@ class _Reading:
         told: list[str] = []
         for name in (names,) if isinstance(names, str) else names:
             try:
+                self.beside.add(str(self._directory / name))
                 told.append(self._prose(prompt_file(self._directory, name), where, file=name))
             except NoPrompt as error:
                 self._found.missing(where, str(error))

@@ -4,7 +4,8 @@ The file runs in the server's own process, outside every sandbox and with all ri
 names it trusts it like the server's own code.
 
 1. Nothing runs before the tools are first needed; an agent file can be checked without running its tools.
-2. The source is compiled from the file itself, never from a compiled copy beside it, which a tool might have written.
+2. The source is compiled from the file itself, as it was when its agent file was read, never from a compiled copy
+   beside it, which a tool might have written.
 3. The file cannot import its neighbours: only the file itself is kept out of the tools' reach.
 """
 
@@ -26,9 +27,16 @@ class PythonToolset:
     """The tools of one Python file: those that `names` lists, or every function that `@tool` decorates."""
 
     def __init__(
-        self, path: Path, names: tuple[str, ...] | None = None, *, required: bool = True
+        self,
+        path: Path,
+        names: tuple[str, ...] | None = None,
+        *,
+        required: bool = True,
+        source: bytes | None = None,
     ) -> None:
+        """`source`: what the file held when its agent file was read; None: what it holds when it is run."""
         self._path = path
+        self._source = source
         self._names = names
         self._required = required
         self._lock = asyncio.Lock()
@@ -63,7 +71,7 @@ class PythonToolset:
         """Nothing to close."""
 
     def _loaded(self) -> FunctionToolset:
-        module = loaded_module(self._path)
+        module = loaded_module(self._path, self._source)
         if self._names is None:
             found = [each for each in vars(module).values() if isinstance(each, FunctionTool)]
             if not found:
@@ -77,11 +85,13 @@ class PythonToolset:
         return f"<PythonToolset {self._path.name}>"
 
 
-def loaded_module(path: Path) -> ModuleType:
-    """Run a Python file, and return its module. A file of the same path replaces the module that was made before."""
+def loaded_module(path: Path, source: bytes | None = None) -> ModuleType:
+    """Run a Python file, or this source of it, and return its module. A file of the same path replaces the module that
+    was made before."""
     module = ModuleType(f"holdfast_tools_{sha256(str(path).encode()).hexdigest()[:12]}")
     module.__file__ = str(path)
-    code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    source = path.read_bytes() if source is None else source
+    code = compile(source, str(path), "exec", dont_inherit=True)
     sys.modules[module.__name__] = (
         module  # dataclasses look for the names of their annotations there
     )

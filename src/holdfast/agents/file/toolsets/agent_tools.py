@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast import limits
 from holdfast.agents.file.document import UnreadableDocument, Where, read_document
 from holdfast.agents.file.models import UNTRUSTED
 from holdfast.agents.file.shape_base import Shape
@@ -118,7 +119,7 @@ class AgentTools:
         self.models: tuple[tuple[str, Where], ...] = ()
         """The models that the agent may choose from, and the fields that name them."""
         self.texts: tuple[str, ...] = ()
-        """Words from files beside the agent file that the tools hand out."""
+        """Words from files beside the agent file that the tools hand out, or are made of."""
 
 
 class FileTools:
@@ -148,6 +149,8 @@ class FileTools:
         self._servers = FileServers(self._context, file.mcps)
         self._scripts = FileScripts(self._context)
         self._skills = FileSkills(self._context, file.skills)
+        self.beside: set[str] = set()
+        """Files beside the agent file whose content is a part of it."""
 
     @property
     def servers(self) -> tuple[McpToolset, ...]:
@@ -183,7 +186,7 @@ class FileTools:
             toolset = SkillsToolset(skills)
             made.toolsets += (toolset,)
             made.origins += ("skills",)
-            made.texts = tuple(each.instructions for each in skills)
+            made.texts += tuple(each.instructions for each in skills)
             made.specs |= {each.spec.name: each.spec for each in toolset.listed}
         return made
 
@@ -246,7 +249,7 @@ class FileTools:
                 return self._a2a(shape, at)
             case PythonToolsetShape():
                 made.has_foreign = True  # its names are known when it has run
-                return self._python(shape, at)
+                return self._python(shape, at, made)
             case _:
                 built = self._built(shape, at)
                 if built is None:
@@ -506,11 +509,19 @@ class FileTools:
 
     # ── Python ──
 
-    def _python(self, shape: PythonToolsetShape, at: Where) -> Toolset:
+    def _python(self, shape: PythonToolsetShape, at: Where, made: AgentTools) -> Toolset:
         path = self._context.below(shape.file, (*at, "file"))
-        if not path.is_file():
+        self.beside.add(str(path))
+        source = b""
+        try:
+            source = path.read_bytes()
+        except OSError:
             self._found.missing((*at, "file"), "there is no such file")
-        return self._chosen(PythonToolset(path, shape.tools), shape)
+        if len(source) > limits.beside_bytes_max:
+            words = f"has {len(source)} bytes, at most {limits.beside_bytes_max}"
+            self._found.wrong((*at, "file"), words)
+        made.texts += (source.decode(errors="replace"),)
+        return self._chosen(PythonToolset(path, shape.tools, source=source), shape)
 
 
 def _is_writer(shape: ToolsetShape, name: str) -> bool:
