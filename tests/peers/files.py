@@ -278,10 +278,13 @@ def goose_lines(path: Path) -> None:
 
 
 def openclaw(path: Path) -> None:
-    """`sessions.json` with a compacted transcript that has a branch, a failed answer, and one that is not there."""
+    """`sessions.json` with a compacted transcript that has a branch and a failed answer, one that is not there, one that
+    was reset, and one that was compacted without a summary."""
     sessions: Json = {
         "agent:main:main": {"sessionId": "s-1", "updatedAt": AT_S * 1000, "label": "Mine"},
         "agent:main:gone": {"sessionId": "s-2", "updatedAt": AT_S * 1000},
+        "agent:main:fresh": {"sessionId": "s-3", "updatedAt": AT_S * 1000},
+        "agent:main:kept": {"sessionId": "s-4", "updatedAt": AT_S * 1000},
     }
     path.write_text(json.dumps(sessions))
 
@@ -321,6 +324,24 @@ def openclaw(path: Path) -> None:
         line(14, 13, "custom", customType="todo", data={}),
     ]
     path.with_name("s-1.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    before = [
+        {"type": "session", "version": 3, "id": "s-3", "timestamp": AT, "cwd": "here"},
+        line(1, None, "message", message=user("Old question")),
+        line(2, 1, "message", message=answer(call)),
+        line(3, 2, "message", message={**result, "content": [_text("a.txt")]}),
+        line(4, 3, "message", message=answer(_text("Old answer"))),
+        line(5, 4, "compaction", summary="An old talk.", firstKeptEntryId="e4", tokensBefore=9),
+        line(6, 5, "message", message=user("Last words")),
+        line(7, 6, "message", message=answer(_text("Bye."))),
+    ]
+    after = [
+        line(9, 8, "message", message=user("New question")),
+        line(10, 9, "message", message=answer(_text("New answer"))),
+    ]
+    fresh = [*before, line(8, 7, "reset"), *after]
+    kept = [*before, line(8, 7, "compaction", summary="", firstKeptEntryId="e6"), *after]
+    path.with_name("s-3.jsonl").write_text("\n".join(map(json.dumps, fresh)))
+    path.with_name("s-4.jsonl").write_text("\n".join(map(json.dumps, kept)))
 
 
 def _text(words: str) -> Json:

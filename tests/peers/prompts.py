@@ -87,10 +87,13 @@ def openclaw(path: Path, session_id: str) -> list[str]:
     while node is not None:
         way.insert(0, node)
         node = by_id.get(node["parentId"])
-    last = max((n for n, each in enumerate(way) if each["type"] == "compaction"), default=-1)
-    sent = [f"summary: {way[last]['summary']}"] if last >= 0 else []
+    starts = ("compaction", "reset")
+    last = max((n for n, each in enumerate(way) if each["type"] in starts), default=-1)
+    start = way[last] if last >= 0 else {}
+    sent = [f"summary: {start['summary']}"] if start.get("summary") else []
     if last >= 0:
-        kept = next(n for n, each in enumerate(way) if each["id"] == way[last]["firstKeptEntryId"])
+        first = start.get("firstKeptEntryId")
+        kept = next((n for n, each in enumerate(way) if each["id"] == first), last)
         way = [*way[kept:last], *way[last + 1 :]]
     for each in way:
         sent += _openclaw_lines(each)

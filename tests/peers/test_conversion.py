@@ -295,7 +295,10 @@ PROMPTS: dict[str, tuple[Callable[[Path, str], list[str]], tuple[tuple[str, str]
         prompts.goose,
         tuple((each, each) for each in (f"20260301_{n}" for n in (1, 2, 3, 4))),
     ),
-    "openclaw": (prompts.openclaw, (("agent:main:main", "s-1"),)),
+    "openclaw": (
+        prompts.openclaw,
+        (("agent:main:main", "s-1"), ("agent:main:fresh", "s-3"), ("agent:main:kept", "s-4")),
+    ),
 }
 
 

@@ -1,7 +1,8 @@
 """openclaw's sessions: a transcript (`SESSION.jsonl`), or `sessions.json` with all keys and the transcripts beside it.
 
 A transcript is a tree: each entry names its parent, and the last entry is where the conversation stands. The model is
-sent the path from the root to there: after a compaction the summary first, then the entries from `firstKeptEntryId` on.
+sent the path from the root to there: after a compaction the summary first, then the entries from `firstKeptEntryId` on;
+after a reset, or a compaction that has no summary, those entries alone.
 Answers that failed or were aborted are not sent. Entries of other branches are told and left out.
 """
 
@@ -175,11 +176,31 @@ def _entries(nodes: list[_Node], way: list[_Node], left_out: list[str]) -> list[
     starts: dict[int, int] = {}
     for node in way:
         starts[id(node)] = len(entries)
-        if node.type == "compaction":
+        if node.type == "compaction" and node.summary.strip():
             entries.append(ForeignSummary(text=node.summary, kept_from=_kept(node, nodes, starts)))
+        elif node.type in ("reset", "compaction"):
+            kept = _kept(node, nodes, starts)
+            since = len(entries) if kept is None else kept
+            entries[:since] = map(_forgotten, entries[:since])
+            entries[since:] = map(_without_summary, entries[since:])
         else:
             entries.extend(_said(node, left_out))
     return entries
+
+
+def _forgotten(entry: Entry) -> Entry:
+    """An entry that the model does not see any more."""
+    match entry:
+        case ForeignMessage() | ForeignAnswer() | ForeignResult():
+            seen: Seen = "people" if entry.seen_by in ("both", "people") else "none"
+            return msgspec.structs.replace(entry, seen_by=seen)
+        case _:
+            return _without_summary(entry)
+
+
+def _without_summary(entry: Entry) -> Entry:
+    """The entry, or nothing in the place of a summary that does not count any more."""
+    return ForeignMessage(content=()) if isinstance(entry, ForeignSummary) else entry
 
 
 def _kept(node: _Node, nodes: list[_Node], starts: dict[int, int]) -> int | None:
