@@ -61,6 +61,8 @@ class ModelConfig(Value):
     """The known provider whose server and API this is, if `provider` is a name that the file gave it."""
     options: tuple[tuple[str, str], ...] = ()
     """Members of every request, as JSON, that only this model's server knows."""
+    region: str = ""
+    """The region of its server, for providers that have some; empty: that of the environment."""
     unset: tuple[str, ...] = ()
     """Variables of its address or its headers that the environment does not have: it cannot be used yet."""
 

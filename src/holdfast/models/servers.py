@@ -179,6 +179,25 @@ SERVERS: Mapping[str, ProviderServer] = {
     "vllm": _chat("http://127.0.0.1:8000/v1"),
 }
 
+BEDROCK = "amazon-bedrock"
+_CLAUDE_ON_BEDROCK = "anthropic."
+"""In the names of Claude's models there: `us.anthropic.claude-opus-4-8`."""
+
+
+def speaks_messages(provider: str, model: str) -> bool:
+    """Whether Bedrock serves this model by Anthropic's API, and not by chat completions."""
+    return provider == BEDROCK and _CLAUDE_ON_BEDROCK in model
+
+
+def bedrock_server(model: str, region: str, environ: Mapping[str, str]) -> ProviderServer:
+    """Bedrock's server for a model, in this region, else in that of the environment. Raises KeyMissing."""
+    server = SERVERS[BEDROCK].located({**environ, "AWS_REGION": region} if region else environ)
+    if not speaks_messages(BEDROCK, model):
+        return server
+    base_url = server.base_url.replace("/openai/", "/anthropic/")
+    return msgspec.structs.replace(server, base_url=base_url, api="anthropic")
+
+
 PREFERRED: Mapping[str, str] = {
     "anthropic": "claude-sonnet-4-6",
     "openai": "gpt-5",

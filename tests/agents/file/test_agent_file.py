@@ -431,6 +431,8 @@ WRONG = [
     ("agents: {root: {model: a/b, fallback: {models: [m]}}}\nmodels: {m: {provider: a, model: b, routing: [{model: a/c, examples: [d]}]}}", "fallback.models[0]: 'm' sends requests on to other models"),
     (in_agent("toolsets: [{type: model_picker, models: [nope]}]"), "toolsets[0].models[0]: no such model"),
     (in_agent("toolsets: [{type: model_picker, models: []}]"), "toolsets[0].models: there has to be at least one model"),
+    ("agents: {root: {model: a/b, fallback: {models: [m]}}}\nmodels: {m: {model: 'a/b,a/c'}}", "fallback.models[0]: 'm' stands for models that take turns"),
+    ("agents: {root: {model: m}}\nmodels: {m: {provider: amazon-bedrock, model: b, provider_opts: {profile: c}}}", "provider_opts.profile: requests are not signed here: use an API key"),
     (in_agent("force_handoff: nobody"), "agents.root.force_handoff: no such agent; there are: root"),
     (in_agent("force_handoff: root"), "agents.root.force_handoff: leads in a circle: root → root"),
     ("agents: {a: {model: x/y, force_handoff: b}, b: {model: x/y, force_handoff: a}}", "agents.a.force_handoff: leads in a circle: a → b → a"),

@@ -99,6 +99,26 @@ def test_models_with_commas_take_turns() -> None:
     assert [each.name for each in found.fallbacks] == ["google/b"]
 
 
+def test_a_model_may_stand_for_several_that_take_turns() -> None:
+    text = """
+agents: {root: {model: both}}
+models: {both: {model: "a,google/b"}, a: {provider: openai, model: x}}
+"""
+    found = model_of(text)
+    assert found.takes_turns and found.name == "openai/x"
+    assert [each.name for each in found.fallbacks] == ["google/b"]
+
+
+def test_bedrock_as_docker_agent_has_it() -> None:
+    text = """
+agents: {root: {model: m}}
+models: {m: {provider: amazon-bedrock, model: us.anthropic.claude-opus-4-8, thinking_budget: 2048,
+             provider_opts: {region: eu-west-1}}}
+"""
+    found = model_of(text)
+    assert (found.api, found.region, found.thinking_tokens) == ("anthropic", "eu-west-1", 2048)
+
+
 @pytest.mark.parametrize(
     ("said", "effort"), [("xhigh", "xhigh"), ("adaptive", "high"), ("adaptive/low", "low")]
 )

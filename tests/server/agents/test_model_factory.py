@@ -83,6 +83,22 @@ def test_an_address_that_is_not_known_is_said_to_be_missing(region: str) -> None
         made({**KEYS, "AWS_REGION": region}, provider="amazon-bedrock", model="m")
 
 
+@pytest.mark.parametrize(
+    ("model", "region", "url"),
+    [
+        ("openai.gpt-oss-120b", "", "https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1/chat/completions"),
+        ("us.anthropic.claude-opus-4-8", "us-east-2", "https://bedrock-runtime.us-east-2.amazonaws.com/anthropic/v1/messages"),
+    ],
+)  # fmt: skip
+def test_bedrock_has_a_region_and_claude_an_api_of_its_own_there(
+    model: str, region: str, url: str
+) -> None:
+    found = made(provider="amazon-bedrock", model=model, region=region)
+    assert found._url == url
+    assert found._headers["Authorization"] == "Bearer secret-of-AWS_BEARER_TOKEN_BEDROCK"
+    assert "x-api-key" not in {name.lower() for name in found._headers}
+
+
 def test_a_name_of_the_file_is_the_provider_that_it_stands_for() -> None:
     model = made(provider="ours", kind="mistral", model="m")
     assert model.name == "ours/m"

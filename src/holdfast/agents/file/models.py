@@ -28,7 +28,7 @@ from holdfast.core.turns.events import Parameters
 from holdfast.models.http.request_headers import Headers, header_problem
 from holdfast.models.price import Price
 from holdfast.models.providers.chat_body import OTHERS
-from holdfast.models.servers import PREFERRED, SERVERS, Api
+from holdfast.models.servers import BEDROCK, PREFERRED, SERVERS, Api, speaks_messages
 from holdfast.tools.hooks import Hooks
 from holdfast.tools.toolsets.script import VARIABLE
 
@@ -48,7 +48,14 @@ AUTO = "auto"
 SERVER_OPTIONS = frozenset("top_k min_p repetition_penalty".split())
 """Options that are passed on to servers with OpenAI's chat completions."""
 
+_AWS_SIGNS = frozenset("profile role_arn role_session_name external_id".split())
+"""Options that choose who signs requests to Bedrock."""
+
 _NO_EFFECT = {
+    "disable_prompt_caching": "beginnings of prompts are marked for the provider's cache",
+    "speculative_draft_model": "it is for the program that runs the model",
+    "speculative_num_tokens": "it is for the program that runs the model",
+    "speculative_acceptance_rate": "it is for the program that runs the model",
     "interleaved_thinking": "models think between calls wherever they can",
     "thinking_display": "thoughts are kept as the provider sends them",
     "supports_images": "pictures are always sent",
@@ -95,7 +102,7 @@ class FileModels:
         self._named = {
             name: self._config(shape, ("models", name))
             for name, shape in file.models.items()
-            if not shape.first_available
+            if not shape.first_available and not _is_alias(shape)
         }
         self._named |= {
             name: found
@@ -105,11 +112,19 @@ class FileModels:
 
     def of_agent(self, shape: AgentShape, where: Where) -> ModelConfig | None:
         """An agent's model, with its fallbacks. None, with a finding, if one is unknown."""
-        names = _names(shape.model)
+        names = self._named_by(shape.model)
         first, *turns = [
             self._find(each, (*where, "model"), routed=len(names) == 1) for each in names
         ]
         return self._with_fallbacks(first, turns, shape, where)
+
+    def _named_by(self, model: str) -> list[str]:
+        """The names of models that an agent's `model` stands for: a model that only names others stands for those."""
+        found: list[str] = []
+        for name in _names(model):
+            alias = self._file.models.get(name, ModelShape())
+            found += _names(alias.model) if _is_alias(alias) else [name]
+        return found
 
     def routes_of(self, shape: AgentShape) -> tuple[ModelRoute, ...]:
         """The examples by which an agent's requests go to other models."""
@@ -203,6 +218,12 @@ class FileModels:
             self._found.wrong(where, words)
         if name in self._named:
             return self._named[name]
+        if name in self._file.models and _is_alias(self._file.models[name]):
+            words = (
+                f"{name!r} stands for models that take turns, which only the model of an agent can"
+            )
+            self._found.wrong(where, words)
+            return None
         if name == AUTO:
             return self._auto()
         provider, slash, model = name.partition("/")
@@ -263,6 +284,8 @@ class FileModels:
         api = APIS[both.api_type] if both.api_type else None
         if api is None and shape.provider in self._providers and not kind:
             api = "chat"
+        if api is None and speaks_messages(kind or shape.provider, shape.model):
+            api = "anthropic"
         effort, tokens = self._thinking(
             both, kind or shape.provider, api, (*where, "thinking_budget")
         )
@@ -298,6 +321,7 @@ class FileModels:
             counts_tokens=both.provider_opts.get("counts_tokens") is True,
             price=_price(shape.cost) if shape.cost else None,
             options=tuple(options.members),
+            region=options.region,
             parameters=Parameters(
                 temperature=both.temperature,
                 top_p=both.top_p,
@@ -339,6 +363,11 @@ class FileModels:
             elif name == "http_headers" and isinstance(value, dict):
                 said = {each: str(text) for each, text in value.items()}
                 made.headers = self._headers(said, at)
+            elif name == "region" and provider == BEDROCK:
+                made.region = str(value)
+            elif name in _AWS_SIGNS and provider == BEDROCK:
+                words = "requests are not signed here: use an API key of Bedrock, in AWS_BEARER_TOKEN_BEDROCK"
+                self._found.wrong(at, words)
             elif name in OTHERS:
                 made.parameters.append((name, text))
             elif name in SERVER_OPTIONS and is_chat:
@@ -434,12 +463,20 @@ class _Options:
 
     def __init__(self) -> None:
         self.window: int | None = None
+        self.region = ""
         self.seed: int | None = None
         self.headers = Headers()
         self.parameters: list[tuple[str, str]] = []
         """Parameters that clients may set, too."""
         self.members: list[tuple[str, str]] = []
         """Members of a request that only the server knows."""
+
+
+def _is_alias(shape: ModelShape) -> bool:
+    """Whether a model has nothing but the names of others that take turns: `model: a, b`."""
+    return "," in shape.model and shape == ModelShape(
+        model=shape.model, description=shape.description
+    )
 
 
 def _names(model: str) -> list[str]:

@@ -389,9 +389,12 @@ class AnthropicModel(HttpModel):
         thinking_tokens: int | None = None,
         caches: bool = True,
         headers: Mapping[str, str] | None = None,
+        key_header: str = API_KEY.name,
+        counts: bool = True,
         **access: Unpack[Access],
     ) -> None:
-        """`token_key` names the environment variable that holds the API key; it defaults to `ANTHROPIC_API_KEY`
+        """`key_header`: the header that carries the API key. `counts`: whether the server counts prompts.
+        `token_key` names the environment variable that holds the API key; it defaults to `ANTHROPIC_API_KEY`
         for Anthropic's own server, to none elsewhere. For the rest see `HttpModel`
         and `Access`.
 
@@ -411,11 +414,13 @@ class AnthropicModel(HttpModel):
             base_url=base_url,
             path="/messages",
             token_key=token_key,
-            key_header=API_KEY.name,
+            key_header=key_header,
             headers={ANTHROPIC_VERSION.name: VERSION, **beta, **(headers or {})},
             counting=CountEndpoint(
                 wire.dialect, "/messages/count_tokens", partial(count_body, style=style)
-            ),
+            )
+            if counts
+            else None,
             taken_for="" if claude_family(model) else NEWEST.names[0],
             **access,
         )

@@ -20,9 +20,18 @@ from holdfast.models.providers.google import GoogleModel
 from holdfast.models.providers.openai_chat import OPENAI_URL, OpenAIModel
 from holdfast.models.providers.openai_responses import ResponsesModel, openai_counting
 from holdfast.models.retries import RetryingModel
-from holdfast.models.servers import SERVERS, Api, ProviderServer, UnknownProvider, azure_place
+from holdfast.models.servers import (
+    BEDROCK,
+    SERVERS,
+    Api,
+    ProviderServer,
+    UnknownProvider,
+    azure_place,
+    bedrock_server,
+)
 from holdfast.models.usage import MeteredModel
 from holdfast.observe.events import warn
+from holdfast.wire.headers import API_KEY
 
 
 def model(name: str, *, base_url: str = "", token_key: str = "") -> Model:
@@ -79,7 +88,10 @@ class ServerModels:
         if known is None and not config.base_url:
             raise UnknownProvider(config.provider)
         server = known or ProviderServer()
-        if not config.base_url:
+        is_bedrock = (config.kind or config.provider) == BEDROCK
+        if is_bedrock and not config.base_url:
+            server = bedrock_server(config.model, config.region, self._environ)
+        elif not config.base_url:
             server = server.located(self._environ)
         base_url = config.base_url or server.base_url
         if not server.is_at(base_url):
@@ -106,7 +118,14 @@ class ServerModels:
                     model, key_header=server.key_header, counts=counts, **where, **access
                 )
             case "anthropic":
-                return AnthropicModel(model, thinking_tokens=tokens, **where, **access)
+                return AnthropicModel(
+                    model,
+                    thinking_tokens=tokens,
+                    key_header="Authorization" if is_bedrock else API_KEY.name,
+                    counts=not is_bedrock,
+                    **where,
+                    **access,
+                )
             case "google":
                 return GoogleModel(model, thinking_tokens=tokens, **where, **access)
             case other:
