@@ -189,14 +189,14 @@ class FileSource:
         self._digest = ""
         self._failed: SourceUnusable | None = None
         """Why the remembered content could not be loaded."""
-        self._beside: dict[str, bytes] = {}
-        """The files beside it that are a part of it, and the digests of what they held."""
+        self._beside: dict[str, _Neighbour] = {}
+        """The files beside it that are a part of it, as they were."""
 
     async def load(self) -> Team:
         data, seen = await asyncio.to_thread(self._read)
         checked = self._checked(data)
-        self._beside = dict.fromkeys(checked.file.beside if checked.file else (), b"")
-        self._beside = await asyncio.to_thread(self._digests)
+        beside = checked.file.beside if checked.file else ()
+        self._beside = await asyncio.to_thread(lambda: {path: _neighbour(path) for path in beside})
         try:
             team = await assemble(checked.usable(), self._supplies.make_model)
         except SourceUnusable as error:
@@ -217,15 +217,25 @@ class FileSource:
             if hashlib.sha256(data).hexdigest() != self._digest:
                 return True
             self._seen = seen
-        if self._beside and await asyncio.to_thread(self._digests) != self._beside:
-            return True
+        if self._beside:
+            is_other = await asyncio.to_thread(self._has_other_neighbours)
+            if is_other:
+                return True
         if self._failed is not None:
             raise self._failed
         return False
 
-    def _digests(self) -> dict[str, bytes]:
-        """What the files beside it hold now. They are small, and few."""
-        return {path: _digest_of(path) for path in self._beside}
+    def _has_other_neighbours(self) -> bool:
+        """Whether a file beside it holds something else. Its content is read only if its time or size tells to."""
+        now_s = self._supplies.now().timestamp()
+        for path, before in self._beside.items():
+            if _stamp(path) == before.stamp and not before.is_fresh(now_s):
+                continue
+            now = self._beside[path] = _neighbour(path)
+            if now.digest != before.digest:
+                self._beside[path] = before  # until it is loaded
+                return True
+        return False
 
     async def check(self) -> Checked:
         """Check the file; nothing in it is executed. Raises SourceUnusable if it cannot be read."""
@@ -278,13 +288,34 @@ class FileSource:
         return f"<FileSource {self.name} {self.key}>"
 
 
-def _digest_of(path: str) -> bytes:
-    """The digest of a file's content; empty if it cannot be read."""
+class _Neighbour(Value):
+    """A file beside an agent file, as it was."""
+
+    stamp: tuple[int, ...]
+    """Its identity, times and size; empty if it was not there."""
+    digest: bytes
+
+    def is_fresh(self, now_s: float) -> bool:
+        """Whether it was written so lately that the next write could have the same time."""
+        return bool(self.stamp) and abs(now_s - self.stamp[2] / 1e9) < _FRESH_S
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
+def _neighbour(path: str) -> _Neighbour:
+    stamp = _stamp(path)
     try:
         with open(path, "rb") as file:
-            return hashlib.sha256(file.read(limits.beside_bytes_max)).digest()
+            data = file.read(limits.beside_bytes_max)
     except OSError:
-        return b""
+        data = b""
+    return _Neighbour(stamp=stamp, digest=hashlib.sha256(data).digest() if data else b"")
 
 
 # ── URLs ─────────────────────────────────────────────────────────────────────────────────────

@@ -38,10 +38,12 @@ FACTS: Mapping[str, str] = {
 }
 """Built-in hooks that tell the model something, and the command that finds it out."""
 
+ALWAYS_DONE = ("limit_large_tool_results",)
+"""Built-in hooks for something that Holdfast does with or without them."""
+
 NO_EFFECT: Mapping[str, str] = {
     "snapshot": "files are not kept in a shadow repository here",
     "unload": "models stay loaded",
-    "limit_large_tool_results": "long results are always shortened",
     "elide_repeated_tool_results": "results are shown as often as tools give them",
 }
 """Built-in hooks that cannot matter to an answer."""
@@ -177,6 +179,8 @@ class FileHooks:
             return [Hook(command="", prompt="\n".join(shape.args), matcher=matcher)]
         if (command := _fact(shape)) is not None:
             return [Hook(command=command, timeout_s=min(shape.timeout, 10), is_plain=True)]
+        if shape.command in ALWAYS_DONE:
+            return []
         if shape.command in NO_EFFECT:
             self._found.warn((*where, "command"), f"left out: {NO_EFFECT[shape.command]}")
         elif shape.command not in FIELDS:

@@ -519,7 +519,7 @@ class FileTools:
             self._found.missing((*at, "file"), "there is no such file")
         if len(source) > limits.beside_bytes_max:
             words = f"has {len(source)} bytes, at most {limits.beside_bytes_max}"
-            self._found.wrong((*at, "file"), words)
+            self._found.missing((*at, "file"), words)
         made.texts += (source.decode(errors="replace"),)
         return self._chosen(PythonToolset(path, shape.tools, source=source), shape)
 
