@@ -26,7 +26,7 @@ from holdfast.tools.execution import failure
 from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.web.address_guard import AddressGuard, FetchFailed
 from holdfast.tools.web.web_client import WebClient
-from holdfast.wire.headers import IDEMPOTENCY_KEY
+from holdfast.wire.headers import IDEMPOTENCY_KEY, RETRY_AFTER
 
 SEND = "send_webhook"
 WAITS_S = (1.0, 2.0, 4.0)
@@ -126,7 +126,7 @@ class WebhookToolset(BuiltInToolset):
             why = f"it answers {answer.status}"
             if answer.status not in _NOT_TAKEN or wait_s is None:
                 break
-            await self._pause(_told_wait_s(answer.headers.get("retry-after", ""), wait_s))
+            await self._pause(_told_wait_s(answer.headers.get(RETRY_AFTER.name, ""), wait_s))
         return failure(f"The {self._target.kind} webhook did not take the message: {why}.")
 
     def _body(self, run: ToolRun) -> dict[str, str]:
