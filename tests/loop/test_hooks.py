@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.agents.agent import Agent
 from holdfast.core.grants import Grant
-from holdfast.core.items import Permissions, ToolCall, ToolResult, text_of
+from holdfast.core.items import Permissions, ToolCall, ToolResult, TurnLimits, text_of
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.closure import resuming
 from holdfast.errors import StoreUnavailable, TurnFailed
@@ -448,3 +448,40 @@ async def test_secrets_are_taken_out_of_calls_results_and_prompts(tmp_path: Path
     assert all(
         secret.encode() not in part for each in scripted(butler).prompts for part in each.messages
     )
+
+
+# ── the rarer events ──
+
+
+async def test_hooks_are_told_what_became_of_a_call(tmp_path: Path) -> None:
+    look = Deed("look")
+    await Stage(caller(look, tmp_path, on_tool_approval_decision=WRITES)).play("Go")
+    refused = caller(Deed("look"), tmp_path, on_tool_approval_decision=WRITES)
+    refused.permissions = Permissions(deny=("look",))
+    await Stage(refused).play("Go")
+    told = [(each["tool_name"], each["approval_decision"]) for each in log_of(tmp_path)]
+    assert told == [("look", "allow"), ("look", "deny")]
+
+
+async def test_a_message_that_was_queued_is_told_first_and_may_be_refused(tmp_path: Path) -> None:
+    both = {"user_followup_submit": WRITES, "user_prompt_submit": WRITES}
+    await Stage(with_hooks(agent("butler", says("Hi.")), tmp_path, **both)).play("Go", came_ms=7)
+    told = [(each["hook_event_name"], each["prompt"]) for each in log_of(tmp_path)]
+    assert told == [("user_followup_submit", "Go"), ("user_prompt_submit", "Go")]
+    guarded = with_hooks(agent("butler", says("Hi.")), tmp_path, user_followup_submit="exit 2")
+    with pytest.raises(TurnFailed, match="user_followup_submit"):
+        await Stage(guarded).play("Go", came_ms=7)
+    assert (await Stage(guarded).play("Go")).turn.interrupted is None, "this one was not queued"
+
+
+async def test_hooks_are_told_when_a_turn_goes_on_that_had_reached_a_limit(tmp_path: Path) -> None:
+    look = Deed("look")
+    butler = agent("butler", says(calls=[("look", "{}")]), says("Done."), tools=[look])
+    stage = Stage(with_hooks(butler, tmp_path, on_session_resume=WRITES))
+    first = await stage.play("Go", limits=TurnLimits(steps_max=1))
+    assert first.turn.interrupted is not None and log_of(tmp_path) == []
+    stage.snapshot = stage.kept(first)
+    unfinished = stage.snapshot.marks[-1].turn_id
+    await stage.play(continues=unfinished, limits=TurnLimits(steps_max=5))
+    (told,) = log_of(tmp_path)
+    assert (told["hook_event_name"], told["new_max_iterations"]) == ("on_session_resume", 5)
