@@ -459,7 +459,7 @@ class _Reading:
         return tuple(plan for plan in plans if plan.model is not UNKNOWN)
 
     def _check_prices(self, plan: AgentPlan) -> None:
-        """A bound on the cost is one only if the cost is known."""
+        """A budget on cost needs the price of each model that its agents use."""
         costly = [each for each in plan.budgets if each.cost_micros_max is not None]
         used = (plan.model, *plan.model.fallbacks, *plan.other_models.values())
         unknown = [each.name for each in used if each.price is None and each is not UNKNOWN]
@@ -519,7 +519,7 @@ class _Reading:
             self._found.wrong(("runtime", "sandbox"), words)
 
     def _check_force_handoff(self, name: str, file: FileShape, where: Where) -> None:
-        """The agent that always takes over has to be there, and nobody comes twice in a row of them."""
+        """The agent that always takes over has to be there, and no agent may come back to itself this way."""
         target = file.agents[name].force_handoff
         if not target:
             return
