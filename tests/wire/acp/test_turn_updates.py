@@ -20,7 +20,7 @@ from holdfast.core.items import (
 from holdfast.core.turns import events as ev
 from holdfast.errors import InvalidValue
 from holdfast.ids import CallId, MessageId, ReasoningId, TurnId
-from holdfast.tools.toolsets.todo import added, in_words, updated
+from holdfast.tools.notes.todo import added, in_words, updated
 from holdfast.wire.acp.blocks import (
     AcpAudio,
     AcpImage,
