@@ -14,6 +14,7 @@ from holdfast.core.exchanges import SpokenExchange, UserWords
         (("Oslo?", 0), ("A passage.\nOslo?", 0), True),
         (("A passage.\nOslo?", 0), ("Oslo?", 0), False),
         (("Oslo?", 0), ("Oslo? In winter.", 0), False),
+        (("lo?", 0), ("Oslo?", 0), False),
         (("Oslo?", 0), ("Oslo?", 1), True),
         (("Oslo?", 1), ("Oslo?", 0), False),
         (("", 1), ("", 1), True),

@@ -20,6 +20,7 @@ from holdfast.core.items import (
     SessionSettings,
     Text,
     TurnLimits,
+    end_of,
     is_substantial,
     item_decoder,
     item_id,
@@ -56,6 +57,13 @@ def test_parts_have_a_text_and_say_something_or_nothing(
     """An image or file alone is something, white space is nothing."""
     assert text_of(parts) == text
     assert is_substantial(parts) is substantial
+
+
+def test_the_end_of_a_text_keeps_what_is_not_text() -> None:
+    picture = Image(source=Link(url="https://example.com/a.png"))
+    parts = (picture, Text(text="Passages.\n"), Text(text="Oslo? "))
+    assert end_of(parts, 5) == (Text(text="Oslo?"), picture)
+    assert end_of(parts, 0) == (picture,)
 
 
 def test_plain_text_is_one_part_or_none() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.exchanges import WHOLE, ShownPast
 from holdfast.core.history.conversation import (
     Snapshot,
     Summarized,
@@ -455,3 +456,52 @@ def test_a_summary_that_reaches_as_far_stands_for_the_past() -> None:
     assert seen_after(snapshot, items_max=4) == 4
     covering = noted(snapshot, Summarized(summary=summary(covers_to=10)))
     assert seen_after(covering, items_max=4) == 0
+
+
+# ── a client that has less of the past ──
+
+
+def texts(
+    histories: EncodedHistories,
+    snapshot: Snapshot,
+    shown: ShownPast,
+    dialect: ChatDialect | None = None,
+) -> list[str]:
+    past = histories.past(snapshot, dialect or ChatDialect(), shown=shown)
+    data = b"[" + b",".join(each.data for each in past.pieces) + b"]"
+    return [words(each) for each in msgspec.json.decode(data, type=list[ChatMessage])]
+
+
+def test_a_model_is_shown_of_the_past_what_the_client_has() -> None:
+    """Passages stood before each question, and are left out with the next one."""
+    histories, dialect, snapshot = EncodedHistories(bytes_max=PLENTY), Counting(), new_session()
+    ends: tuple[tuple[int, int], ...] = ()
+    for n in range(5):
+        ends = (*ends, (len(snapshot.items), 2))
+        snapshot = with_turn(snapshot, user(f"Passages.\n\nq{n}"), answer=f"a{n}")
+        told = [f"{who}{m}" for m in range(n + 1) for who in "qa"]
+        assert texts(histories, snapshot, ShownPast(ends=ends), dialect) == told
+    assert dialect.take() == 10, "each turn is encoded once"
+    whole = texts(histories, snapshot, WHOLE)
+    assert whole[::2] == [f"Passages.\n\nq{n}" for n in range(5)]
+    window = ShownPast(since=6, ends=ends[4:])
+    assert texts(histories, snapshot, window) == ["Passages.\n\nq3", "a3", "q4", "a4"]
+    assert texts(histories, snapshot, ShownPast(since=10)) == []
+
+
+def test_a_summary_of_more_than_a_client_has_left_out_is_shown_to_the_model() -> None:
+    snapshot, histories = new_session(), EncodedHistories(bytes_max=PLENTY)
+    for n in range(4):
+        snapshot = with_turn(snapshot, user(f"q{n}"), answer=f"a{n}")
+    snapshot = noted(snapshot, Summarized(summary=summary("All.", covers_to=4)))
+    assert texts(histories, snapshot, ShownPast(since=4)) == ["q2", "a2", "q3", "a3"]
+    first, *others = texts(histories, snapshot, ShownPast(since=2))
+    assert first.endswith("All.]") and others == ["q2", "a2", "q3", "a3"]
+
+
+def test_a_window_holds_the_step_whose_calls_wait() -> None:
+    tell = call(waits_for="client")
+    snapshot = waiting_for(with_turn(new_session(), user("q0"), answer="a0"), tell)
+    past = EncodedHistories(bytes_max=0).past(snapshot, ChatDialect(), shown=ShownPast(since=2))
+    assert [each.id for each in past.open_step][-1] == tell.id
+    assert len(past.pieces) == 1

@@ -15,11 +15,14 @@ class UserWords(Value):
     parts: int = 0
 
     def is_end_of(self, held: UserWords) -> bool:
-        """Whether it is the held message, or what is left of it without the passages that stood in front. A picture may
-        be missing beside words; none may be new."""
+        """Whether it is the held message, or what is left of it without the passages that stood in front, whole words
+        only. A picture may be missing beside words; none may be new."""
         same_parts = self.parts == held.parts
         fewer_parts = bool(self.words) and self.parts < held.parts
-        return held.words.endswith(self.words) and (same_parts or fewer_parts)
+        if not held.words.endswith(self.words) or not (same_parts or fewer_parts):
+            return False
+        before = held.words[: len(held.words) - len(self.words)]
+        return not before or before[-1].isspace() or not self.words
 
 
 class SpokenExchange(Value):
@@ -35,8 +38,22 @@ class SpokenExchange(Value):
         return bool(self.said or self.calls)
 
 
+class ShownPast(Value):
+    """How much of a line the model is shown in a turn: what the request has of it, where that is less than all."""
+
+    since: int = 0
+    """The position at which the request begins; the model sees nothing before it."""
+    ends: tuple[tuple[int, int], ...] = ()
+    """Questions of which the request has only the end, without the passages that stood in front: the position of each,
+    in order, and how many characters are left."""
+
+
+WHOLE = ShownPast()
+
+
 class Followed(Value):
-    """What a turn of a family is found by later, as far as its request says it. Part of the turn's request."""
+    """What a turn of a family is found by later, as far as its request says it, and what its model is shown. Part of the
+    turn's request."""
 
     name: str = ""
     """The name of the family; empty if the request does not follow its client's history, but its session is a line."""
@@ -44,9 +61,7 @@ class Followed(Value):
     """The digest of the exchanges before the one that the turn is part of."""
     last: SpokenExchange = SpokenExchange()
     """The exchange that the turn is part of, up to the turn's own answer."""
-    is_window: bool = False
-    """The request began in the middle of the line: then only the turn's answer finds it."""
     answer_id: str = ""
     streamed: bool = False
-    view_from: int = 0
-    """The position from which on the model sees the history."""
+    shown: ShownPast = WHOLE
+    """If it is less than all, only the turn's answer finds it: the next request is compared, and not looked up."""

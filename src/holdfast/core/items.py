@@ -310,6 +310,14 @@ def text_of(parts: Parts) -> str:
     return "".join(part.text for part in parts if isinstance(part, _WORDS))
 
 
+def end_of(parts: Parts, chars: int) -> Parts:
+    """These parts with only the last `chars` characters of their text, without the white space at its end. Pictures and
+    files stay; the text comes before them."""
+    text = text_of(parts).rstrip()
+    others = tuple(each for each in parts if not isinstance(each, _WORDS))
+    return (Text(text=text[len(text) - chars :]), *others) if chars else others
+
+
 def is_substantial(parts: Parts) -> bool:
     """Whether these parts have content: an image or file alone is content, white space is not."""
     return any(map(_says_something, parts))

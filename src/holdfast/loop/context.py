@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.agents.agent import Agent
 from holdfast.core.codec import Value
+from holdfast.core.exchanges import WHOLE
 from holdfast.core.history.conversation import Snapshot, further, seen_in_turn
 from holdfast.core.items import Path, Summary
 from holdfast.core.ports import OpenTurn
@@ -77,6 +78,7 @@ def view_for(
             summed_up(turn.snapshot, now),
             dialect,
             items_max=agent.history_items_max,
+            shown=now.request.followed.shown if now.request.followed else WHOLE,
             before=before,
         )
     seen = seen_in_turn(now, path, after=past.open_step)

@@ -15,12 +15,13 @@ sees (an item hidden, a summary) makes the cache encode the history again; a tit
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import msgspec
 
 from holdfast.core.codec import Value
+from holdfast.core.exchanges import WHOLE, ShownPast
 from holdfast.core.history import chain
 from holdfast.core.history.conversation import (
     Snapshot,
@@ -29,8 +30,9 @@ from holdfast.core.history.conversation import (
     seen_after,
     seen_by_model,
     settled_to,
+    summary_seen,
 )
-from holdfast.core.items import Item, Items, Summary, item_id
+from holdfast.core.items import Item, Items, Summary, UserMessage, end_of, item_id
 from holdfast.ids import ItemId, NoteId, SessionId
 from holdfast.models.model import BindingDialect, Dialect
 from holdfast.wire.prefix_digest import PrefixDigest, Prefixes, copied, texts_of
@@ -83,6 +85,15 @@ class _View(Value):
     summary: NoteId | None
     after: int
     """The version after which the view begins; 0: from the beginning."""
+    ends: tuple[tuple[int, int], ...] = ()
+    """Questions of which the model sees only the end; see `ShownPast`."""
+
+    def upto(self, length: int) -> _View:
+        """The view of the items before a position."""
+        if not self.ends:  # nearly always
+            return self
+        before = tuple(each for each in self.ends if each[0] < length)
+        return msgspec.structs.replace(self, ends=before)
 
 
 class _Kept(Value):
@@ -125,23 +136,28 @@ class EncodedHistories:
         dialect: Dialect,
         *,
         items_max: int | None = None,
+        shown: ShownPast = WHOLE,
         before: Prefixes | None = None,
     ) -> EncodedPast:
         """The session's history as its agent's model sees it. Costs the turns since the last call.
 
         `items_max`: about how many items of it; see `seen_after`.
+        `shown`: what the client has of it. If it begins later than the history, nothing is cached: such a window moves
+        with every request, and is short.
         `before`: for a dialect that binds thoughts, the digests of the prompt's opening; they go on to the end of
         what is returned.
         """
+        if shown.since and not _is_summed_up(snapshot, shown.since):
+            return _window(snapshot, dialect, shown, before)
         name = (snapshot.session_id, dialect.name)
         known = self._kept.pop(name, None)
         self._bytes -= known.size_bytes if known else 0
         after = 0 if items_max is None else seen_after(snapshot, items_max=items_max)
-        view = _view_of(snapshot, after)
-        if known is None or known.view != view or not _goes_on(known, snapshot):
+        view = _view_of(snapshot, after, shown.ends)
+        if known is None or known.view != view.upto(known.length) or not _goes_on(known, snapshot):
             known = _blank(view, snapshot)
-        *settled, open_step = _parts_since(known, snapshot)
-        now = _extended(known, settled, snapshot, dialect)
+        *settled, open_step = _parts_since(known, snapshot, view.ends)
+        now = _extended(known, settled, snapshot, dialect, view)
         pieces = now.pieces
         if before:
             now, pieces = _fitted(now, dialect, before)
@@ -162,17 +178,40 @@ class EncodedHistories:
         return f"<EncodedHistories {len(self._kept)} sessions, {self._bytes} bytes>"
 
 
-def window(snapshot: Snapshot, dialect: Dialect, *, since: int) -> EncodedPast:
-    """The history from a position on, for a client that owns it and sends no more. It is not cached: such a window moves
-    with every request, and is short."""
+def _is_summed_up(snapshot: Snapshot, position: int) -> bool:
+    """Whether a summary stands for the items up to a position, and for more."""
+    summary = summary_seen(snapshot)
+    return summary is not None and summary.covers_to > position
+
+
+def _window(
+    snapshot: Snapshot, dialect: Dialect, shown: ShownPast, before: Prefixes | None
+) -> EncodedPast:
+    """The history from a position on."""
     last = snapshot.marks.last
     settled = settled_to(snapshot, last) if last else 0
-    waiting = {each.id for each in snapshot.waiting}
-    step = {item_id(each) for each in snapshot.items.since(settled)} if waiting else set()
-    seen = list(seen_by_model(snapshot, since=since))
+    step = {item_id(each) for each in snapshot.items.since(settled)} if snapshot.waiting else set()
+    seen = list(_shortened(seen_by_model(snapshot, since=shown.since), snapshot, shown.ends))
     data = dialect.encode([each for each in seen if each.id not in step])
-    pieces = (piece_of(data, dialect),) if data else ()
-    return EncodedPast(pieces=pieces, open_step=tuple(each for each in seen if each.id in step))
+    piece = piece_of(data, dialect)
+    if before and data:
+        piece = fitted_piece(piece, dialect, before)
+    return EncodedPast(
+        pieces=(piece,) if piece.data else (),
+        open_step=tuple(each for each in seen if each.id in step),
+    )
+
+
+def _shortened(
+    items: Iterable[Item], snapshot: Snapshot, ends: Iterable[tuple[int, int]]
+) -> Iterator[Item]:
+    """The items, with only the end of some questions."""
+    left = {item_id(snapshot.items[position]): chars for position, chars in ends}
+    for each in items:
+        if left and isinstance(each, UserMessage) and each.id in left:
+            yield msgspec.structs.replace(each, content=end_of(each.content, left[each.id]))
+        else:
+            yield each
 
 
 def _blank(view: _View, snapshot: Snapshot) -> _Kept:
@@ -184,10 +223,10 @@ def _blank(view: _View, snapshot: Snapshot) -> _Kept:
     return _Kept(view=view, version=view.after, link=mark.link, length=length)
 
 
-def _view_of(snapshot: Snapshot, after: int) -> _View:
+def _view_of(snapshot: Snapshot, after: int, ends: tuple[tuple[int, int], ...]) -> _View:
     hidden = hidden_from_model(snapshot)
     summary = further(snapshot.turn_summary, snapshot.notes.summary)
-    return _View(hidden=hidden, summary=summary.id if summary else None, after=after)
+    return _View(hidden=hidden, summary=summary.id if summary else None, after=after, ends=ends)
 
 
 def _goes_on(known: _Kept, snapshot: Snapshot) -> bool:
@@ -196,7 +235,9 @@ def _goes_on(known: _Kept, snapshot: Snapshot) -> bool:
     return 0 < known.version <= len(marks) and marks[known.version - 1].link == known.link
 
 
-def _parts_since(known: _Kept, snapshot: Snapshot) -> list[list[Item]]:
+def _parts_since(
+    known: _Kept, snapshot: Snapshot, shortened: Iterable[tuple[int, int]]
+) -> list[list[Item]]:
     """What a model sees after the cached history: one part for each turn, and last the unsettled step."""
     ends = [settled_to(snapshot, mark) for mark in snapshot.marks.since(known.version)]
     place: dict[ItemId | None, int] = {}
@@ -206,14 +247,15 @@ def _parts_since(known: _Kept, snapshot: Snapshot) -> list[list[Item]]:
             n += 1
         place[item_id(item)] = n
     parts: list[list[Item]] = [[] for _ in (*ends, None)]
-    for seen in seen_by_model(snapshot, since=known.length):
+    new = tuple(each for each in shortened if each[0] >= known.length)
+    for seen in _shortened(seen_by_model(snapshot, since=known.length), snapshot, new):
         # A summary comes first, wherever it was made.
         parts[0 if isinstance(seen, Summary) else place[seen.id]].append(seen)
     return parts
 
 
 def _extended(
-    known: _Kept, settled: list[list[Item]], snapshot: Snapshot, dialect: Dialect
+    known: _Kept, settled: list[list[Item]], snapshot: Snapshot, dialect: Dialect, view: _View
 ) -> _Kept:
     encoded = (dialect.encode(part) for part in settled if part)
     old, new = known.pieces, tuple(piece_of(data, dialect) for data in encoded if data)
@@ -227,11 +269,12 @@ def _extended(
         new = new if len(new) < PIECES_MAX else (joined(new),)
         pieces_bytes = _size_of((*old, *new))
     marks = snapshot.marks
+    length = settled_to(snapshot, marks[-1]) if marks else 0
     return _Kept(
-        view=known.view,
+        view=view.upto(length),
         version=len(marks),
         link=marks[-1].link if marks else chain.GENESIS,
-        length=settled_to(snapshot, marks[-1]) if marks else 0,
+        length=length,
         pieces=(*old, *new),
         pieces_bytes=pieces_bytes,
         fits=fits,

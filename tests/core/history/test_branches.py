@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.exchanges import WHOLE, ShownPast
 from holdfast.core.history.branches import (
     RECENT,
     ClientBranch,
@@ -16,6 +17,7 @@ from holdfast.core.history.branches import (
     TurnDigests,
     answer_digest,
     answer_words,
+    begun_after,
     branch_of,
     call_digest,
     digests_of,
@@ -113,7 +115,7 @@ def compared(messages: Sequence[Incoming], held: Snapshot) -> LineMatch | None:
 
 def place(found: LineMatch | None) -> tuple[int, int, int] | None:
     """Version, known messages, and where the view begins."""
-    return None if found is None else (int(found.version), found.known, found.view_from)
+    return None if found is None else (int(found.version), found.known, found.shown.since)
 
 
 def found_by(
@@ -121,17 +123,16 @@ def found_by(
     *items: Item,
     waiting: Sequence[ToolCall] = (),
     whole: bool = True,
-    is_window: bool = False,
+    shown: ShownPast = WHOLE,
     answer_id: str = "",
 ) -> TurnDigests:
     """The digests of a turn with this request and these items."""
     followed = followed_by(
         branch_of(messages),
         name="chat-1",
-        is_window=is_window,
         answer_id=answer_id,
         streamed=True,
-        view_from=0,
+        shown=shown,
     )
     return digests_of(items, waiting, followed, whole=whole)
 
@@ -264,7 +265,8 @@ def test_a_request_ends_with_a_question_or_with_an_answer_that_is_to_go_on(
     messages: list[Incoming], before: int, continues: bool
 ) -> None:
     branch = branch_of(messages)
-    assert (branch.answered_before, branch.continues_answer) == (before, continues)
+    answer = branch.answer_before
+    assert (answer.end if answer else 0, branch.continues_answer) == (before, continues)
 
 
 # ── what a turn is found by ──────────────────────────────────────────────────────────────────
@@ -314,7 +316,7 @@ def test_a_turn_that_only_asks_for_an_approval_is_found_by_the_question() -> Non
 
 
 def test_a_turn_of_a_window_and_a_turn_of_another_client_have_no_prefix() -> None:
-    window = found_by(talk("b"), user("b"), spoken("B"), is_window=True)
+    window = found_by(talk("b"), user("b"), spoken("B"), shown=ShownPast(since=2))
     appended = digests_of((user("b"), spoken("B")), (), None, whole=True)
     assert window == appended == TurnDigests(answer=answer_digest("B"))
     assert found_by([]).answer is None
@@ -348,8 +350,23 @@ def test_the_last_answer_anchors_if_everything_before_it_agrees(
 
 def test_passages_in_front_of_a_held_question_may_be_missing_later() -> None:
     held = line("Passages.\n\na", "A", "More passages.\nb", "B")
-    assert place(compared(talk("a", "A", "b", "B", "c"), held)) == (2, 4, 0)
+    found = compared(talk("a", "A", "b", "B", "c"), held)
+    assert place(found) == (2, 4, 0)
+    assert found is not None and found.shown.ends == ((0, 1), (2, 1)), "the model sees the same"
     assert compared(talk("a", "A", "Other passages.\nb", "B", "c"), held) is None
+
+
+def test_what_is_left_of_a_question_is_whole_words() -> None:
+    held = line("All about cats", "A")
+    assert compared(talk("s", "A", "b"), held) is None
+    found = compared(talk("about cats", "A", "b"), held)
+    assert found is not None and found.shown == ShownPast(ends=((0, 10),))
+
+
+def test_a_request_that_begins_after_a_version_shows_nothing_of_it() -> None:
+    assert begun_after(LINE) == LineMatch(
+        version=LINE.version, known=0, shown=ShownPast(since=len(LINE.items))
+    )
 
 
 def test_a_window_may_begin_between_two_questions_but_none_is_missing_later() -> None:

@@ -10,7 +10,7 @@ for a chat therefore stands for a *family* of lines, and a request is compared b
    (its prefix). So one read finds the versions that a request may go on from, however long the request is.
 3. An equal prefix is a match. An equal answer is a candidate: it matches if, going backwards, all answers agree and each
    question equals the held one or is its end, since chat programs put retrieved passages in front of a question and
-   leave them out the next time. The request may begin later than the line: then the model's view begins there, too.
+   leave them out the next time. The request may begin later than the line. The model is shown what the request has.
 4. The match that covers most of a request wins; the rest of the request is new, answers of other models included.
 5. A turn that did not complete also matches without its answer, or with a beginning of it.
 6. A version whose calls wait for the client is found by the id of its last call.
@@ -26,7 +26,7 @@ import msgspec
 
 from holdfast.core.approval_questions import without_question
 from holdfast.core.codec import Unreadable, Value
-from holdfast.core.exchanges import Followed, SpokenExchange, UserWords
+from holdfast.core.exchanges import WHOLE, Followed, ShownPast, SpokenExchange, UserWords
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.history.seen_messages import media
@@ -132,10 +132,10 @@ class ClientBranch(Value):
         return frozenset(found.union(call_digest(call) for _, call in self.results))
 
     @property
-    def answered_before(self) -> int:
-        """How many messages there are up to the answer before its last question; 0 without one."""
-        before = (each.end for each in self.boundaries if each.exchanges < len(self.exchanges))
-        return max(before, default=0)
+    def answer_before(self) -> Boundary | None:
+        """The end of the answer before its last question; None without one."""
+        before = (each for each in self.boundaries if each.exchanges < len(self.exchanges))
+        return max(before, key=lambda each: each.end, default=None)
 
     @property
     def continues_answer(self) -> bool:
@@ -217,7 +217,8 @@ def digests_of(
 ) -> TurnDigests:
     """The digests of a turn with these items. `waiting` are the calls that it leaves open; not `whole`, if it did not
     complete: then its prefix ends before its answer."""
-    followed = followed or Followed(is_window=True)
+    is_whole_past = followed is not None and followed.shown == WHOLE
+    followed = followed or Followed()
     last, own = followed.last, _answered_in(items)
     asks = any(each.waits_for == "approval" for each in waiting)
     said = last.said + own or (_ASKED if asks else "")
@@ -228,7 +229,7 @@ def digests_of(
     )
     return TurnDigests(
         answer=answer,
-        prefix=None if followed.is_window else prefix_digest(followed.past, ends),
+        prefix=prefix_digest(followed.past, ends) if is_whole_past else None,
         answer_id=id_digest(followed.answer_id) if followed.answer_id else None,
     )
 
@@ -250,12 +251,11 @@ def followed_by(
     branch: ClientBranch,
     *,
     name: str,
-    is_window: bool,
     answer_id: str,
     streamed: bool,
-    view_from: int,
+    shown: ShownPast,
 ) -> Followed:
-    """What the turn of a request is found by later."""
+    """What the turn of a request is found by later, and what its model is shown."""
     last, past = SpokenExchange(), b""
     for each in branch.exchanges[:-1]:
         past = prefix_digest(past, each)
@@ -265,10 +265,9 @@ def followed_by(
         name=name,
         past=past,
         last=last,
-        is_window=is_window,
         answer_id=answer_id,
         streamed=streamed,
-        view_from=view_from,
+        shown=shown,
     )
 
 
@@ -281,8 +280,7 @@ class LineMatch(Value):
     version: Version
     known: int
     """How many of the request's messages are held."""
-    view_from: int = 0
-    """The position from which on the model sees the history: the request began there."""
+    shown: ShownPast = WHOLE
 
 
 class _Held(Value):
@@ -296,9 +294,15 @@ class _Held(Value):
 def matched(branch: ClientBranch, boundary: Boundary, snapshot: Snapshot) -> LineMatch | None:
     """Compare a request up to a boundary with a line at its head, from the end on. None if they differ.
 
-    The request may begin later than the line: then the model's view begins there.
+    The request may begin later than the line, and may have only the end of a question.
     """
     return _compared(branch, boundary, _exchanges_of(snapshot), snapshot.version)
+
+
+def begun_after(snapshot: Snapshot) -> LineMatch:
+    """The match of a request that begins right after a line's head: its model is shown nothing of the line."""
+    shown = ShownPast(since=len(snapshot.items))
+    return LineMatch(version=snapshot.version, known=0, shown=shown)
 
 
 def matched_anywhere(branch: ClientBranch, snapshot: Snapshot) -> LineMatch | None:
@@ -336,8 +340,19 @@ def _compared(
     first, ours = back[-1]
     missing = len(ours.exchange.asked) - len(first.asked)
     is_whole = len(sent) == len(held) and not missing
-    view_from = 0 if is_whole else (*ours.questions, ours.answer)[missing]
-    return LineMatch(version=version, known=boundary.end, view_from=view_from)
+    since = 0 if is_whole else (*ours.questions, ours.answer)[missing]
+    shown = ShownPast(since=since, ends=tuple(_ends(reversed(back))))
+    return LineMatch(version=version, known=boundary.end, shown=shown)
+
+
+def _ends(pairs: Iterable[tuple[SpokenExchange, _Held]]) -> Iterator[tuple[int, int]]:
+    """The questions of which a request has only the end: their positions, and how many characters it has."""
+    for theirs, ours in pairs:
+        missing = len(ours.questions) - len(theirs.asked)
+        held = zip(ours.exchange.asked[missing:], ours.questions[missing:], strict=True)
+        for sent, (whole, position) in zip(theirs.asked, held, strict=True):
+            if sent.words != whole.words:
+                yield position, len(sent.words)
 
 
 def _agrees(theirs: SpokenExchange, ours: SpokenExchange, *, is_cut: bool) -> bool:

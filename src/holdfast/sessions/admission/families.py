@@ -12,9 +12,12 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Unreadable, Value
+from holdfast.core.exchanges import WHOLE
 from holdfast.core.history.branches import (
+    Boundary,
     ClientBranch,
     LineMatch,
+    begun_after,
     branch_of,
     call_digest,
     followed_by,
@@ -137,7 +140,6 @@ class Families:
         match: LineMatch | None,
     ) -> Line:
         assert ask.history is not None
-        view_from = match.view_from if match else 0
         return Line(
             target=target,
             expected=expected,
@@ -146,10 +148,9 @@ class Families:
             followed=followed_by(
                 branch,
                 name=str(ask.name),
-                is_window=view_from > 0,
                 answer_id=ask.history.answer_id,
                 streamed=ask.history.streamed,
-                view_from=view_from,
+                shown=match.shown if match else WHOLE,
             ),
             continues_answer=branch.continues_answer,
         )
@@ -199,12 +200,10 @@ class Families:
         choice: AgentChoice,
     ) -> _Base | None:
         kept = [each for each in found if each.state == "committed" and each.seq is not None]
-        by_id = self._by_id(ask, branch, kept, choice)
-        if by_id is not None:
-            return by_id
-        answered = await self._by_call(ask, branch, kept, choice)
-        if answered is not None:
-            return answered
+        found_by = await self._by_call(ask, branch, kept, choice)
+        found_by = found_by or await self._by_id(ask, branch, kept, choice)
+        if found_by is not None:
+            return found_by
         for boundary in reversed(branch.boundaries):
             equal = [each for each in kept if each.prefix == boundary.prefix]
             bases = [_base_of(each, choice, known=boundary.end) for each in equal]
@@ -218,49 +217,74 @@ class Families:
             chosen = await self._chosen(ask.tenant, bases)
             if chosen is not None:
                 return chosen
-            bases = []
-            for each in kept:
-                if each.answer in boundary.answers:
-                    snapshot = await self._at(ask.tenant, each.session_id, each.seq)
-                    match = matched(branch, boundary, snapshot)
-                    if match is not None:
-                        bases.append(_base_of(each, choice, match=match, snapshot=snapshot))
+            alike = [
+                await self._compared(ask.tenant, branch, boundary, each, choice)
+                for each in kept
+                if each.answer in boundary.answers
+            ]
+            bases = [each for each in alike if each is not None]
             chosen = await self._chosen(ask.tenant, bases)
             if chosen is not None:
                 return chosen
         return await self._by_comparison(ask, branch, current, choice)
 
-    def _by_id(
+    async def _by_id(
         self, ask: Ask, branch: ClientBranch, kept: Sequence[FamilyTurn], choice: AgentChoice
     ) -> _Base | None:
-        """The version whose answer has the client's id. A request that ends with an answer is found by content."""
+        """The version whose answer has the client's id, if the client has not changed what it holds: the id tells lines
+        apart that look alike. A request that ends with an answer is found by content."""
         parent = ask.history.parent if ask.history else ""
         if not parent or branch.continues_answer:
             return None
         digest = id_digest(parent)
         for each in kept:
-            if each.answer_id == digest:
-                return _base_of(each, choice, known=branch.answered_before)
+            if each.answer_id != digest:
+                continue
+            base = await self._compared(ask.tenant, branch, branch.answer_before, each, choice)
+            if base is not None:
+                return base
         return None
 
     async def _by_call(
         self, ask: Ask, branch: ClientBranch, kept: Sequence[FamilyTurn], choice: AgentChoice
     ) -> _Base | None:
-        """The version whose calls wait for results that end the request."""
+        """The version whose calls wait for results that end the request: by the id of the call, whatever else the
+        request has."""
         for n, call_id in branch.results:
             digest = call_digest(call_id)
             waiting = [each for each in kept if each.answer == digest]
             first = min((at for at, _ in branch.results), default=n)
-            bases = [_base_of(each, choice, known=first) for each in waiting]
-            exact = [
-                base
-                for base, each in zip(bases, waiting, strict=True)
-                if any(each.prefix == boundary.prefix for boundary in branch.boundaries[-1:])
+            last = branch.boundaries[-1] if branch.boundaries else None
+            alike = [
+                await self._compared(ask.tenant, branch, last, each, choice)
+                for each in (waiting if last is not None else ())
             ]
-            chosen = await self._chosen(ask.tenant, exact or bases)
+            bases = [_as_known(each, first) for each in alike if each is not None]
+            bases = bases or [_base_of(each, choice, known=first) for each in waiting]
+            chosen = await self._chosen(ask.tenant, bases)
             if chosen is not None:
                 return chosen
         return None
+
+    async def _compared(
+        self,
+        tenant: Tenant,
+        branch: ClientBranch,
+        boundary: Boundary | None,
+        turn: FamilyTurn,
+        choice: AgentChoice,
+    ) -> _Base | None:
+        """A version as the base of a request up to a boundary, if both agree. Without a boundary the request begins
+        after the version."""
+        if boundary is not None and turn.prefix == boundary.prefix:
+            return _base_of(turn, choice, known=boundary.end)
+        snapshot = await self._at(tenant, turn.session_id, turn.seq)
+        if boundary is None:
+            return _base_of(turn, choice, match=begun_after(snapshot), snapshot=snapshot)
+        match = matched(branch, boundary, snapshot) if boundary.last.is_answered else None
+        if match is None:
+            return None
+        return _base_of(turn, choice, match=match, snapshot=snapshot)
 
     async def _by_comparison(
         self, ask: Ask, branch: ClientBranch, current: SessionRow, choice: AgentChoice
@@ -336,6 +360,12 @@ def _base_of(
         is_same_agent=_is_same(choice, turn.source_key, turn.entry_agent, turn.agent),
         snapshot=snapshot,
     )
+
+
+def _as_known(base: _Base, known: int) -> _Base:
+    """The base with this many of the request's messages held."""
+    match = msgspec.structs.replace(base.match, known=known)
+    return msgspec.structs.replace(base, match=match)
 
 
 def _is_same(choice: AgentChoice, source_key: str, entry_agent: str, agent: str) -> bool:
