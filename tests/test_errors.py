@@ -22,6 +22,7 @@ from holdfast.errors import (
     InvalidValue,
     KeyReused,
     ModelNotFound,
+    NameTaken,
     QueueFull,
     ServerRefused,
     ServerUnreachable,
@@ -112,6 +113,13 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
             "it are imported; remove what is in the way, or skip such sessions, and import the file again"
         ),
         {"session_id": "conv_4f", "why": "the key 'trip' belongs to another session here"},
+    ),
+    (
+        NameTaken("trip", "conv_4f"),
+        (
+            "the name 'trip' means session 'conv_4f'; choose another name, or delete that session first"
+        ),
+        {"key": "trip", "session_id": "conv_4f"},
     ),
     (
         SessionMissing("session", "conv_4f"),

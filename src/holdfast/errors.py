@@ -11,6 +11,7 @@ HoldfastError
 ├── SessionMissing         no such session, turn or key; nothing was created
 ├── SessionGone            the session was deleted, or has expired and waits for a reset
 ├── SessionConflict        the session moved on meanwhile; reload and try again
+├── NameTaken              the name means another session; choose another one
 ├── ImportConflict         an imported session collides with a different one here; nothing of it was taken in
 ├── SessionBusy            another turn holds the session; trying later is right
 ├── QueueFull              too many turns wait to be played; trying later is right
@@ -193,6 +194,19 @@ class SessionConflict(HoldfastError):
         self.session_id = session_id
         self.expected = expected
         self.found = found
+
+
+class NameTaken(HoldfastError):
+    """The session key `key` names the session `session_id`, and cannot name another one."""
+
+    code = "name_taken"
+
+    def __init__(self, key: str, session_id: str) -> None:
+        super().__init__(
+            f"the name {key!r} means session '{session_id}'; choose another name, or delete that session first"
+        )
+        self.key = key
+        self.session_id = session_id
 
 
 class ImportConflict(HoldfastError):

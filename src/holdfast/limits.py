@@ -77,6 +77,9 @@ approval_s: Final = 24 * 3600.0
 
 title_chars_max: Final = 200
 
+family_lines_shown_max: Final = 200
+"""How many lines of a family its tree shows: the last active ones."""
+
 family_candidates_max: Final = 100
 """How many turns of a family a request is compared with: the newest ones that have the same answer."""
 

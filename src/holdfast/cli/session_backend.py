@@ -84,6 +84,8 @@ class SessionBackend(Protocol):
         self, exported: bytes, *, on_conflict: Literal["stop", "skip"] = "stop"
     ) -> api.Imported: ...
 
+    def name(self, name: str, key: str) -> api.Session: ...
+
     def fork(self, name: str, *, version: int | None = None) -> api.Session: ...
 
     def rewind(self, key: str, *, version: int) -> api.Session: ...
@@ -221,7 +223,8 @@ class StoreBackend:
     def export(self, name: str) -> Iterator[bytes]:
         going = export_session(self._store, self._tenant, self._find(name))
         while (each := self._do(_next(going))) is not None:
-            assert not isinstance(each, LeftOut), "one session is there, or it is an error"
+            if isinstance(each, LeftOut):
+                continue  # another line of its family; the last line of the file names it
             yield b"".join(each.lines) if isinstance(each, Exported) else each
 
     # ── writing ──
@@ -252,6 +255,11 @@ class StoreBackend:
         self, exported: bytes, *, on_conflict: Literal["stop", "skip"] = "stop"
     ) -> api.Imported:
         return self._do(take_sessions(self._store, self._tenant, exported, on_conflict))
+
+    def name(self, name: str, key: str) -> api.Session:
+        session_id = self._find(name)
+        self._do(self._store.name(self._tenant, session_id, SessionKey(key)))
+        return self._shown(session_id)
 
     def fork(self, name: str, *, version: int | None = None) -> api.Session:
         session_id = self._find(name)

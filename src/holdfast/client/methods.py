@@ -15,8 +15,8 @@ from holdfast.client.events import PieceReader, RecordReader
 from holdfast.client.requests import ClientCall, ClientRequest, ClientStream, request
 from holdfast.core.turns.journal import Record
 from holdfast.ids import ResponseId, TurnId
+from holdfast.wire.api import families, overview
 from holdfast.wire.api import objects as api
-from holdfast.wire.api import overview
 from holdfast.wire.headers import (
     APPROVALS,
     CONVERSATION_ID,
@@ -130,6 +130,18 @@ class ClientMethods:
         """Import sessions from an export."""
         query = {"on_conflict": on_conflict}
         return request("POST /api/sessions/import", api.Imported, query=query, body=exported)
+
+    @ClientCall
+    def name(self, name: str, key: str) -> ClientRequest[api.Session]:
+        """Give a session one more name."""
+        return request(
+            "POST /api/sessions/{name}/name", api.Session, name, body=api.NewName(key=key)
+        )
+
+    @ClientCall
+    def family(self, name: str) -> ClientRequest[families.LineFamily]:
+        """The lines of a chat whose client owns its history."""
+        return request("GET /api/sessions/{name}/family", families.LineFamily, name)
 
     @ClientCall
     def fork(self, name: str, *, version: int | None = None) -> ClientRequest[api.Session]:

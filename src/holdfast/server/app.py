@@ -23,6 +23,7 @@ from holdfast.server.agents.directory import Directory
 from holdfast.server.anthropic.messages import MessagesEndpoint
 from holdfast.server.api.approvals import ApprovalsApi
 from holdfast.server.api.compaction import CompactionApi
+from holdfast.server.api.families import FamiliesApi
 from holdfast.server.api.grants import GrantsApi
 from holdfast.server.api.overview import Overview
 from holdfast.server.api.sessions import SessionsApi
@@ -119,6 +120,7 @@ class App:
                 SourceBindingsApi(sessions, directory),
                 ConsoleFiles(),
                 Overview(sessions, recent or RecentLog()),
+                FamiliesApi(sessions),
                 TurnLists(sessions.store),
             )
         )

@@ -25,6 +25,7 @@ from holdfast.errors import (
     InvalidValue,
     KeyReused,
     ModelNotFound,
+    NameTaken,
     QueueFull,
     SessionBusy,
     SessionConflict,
@@ -69,7 +70,7 @@ def problem_of(error: HoldfastError, *, busy_status: BusyStatus = 409) -> Proble
         case SessionConflict():
             version = ((CONVERSATION_VERSION.name, str(error.found)),)
             return _permanent(412, error.code, message, param=IF_MATCH.name, more_headers=version)
-        case ImportConflict():
+        case ImportConflict() | NameTaken():
             return _permanent(409, error.code, message, kind="conflict_error")
         case SessionMissing():
             return _missing(error)

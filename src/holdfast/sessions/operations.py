@@ -152,6 +152,12 @@ class Operations:
         """Bind a key to a fork of its session at an earlier version. The old session stays."""
         return await self._bind(tenant, key, version)
 
+    async def name(self, tenant: Tenant, session_id: SessionId, key: SessionKey) -> SessionRow:
+        """Give a session one more key. Raises SessionMissing, SessionGone, and NameTaken if another session has it."""
+        row = await self._store.name(tenant, session_id, key)
+        self._cache.learn(tenant, key, row.id)
+        return row
+
     async def _bind(self, tenant: Tenant, key: SessionKey, version: Version | None) -> SessionRow:
         fresh = self._ambient.mint(SessionId)
         row = await self._store.bind(tenant, key, fresh=fresh, version=version)

@@ -233,6 +233,7 @@ class Store:
     restore = by_write(arrivals.restore)
     annotate = by_write(session_operations.annotate, once=True)
     bind = by_write(session_operations.bind)
+    name = by_write(session_operations.name)
     rebind = by_write(session_operations.rebind)
     fork = by_write(session_operations.fork)
     remove = by_write(session_operations.remove)

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.history import chain
 from holdfast.core.history.conversation import Titled
-from holdfast.errors import SessionMissing
+from holdfast.errors import NameTaken, SessionGone, SessionMissing
 from holdfast.ids import Minter, SessionId, SessionKey, Version
 from holdfast.store.rows import KeyRow, SessionRow
 from holdfast.store.store import Store
@@ -188,6 +188,36 @@ async def test_of_many_resets_at_once_the_key_means_one(
     found = await store.resolve(ACME, TRIP)
     assert found is not None and found.generation == 4
     assert found.session_id in [row.id for row in rows]
+
+
+# ── a name more ──────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_session_can_have_a_name_more(store: Store, player: Player, mint: Minter) -> None:
+    turn = await player.play("trip")
+    other = await player.play("other")
+    fork = await store.fork(
+        ACME, turn.session_id, version=Version(1), fresh=mint(SessionId), anonymous=True
+    )
+    by_train = SessionKey("by-train")
+    row = await store.name(ACME, fork.id, by_train)
+    assert not row.anonymous and row == await store.session(ACME, fork.id), "it is listed now"
+    assert await store.resolve(ACME, by_train) == KeyRow(
+        tenant=ACME, key=by_train, session_id=fork.id
+    )
+    await player.play("by-train")
+    assert (await player.snapshot(fork.id)).version == 2
+    assert (await player.snapshot("trip")).version == 1
+
+    async with changes_nothing(store):
+        assert (await store.name(ACME, fork.id, by_train)).id == fork.id
+        with pytest.raises(NameTaken, match="choose another name"):
+            await store.name(ACME, other.session_id, by_train)
+        with pytest.raises(SessionMissing):
+            await store.name(ACME, mint(SessionId), SessionKey("new"))
+    await store.remove(ACME, fork.id)
+    with pytest.raises(SessionGone):
+        await store.name(ACME, fork.id, SessionKey("new"))
 
 
 async def test_a_session_knows_the_keys_that_mean_it(

@@ -179,6 +179,7 @@ def refused_writes(store: Store, ours: Playing, tenant: Tenant) -> list[Call]:
         ("annotate", lambda: store.annotate(tenant, session_id, patches)),
         ("fork", lambda: store.fork(tenant, session_id, version=first, fresh=fresh)),
         ("bind", lambda: store.bind(tenant, trip, fresh=fresh, version=first)),
+        ("name", lambda: store.name(tenant, session_id, SessionKey("theirs"))),
         ("rebind", lambda: store.rebind(tenant, session_id, source_key="theirs.yaml")),
         ("remove", lambda: store.remove(tenant, session_id)),
         (

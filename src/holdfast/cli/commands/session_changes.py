@@ -1,4 +1,4 @@
-"""`holdfast sessions export`, `import`, `fork`, `rewind`, `rebind`, `annotate` and `delete`."""
+"""`holdfast sessions export`, `import`, `fork`, `name`, `rewind`, `rebind`, `annotate` and `delete`."""
 
 from __future__ import annotations
 
@@ -177,6 +177,24 @@ def fork(name: str, version: int | None, as_json: bool, at: ConversationPlace) -
     with open_backend(at) as here:
         made = here.fork(name, version=version)
     _tell(made, f"{made.id} begins as {name} at version {made.version}", as_json=as_json)
+
+
+@click.command("name", short_help="Give a conversation one more key.")
+@click.argument("name", metavar="KEY|ID")
+@click.argument("key")
+@tenant_option
+@json_option
+@where_options
+def name_command(name: str, key: str, as_json: bool, at: ConversationPlace) -> None:
+    """Give a conversation one more key, a new one: for instance a line of a chat, which lists then show by itself.
+
+    \b
+    Example:
+      holdfast sessions name conv_01jb1p6m3v8r7k2w5x9y0z4a6c trip-by-train
+    """
+    with open_backend(at) as here:
+        named = here.name(name, key)
+    _tell(named, f"{key} means {named.id}", as_json=as_json)
 
 
 @click.command(short_help="Make a key mean its conversation as it was.")

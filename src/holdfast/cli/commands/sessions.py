@@ -14,6 +14,7 @@ from holdfast.cli.commands.session_changes import (
     export,
     fork,
     import_command,
+    name_command,
     rebind,
     rewind,
 )
@@ -45,7 +46,7 @@ def sessions() -> None:
     """
 
 
-for command in (export, import_command, fork, rewind, rebind, annotate, delete):
+for command in (export, import_command, fork, name_command, rewind, rebind, annotate, delete):
     sessions.add_command(command)
 
 

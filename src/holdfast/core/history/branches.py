@@ -209,6 +209,7 @@ class TurnDigests(Value):
 
     answer: bytes | None = None
     prefix: bytes | None = None
+    """None if the turn's client does not follow its own history."""
     answer_id: bytes | None = None
 
 
@@ -217,9 +218,7 @@ def digests_of(
 ) -> TurnDigests:
     """The digests of a turn with these items. `waiting` are the calls that it leaves open; not `whole`, if it did not
     complete: then its prefix ends before its answer."""
-    is_whole_past = followed is not None and followed.shown == WHOLE
-    followed = followed or Followed()
-    last, own = followed.last, _answered_in(items)
+    last, own = (followed or Followed()).last, _answered_in(items)
     asks = any(each.waits_for == "approval" for each in waiting)
     said = last.said + own or (_ASKED if asks else "")
     calls = tuple(each.call_id for each in waiting if each.waits_for == "client")
@@ -229,9 +228,18 @@ def digests_of(
     )
     return TurnDigests(
         answer=answer,
-        prefix=prefix_digest(followed.past, ends) if is_whole_past else None,
-        answer_id=id_digest(followed.answer_id) if followed.answer_id else None,
+        prefix=_prefix(followed, ends),
+        answer_id=id_digest(followed.answer_id) if followed and followed.answer_id else None,
     )
+
+
+def _prefix(followed: Followed | None, last: SpokenExchange) -> bytes | None:
+    """The prefix of a turn. If its request has only a part of the line, it equals no request's prefix: the next request
+    has to be compared."""
+    if followed is None:
+        return None
+    whole = prefix_digest(followed.past, last)
+    return whole if followed.shown == WHOLE else _digest(b"part", whole)
 
 
 def _answered_in(items: Iterable[Item]) -> str:

@@ -24,6 +24,7 @@ def session_shown(info: SessionInfo) -> api.Session:
         created_at=row.created_ms / 1000,
         active_at=row.active_ms / 1000,
         attributes=dict(row.settings.attributes),
+        family=row.family,
     )
 
 

@@ -80,6 +80,7 @@ CODES: Mapping[str, Meaning] = {
         approval_expired="the call has waited too long",
         conversation_locked="another turn runs; come back later",
         import_conflict="there is another session under this id or key",
+        name_taken="the name means another session",
         too_many_grants="as many approvals are remembered for the agent as there can be",
         summary_moved="another request has summed up the session meanwhile",
         turn_cancelled="the turn was cancelled",

@@ -161,6 +161,7 @@ def attributes(row: SessionRow, *, before: SessionSettings) -> Iterator[Change]:
 
 FAMILY_TURNS = Question("family_turns", FamilyTurn)
 FAMILY_LINES = Question("family_lines", SessionRow)
+EVERY_LINE = 1_000_000
 
 
 def family_turns(

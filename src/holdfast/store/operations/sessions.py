@@ -8,11 +8,12 @@ import msgspec
 
 from holdfast.core.codec import encode
 from holdfast.core.history.conversation import Patch, Rebinding
-from holdfast.errors import SessionGone, SessionMissing
+from holdfast.errors import NameTaken, SessionGone, SessionMissing
 from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, Version
 from holdfast.store import row_changes
 from holdfast.store.operations.finders import queued_of, session_of, turn_of
 from holdfast.store.operations.lines import (
+    EVERY_LINE,
     KEYS_OF,
     attributes,
     family_lines,
@@ -230,6 +231,32 @@ def bind(
     return row
 
 
+class NameLook(Facts):
+    """A key's row, if there is one, and the session that is to have the key."""
+
+    key: KeyRow | None = one(KEYS, tenant=":tenant", key=":key")
+    session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
+
+
+def name(tenant: Tenant, session_id: SessionId, key: SessionKey) -> Operation[SessionRow]:
+    """Give a session one more key, a new one. A line that is not listed is listed from now on.
+
+    NameLook it again changes nothing. Raises SessionMissing, SessionGone, and NameTaken if the key names another session.
+    """
+    found = yield from look(NameLook, tenant=tenant, key=key, session_id=session_id)
+    session = row_changes.demand_live(found.session, session_id)
+    if found.key is not None:
+        if found.key.session_id != session_id:
+            raise NameTaken(key, found.key.session_id)
+        return session
+    row = msgspec.structs.replace(session, anonymous=False)
+    changes: list[Change] = [insert(KEYS, KeyRow(tenant=tenant, key=key, session_id=session_id))]
+    if session.anonymous:
+        changes.append(change(SESSIONS, session, **listed(session, anonymous=False)))
+    yield from write(*changes, on=(session,))
+    return row
+
+
 # ── removal ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -255,8 +282,10 @@ def remove_if(
         return session
     going = [session]
     if session.family is not None and not session.anonymous:
-        family = yield from family_lines(tenant, session.family, limit=_EVERY_LINE)
-        going += (each for each in family if each.id != session.id)
+        family = yield from family_lines(tenant, session.family, limit=EVERY_LINE)
+        others = [each for each in family if each.id != session.id]
+        if (yield from _stands_for_family(session, others)):
+            going += others
     changes: list[Change] = []
     for each in going:
         changes += yield from _removed(each, now_ms=found.now_ms)
@@ -264,7 +293,20 @@ def remove_if(
     return row_changes.deleted_session(session)
 
 
-_EVERY_LINE = 1_000_000
+def _stands_for_family(session: SessionRow, others: Sequence[SessionRow]) -> Operation[bool]:
+    """Whether the family's name means this line. A line may also be listed because it has a name of its own."""
+    own = yield from find(KEYS_OF, tenant=session.tenant, session_id=session.id)
+    if any(each.standing for each in own):
+        return True
+    for each in others:
+        keys = (
+            ()
+            if each.anonymous
+            else (yield from find(KEYS_OF, tenant=each.tenant, session_id=each.id))
+        )
+        if any(key.standing for key in keys):
+            return False
+    return True
 
 
 def _removed(session: SessionRow, *, now_ms: int) -> Operation[list[Change]]:

@@ -207,7 +207,7 @@ def _session_after(writing: WriteStep, at_ms: int) -> SessionRow | None:
             columns = {
                 name: at_ms + value if type(value) is Moment else value
                 for name, value in each.columns.items()
-                if name != proofs.AGENT.column
+                if name not in (proofs.AGENT.column, proofs.SESSION.column)
             }
             session = msgspec.structs.replace(session, **columns)
     return session

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from holdfast.core.codec import Value
 from holdfast.errors import SessionDamaged, StoreDamaged
 from holdfast.ids import SessionId, Tenant, Version
+from holdfast.store.operations.lines import EVERY_LINE
 from holdfast.store.outcomes import SessionDump
 from holdfast.store.rows import SessionRow
 from holdfast.store.store import Store
@@ -45,15 +46,16 @@ class LeftOut(Value):
 async def export(
     store: Store, tenant: Tenant, only: SessionId | None = None
 ) -> AsyncIterator[Exported | LeftOut | bytes]:
-    """The lines of a file with all sessions of a tenant, or with one session and its past: a block or a single line at
-    a time, and the sessions that are left out. Raises SessionDamaged if that one session or its past cannot be read."""
-    ids = await session_ids(store, tenant) if only is None else (only,)
+    """The lines of a file with all sessions of a tenant, or with one session and its past, and with its whole family if
+    it is a line of one: a block or a single line at a time, and the sessions that are left out. Raises SessionDamaged if
+    that one session or its past cannot be read."""
+    ids = await session_ids(store, tenant) if only is None else await _group_of(store, tenant, only)
     yield export_lines.HEADER
     done = 0
     left_out: list[str] = []
     async for dump in dumps(store, tenant, ids):
         if isinstance(dump, LeftOut):
-            if only is not None:
+            if dump.session_id == only:
                 raise SessionDamaged(dump.session_id, dump.why)
             left_out.append(dump.session_id)
             yield dump
@@ -64,6 +66,15 @@ async def export(
         )
         yield Exported(session_id=dump.session.id, lines=block, done=done, of=max(done, len(ids)))
     yield export_lines.to_line(export_lines.FileEnd(sessions=done, left_out=tuple(left_out)))
+
+
+async def _group_of(store: Store, tenant: Tenant, only: SessionId) -> tuple[SessionId, ...]:
+    """A session and the other lines of its family: a line alone would be of a family that is not there."""
+    row = await store.session(tenant, only)
+    if row is None or row.family is None:
+        return (only,)
+    lines = await store.family_lines(tenant, row.family, limit=EVERY_LINE)
+    return (only, *(each.id for each in lines if each.id != only))
 
 
 async def session_ids(store: Store, tenant: Tenant) -> tuple[SessionId, ...]:

@@ -33,6 +33,12 @@ class Changes(RequestBody):
     attributes: dict[str, str | None] | None = None
 
 
+class NewName(RequestBody):
+    """A name for a session: a key by which clients find it."""
+
+    key: str
+
+
 class Place(RequestBody):
     """A place in a session's history."""
 
@@ -159,6 +165,8 @@ class Session(AnswerBody):
     created_at: float
     active_at: float
     attributes: dict[str, str]
+    family: str | None = None
+    """The family of lines that it belongs to, by the id of the first line; null if it is alone under its name."""
     match: Match | UnsetType = UNSET
     """Where the search found it; only in the answer to a search."""
 

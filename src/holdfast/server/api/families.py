@@ -1,0 +1,164 @@
+"""`/api/sessions/{name}/family`: the lines of a chat whose client owns its history, as a tree; and names for lines.
+
+Forks share the turns of their past. So a line is told by the turns that it has of its own, and by the turn before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core.codec import Unreadable
+from holdfast.core.history.conversation import Snapshot, TurnMark
+from holdfast.core.items import AssistantMessage, StoredItem, UserMessage, text_of
+from holdfast.ids import SessionId, SessionKey, Tenant
+from holdfast.server.api.objects import session_shown
+from holdfast.server.api.session_lookup import find_session, session_key
+from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
+from holdfast.sessions.sessions import Sessions
+from holdfast.store.outcomes import SessionInfo
+from holdfast.wire.api import families as shown
+from holdfast.wire.api import objects as api
+from holdfast.wire.body_parser import read_body
+from holdfast.wire.headers import ETAG
+
+_names = msgspec.json.Decoder(api.NewName)
+
+LABEL_CHARS = 160
+PASSAGE_CHARS = 400
+"""In front of a question that is longer than this, a chat program may have put passages: then its last paragraph is
+shown."""
+
+
+class FamiliesApi:
+    """The endpoints. One instance serves every request."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._store = sessions.store
+
+    @Route(
+        "GET /api/sessions/{name}/family",
+        "read",
+        "readFamily",
+        AnswerDescription("The lines.", shown.LineFamily),
+    )
+    async def family(self, call: HttpCall) -> None:
+        """The lines of a chat: every edit, regenerated answer, second model and side call is one.
+
+        A session that is alone under its name is the only line. See
+        [chat programs](../guides/clients.md#chat-programs).
+        """
+        info = await find_session(self._store, call.tenant, call.names[0])
+        rows = await self._store.family_lines(
+            call.tenant, info.session.family_id, limit=limits.family_lines_shown_max
+        )
+        ids = {info.session.id: None, **{each.id: None for each in rows}}
+        found = [await self._store.info(call.tenant, each) for each in ids]
+        infos = [each for each in found if each is not None and each.session.state == "live"]
+        lines = [await self._line(call, each) for each in infos]
+        current = await self._current(call.tenant, infos) or info.session.id
+        await call.say(
+            shown.LineFamily(
+                id=info.session.family_id,
+                current=current,
+                lines=tuple(_with_asides(lines, current)),
+                is_whole=len(rows) < limits.family_lines_shown_max,
+            )
+        )
+
+    async def _current(self, tenant: Tenant, infos: Sequence[SessionInfo]) -> SessionId | None:
+        """The line that the family's name means. A line with a name of its own is listed, too."""
+        listed = [each for each in infos if not each.session.anonymous]
+        for each in listed:
+            keys = [await self._store.resolve(tenant, SessionKey(key)) for key in each.keys]
+            if any(key is not None and key.standing for key in keys):
+                return each.session.id
+        return listed[0].session.id if listed else None
+
+    async def _line(self, call: HttpCall, info: SessionInfo) -> shown.FamilyLine:
+        row = info.session
+        snapshot = await self._sessions.snapshot(call.tenant, row.id) or Snapshot(session_id=row.id)
+        inherited = row.lineage[-1].upto_version if row.lineage else 0
+        marks = snapshot.marks
+        return shown.FamilyLine(
+            id=row.id,
+            keys=info.keys,
+            title=row.title or row.opening,
+            agent=row.agent,
+            version=row.head,
+            active_at=row.active_ms / 1000,
+            open_turn=row.open_turn,
+            after=marks[inherited - 1].turn_id if inherited else None,
+            exchanges=tuple(_exchange(snapshot, each) for each in marks.since(inherited)),
+            is_listed=not row.anonymous,
+        )
+
+    @Route(
+        "POST /api/sessions/{name}/name",
+        "chat",
+        "nameSession",
+        AnswerDescription("The session.", api.Session, headers=(ETAG.name,)),
+        body=BodyDescription(api.NewName, {"key": "trip-to-oslo"}),
+        codes=("name_taken",),
+        audit="session.name",
+    )
+    async def name(self, call: HttpCall) -> None:
+        """Give a session one more name.
+
+        A line of a chat that has a name of its own is listed by itself, and is gone on with under that name.
+        """
+        asked = read_body(_names, call.body)
+        info = await find_session(self._store, call.tenant, call.names[0])
+        key = session_key(asked.key)
+        await self._sessions.operations.name(call.tenant, info.session.id, key)
+        now = await find_session(self._store, call.tenant, info.session.id)
+        await call.say(session_shown(now), etag=now.session.head.etag)
+
+
+def _exchange(snapshot: Snapshot, mark: TurnMark) -> shown.LineTurn:
+    items = snapshot.items[mark.start : mark.end]
+    return shown.LineTurn(
+        id=mark.turn_id,
+        version=mark.version,
+        agent=mark.agent,
+        ended_by=mark.ended_by,
+        asked=_label(_words(items, UserMessage), is_question=True),
+        answered=_label(_words(items, AssistantMessage)),
+        began_at=mark.turn_id.minted_at_ms / 1000,
+    )
+
+
+def _words(items: Sequence[StoredItem], kind: type[UserMessage | AssistantMessage]) -> str:
+    """The text of the last message of this kind that has some."""
+    said = (
+        text_of(each.content).strip()
+        for each in items
+        if not isinstance(each, Unreadable) and isinstance(each, kind) and not each.path
+    )
+    return next(filter(None, reversed([*said])), "")
+
+
+def _label(text: str, *, is_question: bool = False) -> str:
+    if is_question and len(text) > PASSAGE_CHARS:
+        text = text.rpartition("\n\n")[2]
+    words = " ".join(text[: LABEL_CHARS * 4].split())
+    return words if len(words) <= LABEL_CHARS else f"{words[: LABEL_CHARS - 1]}…"
+
+
+def _with_asides(lines: Iterable[shown.FamilyLine], current: str) -> Iterable[shown.FamilyLine]:
+    """The lines, each told whether it is an aside: one question of its own that no other line asks or goes on from."""
+    lines = tuple(lines)
+    firsts = [each.exchanges[0].asked for each in lines if each.after is None and each.exchanges]
+    gone_on_from = {each.after for each in lines}
+    for each in lines:
+        is_alone = each.after is None and len(each.exchanges) == 1 and each.id != current
+        is_aside = (
+            is_alone
+            and not each.keys
+            and each.exchanges[0].id not in gone_on_from
+            and firsts.count(each.exchanges[0].asked) == 1
+        )
+        yield msgspec.structs.replace(each, is_aside=is_aside)

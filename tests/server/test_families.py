@@ -1,0 +1,129 @@
+"""The lines of a chat: shown as a tree, exported and deleted together, and named one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.store.memory_store import MemoryStore
+from holdfast.testing import ScriptedModel
+from tests.server.chat_program import ChatProgram
+from tests.server.stubs import Serving, agent, serving
+from tests.store.verification.test_verification import findings
+
+
+async def talk(server: Serving, model: ScriptedModel) -> ChatProgram:
+    """A chat with a title, a regenerated answer that was gone on with, and an edit of the first message."""
+    program = ChatProgram(server, model)
+    await program.side_call("### Task: title")
+    one = await program.say("One", stream=True)
+    two = await program.say("Two", one)
+    assert two.parent is not None
+    again = await program.answer(two.parent)
+    await program.say("Three", again)
+    await program.say("Uno")
+    return program
+
+
+def answering() -> ScriptedModel:
+    model = ScriptedModel(otherwise=lambda prompt: f"A{len(model.prompts)}")
+    return model
+
+
+async def family_of(server: Serving, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = (await server.get(f"/api/sessions/{name}/family")).json
+    return found
+
+
+def asked(line: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(each["asked"], each["answered"]) for each in line["exchanges"]]
+
+
+async def test_a_chat_is_a_tree_of_lines() -> None:
+    model, store = answering(), MemoryStore()
+    async with serving(agent(model), store=store) as server:
+        await talk(server, model)
+        family = await family_of(server, "chat-1")
+        assert family["is_whole"]
+        lines = {each["id"]: each for each in family["lines"]}
+        current = lines[family["current"]]
+        assert current["keys"] == ["chat-1"] and current["is_listed"]
+        assert asked(current) == [("Two", "A4"), ("Three", "A5")]
+        (parent,) = [each for each in lines.values() if asked(each)[0] == ("One", "A2")]
+        assert asked(parent) == [("One", "A2"), ("Two", "A3")]
+        assert current["after"] == parent["exchanges"][0]["id"]
+        by_first = {each["exchanges"][0]["asked"]: each for each in lines.values()}
+        assert by_first["### Task: title"]["is_aside"]
+        assert not parent["is_aside"] and not current["is_aside"]
+        assert {each["after"] for each in lines.values()} == {None, current["after"]}
+        for each in lines:
+            assert (await family_of(server, each))["id"] == family["id"], "from any of its lines"
+            assert (await server.get(f"/api/sessions/{each}")).json["family"] == family["id"]
+
+
+async def test_a_session_alone_is_the_only_line() -> None:
+    async with serving(agent(ScriptedModel("Hello."))) as server:
+        await server.chat("Hi", to="trip")
+        family = await family_of(server, "trip")
+        (line,) = family["lines"]
+        assert (line["id"], asked(line)) == (family["current"], [("Hi", "Hello.")])
+        assert (await server.get("/api/sessions/trip")).json["family"] is None
+
+
+async def test_of_a_long_question_the_last_paragraph_is_shown() -> None:
+    async with serving(agent(ScriptedModel("Three miles."))) as server:
+        await server.chat("Passages. " * 50 + "\n\nHow wide is it?", to="trip")
+        (line,) = (await family_of(server, "trip"))["lines"]
+        assert asked(line) == [("How wide is it?", "Three miles.")]
+
+
+async def test_a_line_can_have_a_name_of_its_own() -> None:
+    """It is listed by itself, gone on with under its name, and deleted alone; the chat goes with all of its lines."""
+    model, store = answering(), MemoryStore()
+    async with serving(agent(model), store=store) as server:
+        await talk(server, model)
+        lines = (await family_of(server, "chat-1"))["lines"]
+        (uno,) = [each["id"] for each in lines if asked(each)[0][0] == "Uno"]
+        data = b'{"key": "in-italian"}'
+        named = await server.request("POST", f"/api/sessions/{uno}/name", data=data)
+        assert (named.status, named.json["keys"]) == (200, ["in-italian"])
+        taken = await server.request("POST", "/api/sessions/chat-1/name", data=data)
+        assert (taken.status, taken.error["code"]) == (409, "name_taken")
+        listed = (await server.get("/api/sessions")).json["sessions"]
+        assert {each["keys"][0] for each in listed} == {"chat-1", "in-italian"}
+        await server.chat("Due", to="in-italian")
+        assert [str(each.content) for each in model.messages() if each.role == "user"] == [
+            "Uno",
+            "Due",
+        ]
+        family = await family_of(server, "in-italian")
+        assert family["current"] != uno and len(family["lines"]) == len(lines)
+
+        assert (await server.request("DELETE", "/api/sessions/in-italian")).status == 200
+        assert len((await family_of(server, "chat-1"))["lines"]) == len(lines) - 1
+        assert (await server.request("DELETE", "/api/sessions/chat-1")).status == 200
+        assert [each async for each in _all(server)] == []
+    assert await findings(store) == []
+
+
+async def _all(server: Serving) -> Any:
+    for which in ("false", "true"):
+        page = await server.get(f"/api/sessions?anonymous={which}")
+        for each in page.json["sessions"]:
+            yield each["id"]
+
+
+async def test_an_exported_chat_goes_on_elsewhere_in_each_of_its_lines() -> None:
+    model, store = answering(), MemoryStore()
+    async with serving(agent(model), store=store) as server:
+        program = await talk(server, model)
+        file = (await server.get("/api/sessions/chat-1/export")).body
+        before = await family_of(server, "chat-1")
+    async with serving(agent(model), store=MemoryStore()) as elsewhere:
+        taken = await elsewhere.request("POST", "/api/sessions/import", data=file)
+        assert len(taken.json["imported"]) == len(before["lines"])
+        assert await family_of(elsewhere, "chat-1") == before
+        program.server = elsewhere
+        answers = [each for each in program.answers if each.text in ("A3", "A5", "A6")]
+        for each in answers:
+            await program.say(f"After {each.text}", each)
+            assert program.line in {line["id"] for line in before["lines"]}, "in place"
