@@ -25,6 +25,8 @@ export function openSession(name) {
     const live = signal(/** @type {any} */ (null));
     /** @type {import('../core/signals.js').Signal<any>} */
     const line = signal(/** @type {any} */ (null));
+    /** The lines of its chat, if it is one of several. @type {import('../core/signals.js').Signal<import('./family.js').Family | null>} */
+    const family = signal(/** @type {any} */ (null));
     /** @type {import('../core/signals.js').Signal<any>} */
     const chain = signal(/** @type {any} */ (null));
     const complete = signal(false);
@@ -44,6 +46,7 @@ export function openSession(name) {
         const joins = known.length === 0 || known.some((each) => each.turn.id === fresh[0]?.turn.id);
         batch(() => {
             annotations.set(found.annotations);
+            if (info.peek()?.family) loadFamily();
             if (joins && known.length) {
                 pages.set(joined(known, fresh));
             } else {
@@ -144,6 +147,9 @@ export function openSession(name) {
     keepLooking();
     const loadLine = () => api.get(`${path}/lineage`, { signal: gone.signal }).then(line.set, () => {});
     loadLine();
+    function loadFamily() {
+        api.get(`${path}/family`, { signal: gone.signal }).then(family.set, () => {});
+    }
 
     return {
         name,
@@ -153,6 +159,7 @@ export function openSession(name) {
         annotations,
         live,
         line,
+        family,
         chain,
         complete,
         failure,

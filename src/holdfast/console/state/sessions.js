@@ -6,7 +6,7 @@
 import * as api from '../api.js';
 import { batch, effect, signal } from '../core/signals.js';
 
-/** @typedef {{id: string, keys: string[], title: string, agent: string, version: number, items: number, open_turn: string | null, created_at: number, active_at: number, attributes: Record<string, string>, match?: any}} Session */
+/** @typedef {{id: string, keys: string[], title: string, agent: string, version: number, items: number, open_turn: string | null, created_at: number, active_at: number, attributes: Record<string, string>, family: string | null, match?: any}} Session */
 /** @typedef {{q: string, agent: string, busy: boolean, within: number, anonymous: boolean}} Filter */
 
 const PAGE = 100;

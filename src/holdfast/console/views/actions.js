@@ -72,6 +72,24 @@ export function actionsOf(session) {
         toast('Renamed.', { undo: () => named(before) });
     }
 
+    async function name() {
+        const next = await ask({
+            title: 'Name',
+            text: [
+                'One more name by which clients find this session. Lists show it by itself from then on.',
+                'A line of a chat stays part of the chat.',
+            ],
+            action: 'Save',
+            field: { label: 'Name', value: '' },
+        });
+        if (!next) return;
+        const named = await attempt(() => api.change('POST', `${session.path}/name`, { key: next }));
+        if (!named) return;
+        session.info.set(named);
+        toast(`“${next}” means this session.`);
+        refresh();
+    }
+
     async function exportAll() {
         const blob = await attempt(() => api.getBlob(`${session.path}/export`));
         if (!blob) return;
@@ -199,6 +217,7 @@ export function actionsOf(session) {
                 ...(may('chat')
                     ? [
                           { text: 'Rename', run: rename },
+                          { text: 'Name …', hint: 'a key more, by which clients find it', run: name },
                           { text: 'Fork', hint: 'at its latest version', run: () => fork(info.version) },
                       ]
                     : []),

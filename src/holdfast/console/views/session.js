@@ -13,6 +13,7 @@ import { ago, count, moment, money, plural, shortId } from '../text/format.js';
 import { markdown } from '../text/markdown.js';
 import { actionsOf } from './actions.js';
 import { composer } from './composer.js';
+import { familyView } from './family.js';
 import { graph } from './graph.js';
 import { turnView } from './turn.js';
 
@@ -61,6 +62,7 @@ function header(session, actions, show) {
             () => about(session),
         ),
         graph(session, show),
+        familyView(session),
     );
 }
 
