@@ -36,6 +36,7 @@ OF_A_SERVER = {
     "approvals list": ["{turn}"],
     "approvals decide": ["{turn}", "--approve", "{call}", "--remember", "agent"], "approvals remembered": [],
     "approvals revoke": ["{grant}"], "sessions rewind": ["trip", "0"], "sessions import": ["hostile.jsonl"],
+    "sessions name": ["trip", "other"],
     "sessions delete": ["trip", "--yes"], "connect": ["zed"], "sessions rebind": ["trip", "--to", HOSTILE],
 }  # fmt: skip
 OF_A_STORE = {
