@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.store.memory_store import MemoryStore
-from holdfast.testing import ScriptedModel
+from holdfast.testing import ScriptedModel, fails
 from tests.server.chat_program import ChatProgram
 from tests.server.stubs import Serving, agent, serving
 from tests.store.verification.test_verification import findings
@@ -127,3 +127,27 @@ async def test_an_exported_chat_goes_on_elsewhere_in_each_of_its_lines() -> None
         for each in answers:
             await program.say(f"After {each.text}", each)
             assert program.line in {line["id"] for line in before["lines"]}, "in place"
+
+
+async def test_a_request_that_failed_does_not_keep_the_name() -> None:
+    """A title call comes first, and the model is out of order for a moment."""
+    model, store = (
+        ScriptedModel(fails(), otherwise=lambda prompt: f"A{len(model.prompts)}"),
+        MemoryStore(),
+    )
+    async with serving(agent(model), store=store) as server:
+        headers = {"X-OpenWebUI-Chat-Id": "chat-1"}
+        failed = await server.chat("### Task: title", headers=headers)
+        assert failed.status >= 500, failed.body
+        blank = await server.chat(" ", headers=headers)
+        assert (blank.status, blank.error["code"]) == (400, "no_new_user_message")
+        program = ChatProgram(server, model)
+        one = await program.say("One", stream=True)
+        line = program.line
+        (listed,) = (await server.get("/api/sessions")).json["sessions"]
+        assert (listed["id"], listed["keys"]) == (line, ["chat-1"])
+        await program.say("Two", one)
+        assert program.line == line
+        family = (await server.get("/api/sessions/chat-1/family")).json
+        assert [each["id"] for each in family["lines"]] == [line]
+    assert await findings(store) == []

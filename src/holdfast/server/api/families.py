@@ -57,7 +57,7 @@ class FamiliesApi:
         )
         ids = {info.session.id: None, **{each.id: None for each in rows}}
         found = [await self._store.info(call.tenant, each) for each in ids]
-        infos = [each for each in found if each is not None and each.session.state == "live"]
+        infos = [each for each in found if each is not None and _is_shown(each)]
         lines = [await self._line(call, each) for each in infos]
         current = await self._current(call.tenant, infos) or info.session.id
         await call.say(
@@ -116,6 +116,12 @@ class FamiliesApi:
         await self._sessions.operations.name(call.tenant, info.session.id, key)
         now = await find_session(self._store, call.tenant, info.session.id)
         await call.say(session_shown(now), etag=now.session.head.etag)
+
+
+def _is_shown(info: SessionInfo) -> bool:
+    """Whether a line has turns, or is about to: the first turn of a line may have failed."""
+    row = info.session
+    return row.state == "live" and (row.head > 0 or row.open_turn is not None)
 
 
 def _exchange(snapshot: Snapshot, mark: TurnMark) -> shown.LineTurn:
