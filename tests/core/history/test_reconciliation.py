@@ -576,6 +576,12 @@ def test_a_result_that_was_given_already_is_refused() -> None:
     assert told(tells(ONE.call_id), on=session) == UnknownCall(call_id=ONE.call_id)
 
 
+def test_a_result_says_whether_the_clients_tool_has_failed() -> None:
+    failed = msgspec.structs.replace(tells(ONE.call_id, "no such place"), failed=True)
+    found = fresh(WAITING, failed, tells(TWO.call_id))
+    assert words(found.input) == [f"error {ONE.call_id}", f"ok {TWO.call_id}"]
+
+
 THREE = call("tell", waits_for="client")
 GIVEN = with_turn(WAITING, *fresh(WAITING, tells(ONE.call_id), tells(TWO.call_id)).input)
 ASKS = heard("One moment.", ONE.call_id, TWO.call_id)
