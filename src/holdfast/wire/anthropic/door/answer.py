@@ -285,6 +285,8 @@ class MessagesStream:
         """Items of which something was told."""
         self._trail: dict[ItemId, ToolCall] = {}
         self._open: _OpenBlock | None = None
+        self._saying: ItemId | None = None
+        """The item whose text the open block has at its end."""
         self._index = -1
         self._text = b""
         """The beginning of a frame with text, for the open block."""
@@ -301,11 +303,7 @@ class MessagesStream:
         """The frames that show this event to the client; empty if it shows nothing."""
         event = record.event
         match event:
-            case ev.Grew() if (
-                self._open is not None
-                and event.item == self._open.item
-                and self._open.kind == "message"
-            ):
+            case ev.Grew() if event.item == self._saying:
                 return self._says(event.text)  # nearly always
             case ev.Grew() if not event.path:
                 return self._grew(event.item, event.text)
@@ -460,7 +458,7 @@ class MessagesStream:
             begins = self._begin("message", item, TextBlock(text=""))
         else:
             begins = b"" if self._cut or now.item == item else self._says(STEP_BREAK)
-            now.item = item
+            now.item = self._saying = item
         self._cut = False
         if item is not None:
             self._told.add(item)
@@ -478,6 +476,7 @@ class MessagesStream:
         self._index += 1
         self._open = _OpenBlock(kind=kind, item=item)
         if kind == "message":
+            self._saying = item
             self._text = (
                 b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
                 b'"delta":{"type":"text_delta","text":' % self._index
@@ -485,7 +484,7 @@ class MessagesStream:
         return closes + _frame(BlockStartEvent(index=self._index, content_block=block))
 
     def _close(self) -> bytes:
-        now, self._open = self._open, None
+        now, self._open, self._saying = self._open, None, None
         if now is None:
             return b""
         signs = b""
