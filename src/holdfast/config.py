@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 Auth: TypeAlias = Literal["auto", "required", "off"]
 ApproveInChat: TypeAlias = Literal["auto", "on", "off"]
+McpResources: TypeAlias = Literal["own", "all"]
 RemoteSources: TypeAlias = Literal["guarded", "trusted"]
 
 
@@ -285,6 +286,12 @@ class Config(Value):
         "auto",
         "whether a yes or no in the chat [decides](../guides/approvals.md#deciding-in-the-chat) about a call that waits for approval: auto, on or off; `auto` is on "
         "for this machine while no API key is needed, `on` is for the key that was asked",
+    )
+    mcp_resources: McpResources = setting(
+        _one_of(get_args(McpResources)),
+        "own",
+        "which conversations [MCP clients](../guides/mcp-server.md#conversations-as-resources) can read: `own` are those "
+        "that their key began there, `all` are all of the tenant, for keys with the scope `read`",
     )
     conversation_headers: tuple[str, ...] = setting(
         _header_names,

@@ -274,6 +274,18 @@ drain_grace_s: Final = 20.0
 
 # ── the server ───────────────────────────────────────────────────────────────────────────────
 
+mcp_task_after_s: Final = 0.5
+"""An MCP client that takes tasks gets one for a call that is not answered by then."""
+
+mcp_elicitation_s: Final = 600.0
+"""How long a call of an MCP client before 2026-07-28 stays open for its user's decision; it can be made later, too."""
+
+mcp_list_keep_s: Final = 5.0
+"""How long an MCP client may use a list again: agent files are reloaded as fast."""
+
+mcp_resource_chars_max: Final = 1_000_000
+"""The text of a conversation as a resource: more fits into no model."""
+
 body_bytes_max: Final = 4 * 1024 * 1024
 """A request to `/v1`: a long conversation in full, or a few pictures."""
 

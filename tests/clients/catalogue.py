@@ -65,6 +65,9 @@ PROBE = Environment("llmprobe", HERE / "llmprobe" / "package-lock.json")
 INTEGRATIONS = Environment("integrations", HERE / "integrations" / "requirements.txt")
 """Frameworks that run on our sessions in one process with them."""
 
+MCP = Environment("mcp", HERE / "mcp" / "package-lock.json")
+"""The conformance suite of the Model Context Protocol, and the SDK that most of its hosts are built on."""
+
 CODEX = Environment("codex", HERE / "codex" / "package-lock.json")
 """A program of 400 MB: installed when `make test-clients` first runs it, and not before."""
 

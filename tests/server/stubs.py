@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.agents.agent import Agent, Team
-from holdfast.config import ApproveInChat, Auth
+from holdfast.config import ApproveInChat, Auth, McpResources
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import Permissions, plain_text
 from holdfast.core.policy import Policy
@@ -142,8 +142,10 @@ class Answer:
 
     @property
     def error(self) -> dict[str, Any]:
-        """The error, which has exactly four keys."""
+        """The error, which has exactly four keys, or is one of JSON-RPC with our code in its data."""
         error = self.json["error"]
+        if "jsonrpc" in self.json:
+            return {"message": error["message"], "code": error["data"]["code"]}
         assert set(error) == {"message", "type", "param", "code"}, error
         assert isinstance(error["message"], str) and error["message"]
         assert isinstance(error["type"], str)
@@ -293,6 +295,7 @@ async def serving(
     busy_status: BusyStatus = 409,
     background_max: int = limits.background_turns_max,
     register: ConnectionRegister | None = None,
+    mcp_resources: McpResources = "own",
     approve_in_chat: ApproveInChat = "off",
 ) -> AsyncIterator[Serving]:
     """A server over these agents. A store or directory that is passed in stays open."""
@@ -316,6 +319,7 @@ async def serving(
                 authenticator=Authenticator(home, auth),
                 quotas=quotas,
                 busy_status=busy_status,
+                mcp_resources=mcp_resources,
                 approve_in_chat=approve_in_chat,
                 recent=recent,
                 on_loopback=True,

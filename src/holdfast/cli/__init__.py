@@ -49,6 +49,7 @@ COMMANDS = {
     "serve": ("holdfast.cli.commands.serve", "Serve agents over the OpenAI API."),
     "keys": ("holdfast.cli.commands.keys", "Make, list and revoke API keys."),
     "approvals": ("holdfast.cli.commands.approvals", "Decide on calls that wait for a person."),
+    "mcp": ("holdfast.cli.stdio.mcp", "Offer agents to an MCP host over stdin and stdout."),
     "sessions": (
         "holdfast.cli.commands.sessions",
         "Look after conversations: list, search, show, move, fork, rewind, delete.",

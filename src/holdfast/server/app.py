@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.config import ApproveInChat
+from holdfast.config import ApproveInChat, McpResources
 from holdfast.errors import HoldfastError, StoreFault
 from holdfast.observe.events import audit, bind, event
 from holdfast.observe.recent_log import RecentLog
@@ -44,6 +44,7 @@ from holdfast.server.http.routing import (
     routes_of,
 )
 from holdfast.server.http.websocket import WebSocket
+from holdfast.server.mcp.endpoint import McpEndpoint
 from holdfast.server.metrics import Metrics
 from holdfast.server.openai.chat_completions import ChatCompletions
 from holdfast.server.openai.conversations import Conversations
@@ -87,6 +88,7 @@ class App:
         quotas: Quotas | None = None,
         numbers: Numbers | None = None,
         bodies: BodyMemory | None = None,
+        mcp_resources: McpResources = "own",
         approve_in_chat: ApproveInChat = "off",
         on_loopback: bool = False,
         recent: RecentLog | None = None,
@@ -118,6 +120,7 @@ class App:
                 SessionsApi(sessions, directory, approvals, compacting, turns),
                 grants,
                 SourceBindingsApi(sessions, directory),
+                McpEndpoint(sessions, directory, self._guard, turns, mcp_resources),
                 ConsoleFiles(),
                 Overview(sessions, recent or RecentLog()),
                 FamiliesApi(sessions),
@@ -208,7 +211,6 @@ class App:
             allowed = self._guard.preflight(self.routes.methods(exchange.raw_path))
             await exchange.answer(204, b"", headers=allowed)
             return
-        refuse_nul(exchange)
         names: tuple[str, ...] = ()
         if (route := facts.route) is None:
             found = self.routes.find(exchange.method, exchange.raw_path)
@@ -216,6 +218,7 @@ class App:
             names = found.names
         if route.problems is not OPENAI_PROBLEMS:
             exchange.answer_problems_in(route.problems)
+        refuse_nul(exchange)
         if (
             route.scope is None
         ):  # load balancers and browsers may ask by IP address, which is no host of ours

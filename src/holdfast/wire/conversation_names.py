@@ -20,7 +20,9 @@ from holdfast.wire.problems import bad_request
 # ── in the base URL ──────────────────────────────────────────────────────────────────────────
 
 BASE = "/c/"
-"""Begins the paths that name a conversation: `/c/{name}/v1/…`."""
+"""Begins the paths that name a conversation: `/c/{name}/v1/…`, `/c/{name}/mcp`."""
+
+MCP = "/mcp"
 
 
 class NamedPath(Value):
@@ -32,13 +34,16 @@ class NamedPath(Value):
 
 
 def named_path(raw_path: str) -> NamedPath | None:
-    """The name and the rest of `/c/{name}/v1/…`; None for other paths.
+    """The name and the rest of `/c/{name}/v1/…` or `/c/{name}/mcp`; None for other paths.
 
     The name ends at the last step that is `v1`: a proxy may have decoded a `%2F` in the name on the way.
     """
     if not raw_path.startswith(BASE):
         return None
-    name, found, rest = raw_path[len(BASE) :].rpartition("/v1")
+    after = raw_path[len(BASE) :]
+    if after.endswith(MCP) and after != MCP:
+        return NamedPath(name=unquote(after.removesuffix(MCP)), path=MCP)
+    name, found, rest = after.rpartition("/v1")
     if not found or not name or (rest and not rest.startswith("/")):
         return None
     return NamedPath(name=unquote(name), path=found + rest)

@@ -305,6 +305,27 @@ RETRY_COUNT = RequestHeader(
     parse=_count,
     default=0,
 )
+MCP_PROTOCOL_VERSION = Header(
+    "mcp-protocol-version",
+    request="On `/mcp`, the revision of the protocol; since 2026-07-28 it repeats the body's.",
+    absent="The client has begun with `initialize`.",
+)
+MCP_METHOD = Header(
+    "mcp-method",
+    request="On `/mcp`, the method of the body, for routers; since 2026-07-28.",
+    absent="A request of 2026-07-28 is refused.",
+)
+MCP_NAME = Header(
+    "mcp-name",
+    request="On `/mcp`, the tool, resource or task that the body names, for routers; since 2026-07-28.",
+    absent="A request of 2026-07-28 that names one is refused.",
+)
+MCP_SESSION_ID = Header(
+    "mcp-session-id",
+    request="On `/mcp`, what `initialize` has answered; before 2026-07-28.",
+    absent="The server does not ask the client's user anything.",
+    answer="What the client declared in `initialize`, to be sent with later requests; every replica understands it.",
+)
 ANTHROPIC_VERSION = Header(
     "anthropic-version",
     request="The version of Anthropic's API: on `/v1` the answer is then in its form, errors and lists of models too.",

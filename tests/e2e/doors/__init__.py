@@ -7,6 +7,9 @@ from tests.e2e.doors.chat import ChatDoor
 from tests.e2e.doors.door import Door
 from tests.e2e.doors.messages import MessagesDoor
 from tests.e2e.doors.responses import ResponsesDoor
+from tests.e2e.doors.tool_host import McpDoor, McpSessionDoor, McpTaskDoor
 
 DOORS: tuple[Door, ...] = (ChatDoor(), ResponsesDoor(), MessagesDoor(), AcpDoor())
 """One of each. A new protocol adds a module to this package, and its door to this list."""
+
+DOORS += (McpDoor(), McpTaskDoor(), McpSessionDoor())

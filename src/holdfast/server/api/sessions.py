@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import aclosing
 from hashlib import sha256
 from typing import Literal, TypeVar
@@ -52,6 +53,9 @@ from holdfast.wire.problems import ErrorAnswer, bad_request
 from holdfast.wire.sse import HEARTBEAT, data_frame
 
 _SESSION = AnswerDescription("The session.", api.Session, headers=(ETAG.name,))
+RESERVED = "holdfast."
+"""The beginning of attributes that only the server sets."""
+
 _BEGUN = AnswerDescription("The turn that carries out the decision.", api.TurnObject, 202)
 _DECIDING = (
     *errors.TURN,
@@ -189,6 +193,7 @@ class SessionsApi:
         if asked.title is not None:
             await self._operations.title(tenant, info.session.id, asked.title)
         if asked.attributes is not None:
+            _refuse_reserved(asked.attributes)
             merged = SettingsMerged(attributes=tuple(sorted(asked.attributes.items())))
             try:
                 patch = patch_decoder.strict(encode(merged))
@@ -585,3 +590,14 @@ def _agent(entry: ModelEntry) -> api.AgentObject:
 
 def _broken(broken: BrokenSourceEntry) -> api.BrokenSource:
     return api.BrokenSource(source=broken.source, problems=broken.problems, serving=broken.serving)
+
+
+def _refuse_reserved(attributes: Iterable[str]) -> None:
+    """Raise Refused if a client wants to set an attribute by which the server decides what a key may see."""
+    for name in attributes:
+        if name.startswith(RESERVED):
+            raise bad_request(
+                "invalid_value",
+                f"attributes that begin with {RESERVED!r} are the server's",
+                param="attributes",
+            )

@@ -86,7 +86,7 @@ def refuse_nul(exchange: Exchange) -> None:
     """Raise Refused (400) for an address with a NUL character in it: in a name of its path, or in its query.
 
     No name or value of ours has one, and stores differ in how they treat it. The check comes before any part of the
-    address is used.
+    address is used, but for finding the route.
     """
     for where, text in (("path", exchange.raw_path), ("query", exchange.query.decode("latin-1"))):
         if "%00" in text or "\0" in text:
@@ -156,6 +156,7 @@ class Route(Struct, frozen=True):
     answer: AnswerDescription | None = None
     other: AnswerDescription | None = None
     """A second form of the answer: a stream, or another status."""
+    third: AnswerDescription | None = None
     body: BodyDescription | None = None
     parameters: tuple[Parameter, ...] = ()
     """Parameters of its query and headers. Those of its path follow from the words before the places."""
@@ -192,7 +193,7 @@ class Route(Struct, frozen=True):
 
     @property
     def answers(self) -> tuple[AnswerDescription, ...]:
-        return tuple(each for each in (self.answer, self.other) if each is not None)
+        return tuple(each for each in (self.answer, self.other, self.third) if each is not None)
 
     @property
     def words(self) -> tuple[str, str]:

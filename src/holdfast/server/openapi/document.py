@@ -45,6 +45,7 @@ TAGS: Mapping[str, str] = {
     "messages": "Anthropic's Messages.",
     "responses": "OpenAI's Responses.",
     "conversations": "OpenAI's Conversations.",
+    "mcp": "The Model Context Protocol: agents as tools.",
     "agents": "The agents that can be asked.",
     "sessions": "Conversations, for operators and for tools.",
     "turns": "What requests have added to conversations, or add now.",
@@ -127,8 +128,9 @@ def _operation(route: Route, shapes: _Shapes) -> Schema:
 
 
 def _tag(route: Route) -> str:
-    _, _, *words = route.pattern.split("/")
-    tag = _TAGS_OF.get(words[0], words[0]) if words else ""
+    _, first, *words = route.pattern.split("/")
+    word = words[0] if words else first
+    tag = _TAGS_OF.get(word, word)
     return tag if tag in TAGS else "operations"
 
 

@@ -66,6 +66,7 @@ CODES: Mapping[str, Meaning] = {
         model_not_found="there is no such agent; the message lists the agents that there are",
         response_not_found="there is no such response",
         turn_not_found="there is no such turn",
+        unknown_method="JSON-RPC has no such method here",
         unknown_url="there is nothing at this address",
         version_not_found="the session has had no such version",
     ),

@@ -139,6 +139,7 @@ async def serve(
                     numbers=role.numbers,
                     bodies=BodyMemory(memory_bytes(processes=config.workers)),
                     approve_in_chat=config.approve_in_chat,
+                    mcp_resources=config.mcp_resources,
                     on_loopback=config.listen.is_loopback,
                     recent=recent,
                 )

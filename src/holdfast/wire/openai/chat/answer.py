@@ -82,7 +82,7 @@ def usage_object(usage: ev.Usage) -> dict[str, object]:
 
 def completion(head: AnswerHead, end: AnswerEnd) -> bytes:
     """The answer as one JSON object."""
-    text = STEP_BREAK.join(filter(None, (_whole_text(end.items), question_for(head, end))))
+    text = STEP_BREAK.join(filter(None, (whole_text(end.items), question_for(head, end))))
     refusal = "".join(_refusal(each) for each in end.items if is_said(each))
     about = about_answer(head, end)
     if head.options.show_tools:
@@ -132,7 +132,7 @@ def _text(item: AssistantMessage) -> str:
     return "".join(part.text for part in item.content if isinstance(part, Text))
 
 
-def _whole_text(items: Iterable[Item]) -> str:
+def whole_text(items: Iterable[Item]) -> str:
     """The text of all steps. A message that was cut by its length is joined with the next one without a break."""
     whole, cut = "", False
     for item in items:

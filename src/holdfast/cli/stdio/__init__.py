@@ -1,0 +1,1 @@
+"""Commands that speak a protocol over stdin and stdout, for programs that start them."""

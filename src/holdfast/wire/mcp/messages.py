@@ -1,0 +1,179 @@
+"""JSON-RPC 2.0 as MCP uses it: one message in a body, requests with an id that is a string or an integer."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from holdfast.core.codec import Value
+from holdfast.wire.problems import Problem, ProblemAnswer, ProblemForm
+from holdfast.wire.sse import data_frame
+
+McpId: TypeAlias = int | str
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+HEADER_MISMATCH: Final = -32020
+MISSING_CAPABILITY: Final = -32021
+UNSUPPORTED_VERSION: Final = -32022
+
+STATUS: Final = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500}
+"""The HTTP statuses that go with errors of the current revision; 400 with every other one."""
+
+T = TypeVar("T")
+
+
+class McpFault(Exception):
+    """A message is answered with an error of the protocol."""
+
+    def __init__(
+        self, code: int, message: str, *, data: object = None, status: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+        self.status = status
+        """The HTTP status, if it does not follow from the code and the revision."""
+
+
+class McpRequest(Value):
+    id: McpId
+    method: str
+    params: Raw
+
+    def read(self, kind: type[T]) -> T:
+        """The parameters as this type. Raises McpFault."""
+        try:
+            return msgspec.json.decode(self.params, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise McpFault(INVALID_PARAMS, f"{self.method}: {error}") from error
+
+
+class McpNotification(Value):
+    method: str
+    params: Raw
+
+
+class McpReply(Value):
+    """A client's answer to a request of ours."""
+
+    id: McpId
+    result: Raw | None
+    """None: the client answers with an error."""
+
+
+McpMessage: TypeAlias = McpRequest | McpNotification | McpReply
+
+
+class McpBody(Struct):
+    """A message as it is sent: a request, a notification, or the answer to a request."""
+
+    jsonrpc: str
+    id: McpId | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+_decode = msgspec.json.Decoder(McpBody).decode
+_NOTHING: Final = Raw(b"{}")
+
+
+def read_message(body: bytes) -> McpMessage:
+    """The message in a body. Raises McpFault."""
+    try:
+        body.decode()  # msgspec does not check the text of `Raw` parts
+        said = _decode(body)
+    except msgspec.ValidationError as error:
+        raise McpFault(INVALID_REQUEST, f"this is not one message of JSON-RPC: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise McpFault(PARSE_ERROR, f"this is not JSON: {error}") from error
+    if said.jsonrpc != "2.0":
+        raise McpFault(INVALID_REQUEST, 'jsonrpc must be "2.0"')
+    params = _NOTHING if said.params is UNSET else said.params
+    if not bytes(params).lstrip().startswith(b"{"):
+        raise McpFault(INVALID_REQUEST, "params must be an object")
+    if said.method is UNSET:
+        if said.id is UNSET or (said.result is UNSET and said.error is UNSET):
+            raise McpFault(INVALID_REQUEST, "a message needs a method, or an id and a result")
+        return McpReply(id=said.id, result=None if said.result is UNSET else said.result)
+    if said.id is UNSET:
+        return McpNotification(method=said.method, params=params)
+    return McpRequest(id=said.id, method=said.method, params=params)
+
+
+# ── what we say ──────────────────────────────────────────────────────────────────────────────
+
+
+def result_of(request_id: McpId, result: object) -> bytes:
+    """The answer to a request."""
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+
+def fault_of(request_id: McpId | None, fault: McpFault) -> bytes:
+    """The error that answers a request; without an id if the request could not be read."""
+    data = UNSET if fault.data is None else Raw(msgspec.json.encode(fault.data))
+    error = McpErrorBody(code=fault.code, message=fault.message, data=data)
+    return msgspec.json.encode(McpErrorAnswer(jsonrpc="2.0", id=request_id, error=error))
+
+
+class McpErrorBody(Value, omit_defaults=False):
+    """An error of JSON-RPC."""
+
+    code: int
+    message: str
+    data: Raw | UnsetType = UNSET
+
+
+class McpAnswer(Value, omit_defaults=False):
+    """The body of an answer to a request: its result or, to clients before 2026-07-28, also an error."""
+
+    jsonrpc: str
+    id: McpId
+    result: dict[str, Raw] | UnsetType = UNSET
+    error: McpErrorBody | UnsetType = UNSET
+
+
+class McpErrorAnswer(Value, omit_defaults=False):
+    """The body of an answer to a message that was refused, or met a fault of the server."""
+
+    jsonrpc: str
+    id: McpId | None
+    error: McpErrorBody
+
+
+def mcp_problems(request_id: McpId | None) -> ProblemForm:
+    """The form of problems in the answer to this request: errors of JSON-RPC whose data has our code."""
+
+    def body(problem: Problem) -> bytes:
+        message = f"{problem.message} {problem.advice}" if problem.advice else problem.message
+        data = Raw(msgspec.json.encode({"code": problem.code}))
+        error = McpErrorBody(code=INTERNAL_ERROR, message=message, data=data)
+        return msgspec.json.encode(McpErrorAnswer(jsonrpc="2.0", id=request_id, error=error))
+
+    return ProblemForm(
+        kind=McpErrorAnswer,
+        answer=lambda problem: ProblemAnswer(status=problem.status, body=body(problem)),
+        frames=lambda problem: data_frame(body(problem)),
+    )
+
+
+def request_frame(request_id: McpId, method: str, params: object) -> bytes:
+    """A request of ours to the client, as an event of a stream."""
+    return data_frame(
+        msgspec.json.encode(
+            {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+        )
+    )
+
+
+def notification_frame(method: str, params: object) -> bytes:
+    """A notification, as an event of a stream."""
+    return data_frame(msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params}))
