@@ -31,9 +31,11 @@ import msgspec
 
 from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, SessionKey, Tenant
+from holdfast.store.operations.reads import dump
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.store import Store
 from tests.postgres import Server, connected
 from tests.repository import ROOT
@@ -135,6 +137,7 @@ async def _local(run: Run, progress: Progress, place: Place, serve: Serve) -> Fi
     await place.garble(chance.sample(list(ids.values()), max(len(GARBLED), share)))
     pages = await asyncio.to_thread(_flip_leaves, place.path, len(ids), 2 * tenth // 3, chance)
     bad, unserved = await _damaged(place, list(ids.values()))
+    unindexed = await _unindexed(place, set(ids.values()) - bad)
     good = [name for name in talks if ids[name] not in bad]
     wrong: list[str] = []
     async with serve(place.url) as server:
@@ -144,7 +147,8 @@ async def _local(run: Run, progress: Progress, place: Place, serve: Serve) -> Fi
             for name in talks
             if ids[name] in unserved and answers[name] != "500 conversation_damaged"
         ]
-        beside = [name for name in good if answers[name] != "200"]
+        refused = [name for name in good if answers[name] != "200"]
+        beside = [name for name in refused if ids[name] not in unindexed]
         if len(beside) > sum(pages.values()) * len(ids) * BESIDE:
             wrong.append(f"{len(beside)} that can be read were refused, such as {beside[:5]}")
         wrong += await _look(server, bad, {ids[name] for name in good})
@@ -153,11 +157,13 @@ async def _local(run: Run, progress: Progress, place: Place, serve: Serve) -> Fi
             wrong.append(f"the server has ended: {server.log_end()}")
     wrong += await asyncio.to_thread(_verify, place.url, bad)
     wrong += await asyncio.to_thread(_export, place.url, len(talks) - len(bad) - GONE, bad)
-    wrong += await _expire(place, [ids[name] for name in good[:GONE]])
+    wrong += await _expire(place, [ids[name] for name in good[:GONE] if ids[name] not in unindexed])
+    if place.path is not None:
+        wrong += await _copied(place, run.folder / "copied.db", {ids[name] for name in good[GONE:]})
     did = (
         f"{len(talks)} conversations, {len(bad)} of them damaged ({len(bad) / len(talks):.0%}; pages: {pages}): "
-        f"{dict(Counter(answers.values()))}, {len(beside)} of these beside a damaged leaf of an index; the slowest answer took {slowest_s:.1f} s; {len(good)} are listed, found "
-        f"and exported, the words of {GONE} that were deleted are gone, verify names all {len(bad)}"
+        f"{dict(Counter(answers.values()))}, {len(refused)} of these are sound, and on a damaged leaf of an index or beside one; "
+        f"the slowest answer took {slowest_s:.1f} s; {len(good)} are listed, found, exported and copied, the words of {GONE} that were deleted are gone, verify names all {len(bad)}"
     )
     return Figures(did, wrong)
 
@@ -277,6 +283,27 @@ async def _damaged(place: Place, ids: list[SessionId]) -> tuple[set[SessionId], 
     return bad | unserved, unserved
 
 
+async def _unindexed(place: Place, ids: set[SessionId]) -> set[SessionId]:
+    """The sound conversations that lie on a damaged page of an index: they are read by their tables, and a writer cannot
+    write to that index."""
+    if place.path is None:
+        return set()
+    store = await place.open()
+    assert isinstance(store, SqliteStore)
+    found: set[SessionId] = set()
+    for each in ids:
+        try:
+            await store.engine.write(partial(_dump_by_indexes, each))
+        except StoreDamaged:
+            found.add(each)
+    await store.close()
+    return found
+
+
+def _dump_by_indexes(session_id: SessionId, db: apsw.Connection) -> bool:
+    return DRIVER.run(db, dump(LOCAL, session_id)) is not None
+
+
 # ── asking ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -387,6 +414,21 @@ def _export(url: str, wanted: int, bad: set[SessionId]) -> list[str]:
     if f'"sessions":{wanted}' not in last:
         wrong.append(f"export ends with {last[:200]}, and not with {wanted} ({exported})")
     return wrong
+
+
+async def _copied(place: Place, target: Path, wanted: set[SessionId]) -> list[str]:
+    """A copy has all that is sound, and verifies."""
+    url = f"sqlite:///{target}"
+    await asyncio.to_thread(_holdfast, "db", "migrate", "--store", url)
+    done = await asyncio.to_thread(_holdfast, "db", "copy", place.url, url)
+    wrong = [] if done.returncode == 1 else [f"copy ended with {done.returncode}: {done.stderr}"]
+    store = await Place(url).open()
+    page = await store.sessions(LOCAL, limit=10 * CONVERSATIONS)
+    await store.close()
+    copied = {each.session.id for each in page.sessions}
+    wrong += [f"the copy lacks {each}" for each in sorted(wanted - copied)]
+    verified = await asyncio.to_thread(_holdfast, "db", "verify", "--store", url)
+    return wrong + ([] if verified.returncode == 0 else [f"the copy: {verified.stdout[-300:]}"])
 
 
 async def _expire(place: Place, gone: list[SessionId]) -> list[str]:

@@ -366,7 +366,8 @@ class Store:
         One small step; the caller repeats it while there is `more`. A leap of the clock makes nothing old until
         the store has been in use for a day (`expiry.py`); with `trust_clock` it counts at once.
         """
-        horizon = await self._write(partial(retention.look_at_clock, trust_clock=trust_clock))
+        looked = self._write(partial(retention.look_at_clock, trust_clock=trust_clock))
+        horizon = await self._asked(looked, writing=True)
         gone = 0
         for step in retention.STEPS:
             if gone < limit:

@@ -86,19 +86,15 @@ def salvaged(path: Path, folder: Path | None) -> Iterator[Salvaged | None]:
     """A new file in `folder` (or where temporary files are), for as long as this lasts, with the rows of the store at `path` that can be read; None if
     nothing has to be salvaged. Raises StoreUnavailable if other processes use the store."""
     with closing(open_writer(path)) as db:
-        _empty_log(db, path)
-        if not _is_damaged(db):
+        if not damaged_pages(db, after=0, count=_page_count(db))[0]:
             yield None
             return
+        _empty_log(db, path)
         with TemporaryDirectory(prefix=".salvage-", dir=folder) as place:
             copy = Path(place) / path.name
             with closing(open_writer(copy)) as target:
                 hit = _fill(target, FilePages(db), _trees(db), _page_count(db))
             yield Salvaged(copy, hit)
-
-
-def _is_damaged(db: Connection) -> bool:
-    return bool(damaged_pages(db, after=0, count=_page_count(db))[0])
 
 
 def _page_count(db: Connection) -> int:

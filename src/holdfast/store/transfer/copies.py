@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 
 from holdfast.core.codec import Value
-from holdfast.errors import ImportConflict, StoreDamaged
+from holdfast.errors import ImportConflict, InvalidValue, StoreDamaged
 from holdfast.ids import SessionId, Tenant
 from holdfast.store.outcomes import RestoreRefused
 from holdfast.store.store import Store
@@ -72,11 +73,13 @@ class Flaws:
 
     def _add(self, finding: Finding) -> None:
         found = finding.violation
-        if finding.session_id:
-            session_id = SessionId(finding.session_id)
-            self.sessions[Tenant(finding.tenant)].setdefault(session_id, found.what)
-        else:
-            self.rows.setdefault((finding.tenant, found.where), found.what)
+        name = finding.session_id or found.where or "a part that cannot be read"
+        with suppress(InvalidValue):  # an id that is none is no session's
+            if finding.session_id:
+                whose = self.sessions[Tenant(finding.tenant)]
+                whose.setdefault(SessionId(finding.session_id), found.what)
+                return
+        self.rows.setdefault((finding.tenant, name), found.what)
 
     def without(self, tenant: str, rows: Iterable[R], name_of: Callable[[R], str]) -> list[R]:
         """The rows that are what was written."""

@@ -29,13 +29,14 @@ class LogGuard:
     def __init__(self, database: Path, connection: Connection) -> None:
         self._path = f"{database}-wal"
         self._connection = connection
-        self._bytes = 0
-        """How long the log was at least when it was last looked at."""
+        size = connection.execute("PRAGMA page_size").get
+        assert isinstance(size, int)
+        self._frame_bytes = FRAME_BYTES + size
         found = self._look()
         self._file = (found.st_dev, found.st_ino) if found else None
 
-    def check(self) -> str | None:
-        """What happened to the log, in words; None if nothing did."""
+    def check(self, pages: int) -> str | None:
+        """What happened to the log, in words; None if nothing did. `pages` are in it as far as this process knows."""
         found = self._look()
         if found is None:
             return None if self._file is None else self._rescued()
@@ -43,9 +44,8 @@ class LogGuard:
             self._file = found.st_dev, found.st_ino
         if (found.st_dev, found.st_ino) != self._file:
             return f"the log {self._path} was replaced while in use"
-        if found.st_size < self._bytes and found.st_size < self._wanted():
+        if found.st_size < self._bytes_of(pages) and found.st_size < self._bytes_of(self._pages()):
             return f"the log {self._path} was cut while in use"
-        self._bytes = found.st_size
         return None
 
     def _look(self) -> os.stat_result | None:
@@ -54,12 +54,12 @@ class LogGuard:
         except FileNotFoundError:
             return None
 
-    def _wanted(self) -> int:
-        """How long the log has to be. Another process may have emptied it."""
-        pages, _ = self._connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)
-        size = self._connection.execute("PRAGMA page_size").get
-        assert isinstance(size, int)
-        return HEADER_BYTES + pages * (FRAME_BYTES + size) if pages > 0 else 0
+    def _bytes_of(self, pages: int) -> int:
+        return HEADER_BYTES + pages * self._frame_bytes if pages > 0 else 0
+
+    def _pages(self) -> int:
+        """How many pages are in the log: another process may have emptied it."""
+        return self._connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)[0]
 
     def _rescued(self) -> str:
         told = f"the log {self._path} was deleted or moved while in use"

@@ -143,7 +143,7 @@ class Writer:
         """Begin, run, commit. It waits for other programs that hold SQLite's lock, but not for ever."""
         batch = Batch(self._connection, guarded=self._clock() < self._guarded_until)
         try:
-            if (reason := self._log.check()) is not None:
+            if (reason := self._log.check(self.stats.log_pages)) is not None:
                 batch.jobs = self.queue.take_asked_before(inf)
                 batch.stop(reason, batch.jobs)
                 return batch
