@@ -56,8 +56,15 @@ SAMPLES: dict[str, Any] = {
     "view": "model",
     "on_conflict": "skip",
     "idempotency_key": "k",
+    "reads_only": True,
     "which": dict.fromkeys(get_type_hints(SessionSelection), True),
-    "manner": {"session": "a", "idempotency_key": "k", "if_match": 7, "policy": "cancel=keep"},
+    "manner": {
+        "session": "a",
+        "idempotency_key": "k",
+        "if_match": 7,
+        "policy": "cancel=keep",
+        "reads_only": True,
+    },
 }
 
 CALLS: list[Callable[..., Any]] = [

@@ -356,8 +356,12 @@ async def test_a_turn_of_another_client_is_watched_and_its_calls_are_left_alone(
 
 
 async def test_a_mode_narrows_to_reading(world: World) -> None:
+    """Here and on the server: a tool that the operator allows by name is not run either."""
     file = world.here / "a.txt"
-    world.upstream.will(says(calls=[reads(file)]), "I only look.")
+    world.let_tools_go()
+    world.upstream.will(
+        says(calls=[reads(file)]), says(calls=[("act", "{}"), ("order", "{}")]), "I only look."
+    )
     editor = ScriptedEditor(world.here)
     editor.buffers[str(file)] = "a"
     async with joined(editor, world.url):
@@ -369,8 +373,9 @@ async def test_a_mode_narrows_to_reading(world: World) -> None:
     (shown,) = editor.told("current_mode_update")
     assert shown["currentModeId"] == "read-only"
     offered = {each["function"]["name"] for each in world.upstream.requests[-1].json["tools"]}
-    assert "read_file" in offered
-    assert not offered & {"edit_file", "write_file", "shell"}
+    assert {"read_file", "look"} <= offered
+    assert not offered & {"edit_file", "write_file", "shell", "act", "order"}
+    assert (world.runs, editor.questions) == (0, [])
 
 
 async def test_sessions_are_listed_forked_resumed_closed_and_deleted(world: World) -> None:

@@ -23,6 +23,7 @@ from holdfast.wire.headers import (
     IDEMPOTENCY_KEY,
     IF_MATCH,
     ON_BUSY,
+    READ_ONLY,
     SHOW_TOOLS,
     TURN_POLICY,
     OnBusy,
@@ -295,6 +296,7 @@ class ClientMethods:
         results: Mapping[str, str] | None = None,
         tools: Sequence[api.ClientFunction] = (),
         instructions: str = "",
+        reads_only: bool = False,
         idempotency_key: str | None = None,
     ) -> ClientRequest[api.TurnObject]:
         """Decide on all waiting calls of a turn. Returns the new turn that begins with the decisions.
@@ -307,7 +309,10 @@ class ClientMethods:
             tools=tuple(tools),
             instructions=instructions,
         )
-        headers = {IDEMPOTENCY_KEY.name: idempotency_key}
+        headers = {
+            IDEMPOTENCY_KEY.name: idempotency_key,
+            READ_ONLY.name: "true" if reads_only else None,
+        }
         route = "POST /api/turns/{id}/approvals"
         return request(route, api.TurnObject, turn_id, body=body, headers=headers)
 
@@ -393,6 +398,8 @@ class TurnOptions(TypedDict, total=False):
     on_busy: OnBusy | None
     policy: str | None
     """The turn policy, in the form of `X-Turn-Policy`."""
+    reads_only: bool
+    """Offer and run only those of the agents' own tools that change nothing."""
 
 
 def asking(model: str, prompt: str, **manner: Unpack[TurnOptions]) -> ClientRequest[bytes]:
@@ -410,6 +417,7 @@ def _manner(**manner: Unpack[TurnOptions]) -> dict[str, str | None]:
         IF_MATCH.name: None if if_match is None else f'"{if_match}"',
         ON_BUSY.name: manner.get("on_busy"),
         TURN_POLICY.name: manner.get("policy"),
+        READ_ONLY.name: "true" if manner.get("reads_only") else None,
         SHOW_TOOLS.name: "true",
         APPROVALS.name: "fields",
     }

@@ -164,6 +164,8 @@ class CallPermissions:
         return verdict.refused
 
     def _permission(self, agent: Agent, tool: Tool, call: ToolCall) -> Permission:
+        if self._turn.turn.request.reads_only and not tool.spec.read_only:
+            return "deny"
         session = NarrowedPermissions.of(self._turn.snapshot.notes.settings.permissions)
         return permission_for(
             tool.spec,

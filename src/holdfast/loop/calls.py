@@ -57,7 +57,9 @@ class Calls:
 
         No two have the same name: a team's tool replaces an agent's own, and a client's replaces both.
         """
-        own = map(_definition, await self._toolbox.offered(agent))
+        reads_only = self._turn.turn.request.reads_only
+        tools = await self._toolbox.offered(agent)
+        own = (_definition(each) for each in tools if each.spec.read_only or not reads_only)
         theirs = team_tools.definitions(agent, self._team, depth=len(path))
         client = () if path else self._turn.turn.request.client_tools
         return tuple({each.name: each for each in (*own, *theirs, *client)}.values())

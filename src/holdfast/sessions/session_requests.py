@@ -81,6 +81,8 @@ class Ask(Value):
     given: tuple[GivenParameter, ...] = ()
     """The parameters that the client sent, some of which the agent may ignore."""
     client_tools: tuple[ToolDefinition, ...] = ()
+    reads_only: bool = False
+    """The request narrows its agents' own tools to those that change nothing."""
     limits: TurnLimits = TurnLimits()
     policies: tuple[Policy, ...] = ()
     """Layers, the furthest from the request first; the agent's comes after them."""

@@ -280,6 +280,11 @@ ON_BUSY = RequestHeader[OnBusy](
     default="wait",
 )
 SHOW_TOOLS = _flag("x-show-tools", "Show the agent's own calls as well.", "They stay inside.")
+READ_ONLY = _flag(
+    "x-read-only",
+    "Offer and run only those of the agents' own tools that change nothing.",
+    "The agents have all of their tools.",
+)
 SHOW_REASONING = _flag(
     "x-show-reasoning",
     "On chat: show what the agent's model thinks, as `reasoning_content` of the message and of deltas.",
@@ -449,6 +454,8 @@ class ConversationHeaders(Value):
     idempotency_key: IdempotencyKey | None = None
     client_attempt: int = 0
     answer: AnswerOptions = AnswerOptions()
+    reads_only: bool = False
+    """The request narrows its agents' own tools to those that change nothing."""
     approvals: tuple[tuple[CallId, bool], ...] = ()
     """A person's answers to calls of the conversation that wait for one."""
     implied: bool = False
@@ -475,6 +482,13 @@ def read_naming(
     implied = name is None and other_name is not None
     if implied and other_name is not None:
         name, history = CONVERSATION_ID.value_of(other_name), history or "follow"
+    on_busy, reads_only = ON_BUSY.read(headers), READ_ONLY.read(headers)
+    if reads_only and on_busy == "steer":
+        raise bad_request(
+            READ_ONLY.code,
+            f"{READ_ONLY.name}: a steered message joins a turn as that turn is; use another {ON_BUSY.name}",
+            param=READ_ONLY.name,
+        )
     follows = history == "follow"
     if follows and HISTORY_TASK.read(headers):
         name = None
@@ -482,7 +496,7 @@ def read_naming(
         name=name,
         create=CONVERSATION_CREATE.read(headers),
         if_match=IF_MATCH.read(headers),
-        on_busy=ON_BUSY.read(headers),
+        on_busy=on_busy,
         policy=TURN_POLICY.read(headers),
         idempotency_key=IDEMPOTENCY_KEY.read(headers),
         client_attempt=RETRY_COUNT.read(headers),
@@ -491,6 +505,7 @@ def read_naming(
             show_reasoning=SHOW_REASONING.read(headers),
             asks_in_words=APPROVALS.read(headers),
         ),
+        reads_only=reads_only,
         approvals=(*approved, *denied),
         implied=implied,
         history="append" if name is None else history or "append",

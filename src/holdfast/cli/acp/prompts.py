@@ -86,6 +86,7 @@ class Prompts:
                 tools=session.functions(),
                 instructions=session.instructions(),
                 session=session.id,
+                reads_only=session.reads_only,
                 idempotency_key=key,
             )
         )
@@ -158,6 +159,7 @@ class Prompts:
                 results=answers.results,
                 tools=session.functions(),
                 instructions=session.instructions(),
+                reads_only=session.reads_only,
                 idempotency_key=key,
             )
         )

@@ -100,6 +100,8 @@ class TurnRequest(Value):
     instructions: tuple[str, ...] = ()
     parameters: Parameters = Parameters()
     client_tools: tuple[ToolDefinition, ...] = ()
+    reads_only: bool = False
+    """Of the agents' own tools, only those that change nothing are offered, and run."""
     limits: TurnLimits = TurnLimits()
     policy: Policy = Policy()
     deadline_at_ms: int = 0

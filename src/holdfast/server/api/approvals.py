@@ -85,6 +85,7 @@ class ApprovalsApi:
             approvals=tuple((call, each.approve) for call, each in decided.items()),
             instructions=(decisions.instructions,) if decisions.instructions else (),
             client_tools=_definitions(decisions),
+            reads_only=naming.reads_only,
             attempt=Attempt(
                 request_hash=sha256(exchange.path.encode() + b"\0" + body).digest(),
                 key=naming.idempotency_key,

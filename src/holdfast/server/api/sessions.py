@@ -29,6 +29,7 @@ from holdfast.server.api.session_lookup import find_session, session_key
 from holdfast.server.api.transfer import send_session, take_sessions
 from holdfast.server.http.parameters import (
     LIMIT,
+    NARROW,
     ONCE,
     POLICY,
     AfterRecord,
@@ -471,7 +472,7 @@ class SessionsApi:
         body=BodyDescription(
             api.Decisions, {"decisions": {"fc_00000000000000000000000000": {"approve": True}}}
         ),
-        parameters=(ONCE, POLICY),
+        parameters=(ONCE, POLICY, NARROW),
         codes=_DECIDING,
         load="turns",
         audit="approval.decide",
@@ -489,7 +490,7 @@ class SessionsApi:
         "decideOne",
         _BEGUN,
         body=BodyDescription(api.Decision, {"approve": True}),
-        parameters=(ONCE, POLICY),
+        parameters=(ONCE, POLICY, NARROW),
         codes=_DECIDING,
         load="turns",
         audit="approval.decide",

@@ -53,6 +53,7 @@ ONCE = _header(IDEMPOTENCY_KEY)
 IF_MATCH = _header(headers.IF_MATCH)
 ON_BUSY = _header(headers.ON_BUSY)
 POLICY = _header(TURN_POLICY)
+NARROW = _header(headers.READ_ONLY)
 TURN = tuple(_header(each) for each in HEADERS if each.request and each.of_turn)
 ANSWER_HEADERS = {each.name: each.answer for each in HEADERS if each.answer}
 ABOUT_TURN = tuple(each.name for each in HEADERS if each.answer and each.of_turn)

@@ -44,6 +44,7 @@ def ask_of(
         parameters=asked.parameters,
         given=asked.given,
         client_tools=asked.client_tools,
+        reads_only=naming.reads_only,
         policies=(settings.policy,),
         policy=naming.policy,
         on_busy=naming.on_busy,

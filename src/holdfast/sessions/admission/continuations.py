@@ -69,6 +69,7 @@ async def asked_for(store: Store, tenant: Tenant, turn_id: TurnId, attempt: Atte
         instructions=request.instructions,
         parameters=request.parameters,
         client_tools=request.client_tools,
+        reads_only=request.reads_only,
         limits=request.limits,
         # It is a background turn, and resumed after a crash, even if the turn before it was not.
         policy=msgspec.structs.replace(request.policy, disconnect=None, crash=None),

@@ -240,6 +240,7 @@ def request_after(
         instructions=ask.instructions,
         parameters=ask.parameters,
         client_tools=ask.client_tools,
+        reads_only=ask.reads_only,
         limits=ask.limits.within(agent.limits).within(snapshot.notes.settings.limits),
         policy=policy,
         deadline_at_ms=ambient.now_ms() + round(ask.deadline_s * 1000),
