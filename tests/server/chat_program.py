@@ -75,7 +75,7 @@ class ChatProgram:
     ) -> str:
         sent = branch if window is None else branch[-window:]
         messages = [{"role": each.role, "content": each.text} for each in sent]
-        if passages:
+        if passages and messages[-1]["role"] == "user":
             messages[-1]["content"] = f"{passages}\n{messages[-1]['content']}"
         named = {"X-OpenWebUI-Chat-Id": self.chat, **(headers or {})}
         asked = branch[-1] if branch[-1].role == "user" else branch[-2]
@@ -89,9 +89,8 @@ class ChatProgram:
         )
         assert got.status == 200, got.body
         assert len(self.model.prompts) == said + 1, "it was asked once"
-        if not passages:
-            shown = [(each["role"], str(each["content"])) for each in messages]
-            assert joined(self.shown()) == joined(shown)
+        shown = [(each["role"], str(each["content"])) for each in messages]
+        assert joined(self.shown()) == joined(shown)
         return got.streamed if stream else got.text
 
     def shown(self) -> list[tuple[str, str]]:

@@ -266,7 +266,7 @@ class SessionsApi:
         audit="session.export",
     )
     async def export(self, call: HttpCall) -> None:
-        """A session and its past as lines of JSON."""
+        """A session, its past, and all lines of its chat as lines of JSON."""
         info = await self._find(call)
         await send_session(call.exchange, self._store, call.tenant, info.session.id)
 
