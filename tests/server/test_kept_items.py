@@ -102,6 +102,28 @@ async def test_a_chat_message_keeps_parts_of_other_kinds() -> None:
     assert malformed.status == broken.status == 400
 
 
+async def test_further_members_of_the_parts_of_a_chat_message_are_kept() -> None:
+    """Such as marks for another server's cache, which some clients put on every text."""
+    mark = {"cache_control": {"type": "ephemeral"}}
+    picture = {"type": "image_url", "image_url": {"url": "https://example.com/x.png"}, "n": 1.5}
+    parts: list[dict[str, Any]] = [{"type": "text", "text": "Look", **mark}, picture]
+    model = yes()
+    async with serving(agent(model)) as server:
+        plain = {"role": "system", "content": [{"type": "text", "text": "Be kind."}]}
+        said = (plain, {"role": "user", "content": parts})
+        first = await server.chat(*said, to="trip")
+        again = await server.chat(
+            *said, {"role": "assistant", "content": "Yes."}, "And?", to="trip"
+        )
+        whole = await listed(server, f"/v1/conversations/{first.headers['x-session-id']}/items")
+    ignored = "messages[1].content[0].cache_control, messages[1].content[1].n"
+    assert first.headers["x-ignored-params"] == again.headers["x-ignored-params"] == ignored
+    shown = [each["content"] for each in whole if each.get("role") == "user"]
+    assert shown[0][0] == {"type": "input_text", "text": "Look", **mark}
+    assert shown[0][1]["type"] == "input_image" and shown[0][1]["n"] == 1.5
+    assert len(shown) == 2, "the message that came again is there once"
+
+
 async def test_items_are_kept_by_conversations_exports_and_imports() -> None:
     home, elsewhere = MemoryStore(), MemoryStore()
     async with serving(agent(yes()), store=home) as server:

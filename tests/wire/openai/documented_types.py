@@ -1,4 +1,4 @@
-"""Examples of every type in OpenAI's documents, made from the types of the installed SDK.
+"""Examples of every type in OpenAI's documents and in OpenResponses, made from the types of the installed SDKs.
 
 A type that a newer SDK adds is tried as soon as that SDK is installed.
 """
@@ -6,12 +6,14 @@ A type that a newer SDK adds is tried as soon as that SDK is installed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from openai._models import BaseModel
 from openai.types.conversations import ConversationItem
 from openai.types.responses import ResponseInputItem, ResponseItem, ResponseOutputItem, Tool
+from openresponses_types.types import CreateResponseBody, ResponseResource, ResponsesToolParam
+from pydantic import AnyUrl, BaseModel, RootModel
 
 Json = dict[str, Any]
 
@@ -32,6 +34,8 @@ def members(union: Any) -> Iterator[Any]:
     elif origin in (Union, UnionType):
         for each in get_args(union):
             yield from members(each)
+    elif isinstance(union, type) and issubclass(union, RootModel):
+        yield from members(union.model_fields["root"].annotation)
     else:
         yield union
 
@@ -68,16 +72,21 @@ def _value(kind: Any, choice: int, *, full: bool) -> Any:
         return [_value(each, choice, full=full) for each in kinds[choice % len(kinds) :][:3]]
     if origin is dict:
         return {"any": _value(given[1], choice, full=full)}
+    if isinstance(kind, type) and issubclass(kind, RootModel):
+        return _value(kind.model_fields["root"].annotation, choice, full=full)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return _object(kind, choice, full=full)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return list(kind)[choice % len(kind)].value
     plain: dict[Any, Any] = {str: "words", int: 7, float: 0.5, bool: True, object: [1, None, "x"]}
-    return plain[kind]
+    return plain.get(kind, "https://example.com/x" if kind is AnyUrl else [1, None, "x"])
 
 
 def items() -> dict[str, list[Json]]:
     """Examples of all items that clients may send or that OpenAI lists, by type."""
     found: dict[str, list[Json]] = {}
-    for union in (ResponseInputItem, ResponseOutputItem, ResponseItem, ConversationItem):
+    documented = (ResponseInputItem, ResponseOutputItem, ResponseItem, ConversationItem)
+    for union in (*documented, *_open_items()):
         for kind in members(union):
             for each in examples(kind):
                 kinds = found.setdefault(each["type"], [])
@@ -89,7 +98,14 @@ def items() -> dict[str, list[Json]]:
 def tools() -> dict[str, list[Json]]:
     """Examples of all tools, by type."""
     found: dict[str, list[Json]] = {}
-    for kind in members(Tool):
+    for kind in (*members(Tool), *members(ResponsesToolParam)):
         for each in examples(kind):
             found.setdefault(each["type"], []).append(each)
     return found
+
+
+def _open_items() -> Iterator[Any]:
+    """The items of OpenResponses: those that a request may bring, and those that a response may have."""
+    for body, name in ((CreateResponseBody, "input"), (ResponseResource, "output")):
+        for each in members(body.model_fields[name].annotation):
+            yield from get_args(each) if get_origin(each) is list else ()

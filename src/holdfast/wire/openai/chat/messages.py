@@ -53,11 +53,11 @@ from holdfast.ids import ItemId
 # A field that may be absent may also be null: clients send back what their own types made of an answer.
 
 
-class TextPart(Struct, tag="text", frozen=True):
+class TextPart(Struct, tag="text", frozen=True, forbid_unknown_fields=True):
     text: str
 
 
-class RefusalPart(Struct, tag="refusal", frozen=True):
+class RefusalPart(Struct, tag="refusal", frozen=True, forbid_unknown_fields=True):
     refusal: str
 
 
@@ -66,7 +66,7 @@ class ImageUrl(Struct, frozen=True, omit_defaults=True):
     detail: Literal["auto", "low", "high", "original"] | None = "auto"
 
 
-class ImagePart(Struct, tag="image_url", frozen=True):
+class ImagePart(Struct, tag="image_url", frozen=True, forbid_unknown_fields=True):
     image_url: ImageUrl
 
 
@@ -75,7 +75,7 @@ class AudioData(Struct, frozen=True):
     format: str | None = ""
 
 
-class AudioPart(Struct, tag="input_audio", frozen=True):
+class AudioPart(Struct, tag="input_audio", frozen=True, forbid_unknown_fields=True):
     input_audio: AudioData
 
 
@@ -85,7 +85,7 @@ class FileData(Struct, frozen=True, omit_defaults=True):
     filename: str | None = ""
 
 
-class FilePart(Struct, tag="file", frozen=True):
+class FilePart(Struct, tag="file", frozen=True, forbid_unknown_fields=True):
     file: FileData
 
 

@@ -1,6 +1,8 @@
-"""Parts of chat messages that we do not know, and calls of custom tools, in a request that is refused for nothing else.
+"""Parts of chat messages that we do not know, or know in part, and calls of custom tools, in a request that is refused
+for nothing else.
 
-A part of another kind is kept beside its message, for lists of the conversation, and named as ignored. A call of a
+A part of another kind, and a further member of a part, is kept beside its message, for lists of the conversation, and
+named as ignored. A call of a
 custom tool becomes a call of a function with the text as its only argument, in which form every model knows it.
 """
 
@@ -16,6 +18,7 @@ from holdfast.core.items import Opaques
 from holdfast.wire.openai.kept_members import KeptPart, opaque_members
 
 _KNOWN = frozenset({"text", "refusal", "image_url", "input_audio", "file"})
+"""The types of the parts that we know. Each has one member besides, which has the name of the type."""
 
 
 class KnownRequest(NamedTuple):
@@ -69,19 +72,22 @@ def _take_parts(n: int, message: dict[str, Raw], found: KnownRequest) -> None:
     if not bytes(content).lstrip().startswith(b"["):
         return
     parts = _list_decoder.decode(content)
-    is_known = [_part_decoder.decode(each).type in _KNOWN for each in parts]
-    if all(is_known):
-        return
-    known = [each for each, is_ours in zip(parts, is_known, strict=True) if is_ours]
-    message["content"] = Raw(msgspec.json.encode(known))
-    kept = [
-        KeptPart(members={} if is_ours else _members_decoder.decode(each), whole=not is_ours)
-        for each, is_ours in zip(parts, is_known, strict=True)
-    ]
-    found.extras[n] = opaque_members(parts=kept, where=f"messages[{n}]")
-    found.ignored.extend(
-        f"messages[{n}].content[{m}]" for m, is_ours in enumerate(is_known) if not is_ours
-    )
+    known: list[dict[str, Raw]] = []
+    kept: list[KeptPart] = []
+    for m, part in enumerate(parts):
+        kind, members = _part_decoder.decode(part).type, _members_decoder.decode(part)
+        where = f"messages[{n}].content[{m}]"
+        if kind not in _KNOWN:
+            kept.append(KeptPart(members=members, whole=True))
+            found.ignored.append(where)
+            continue
+        more = {name: each for name, each in members.items() if name not in ("type", kind)}
+        known.append({name: each for name, each in members.items() if name not in more})
+        kept.append(KeptPart(members=more, whole=False))
+        found.ignored.extend(f"{where}.{name}" for name in more)
+    if any(each.members for each in kept):
+        message["content"] = Raw(msgspec.json.encode(known))
+        found.extras[n] = opaque_members(parts=kept, where=f"messages[{n}]")
 
 
 def _translate_calls(message: dict[str, Raw]) -> None:
