@@ -104,6 +104,8 @@ OURS = {
     "ChatCompletion.holdfast",
     "ChatChunk.holdfast",
     "Compaction.holdfast",
+    "AnswerMessage.images",  # the field of the gateways that offer models which draw
+    "Delta.images",
     "ResponseObject.holdfast",
     "ResponseObject.frequency_penalty",  # these two: of the open specification of this API
     "ResponseObject.presence_penalty",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.codec import Unreadable, Value
-from holdfast.core.items import Item, Items
+from holdfast.core.items import Blob, Item, Items
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record, decode_records
 from holdfast.errors import SessionMissing
@@ -26,6 +26,7 @@ from holdfast.wire.headers import (
     TURN_ID,
     ConversationHeaders,
 )
+from holdfast.wire.pictures import is_without_pictures, pictures_in, with_pictures
 from holdfast.wire.problems import Problem
 from holdfast.wire.turn_answers import AnswerEnd
 
@@ -155,7 +156,31 @@ class AnswerContent(Value):
 
 
 async def content_of(store: Store, tenant: Tenant, watch: Watch, ending: Ending) -> AnswerContent:
-    """The content of a kept turn: from memory if this node played it, else from the store."""
+    """The content of a kept turn: from memory if this node played it, else from the store. Pictures that agents made
+    are in it with their bytes."""
+    content = await _content(store, tenant, watch, ending)
+    if all(map(is_without_pictures, content.items)):
+        return content
+    names = {
+        part.source.digest
+        for each in content.items
+        for part in pictures_in(each)
+        if isinstance(part.source, Blob)
+    }
+    data = {each: await _blob(store, tenant, watch, ending, each) or b"" for each in names}
+    items = tuple(with_pictures(each, data) for each in content.items)
+    return msgspec.structs.replace(content, items=items)
+
+
+async def _blob(
+    store: Store, tenant: Tenant, watch: Watch, ending: Ending, digest: str
+) -> bytes | None:
+    if watch.live is not None:  # which also has the blobs of a turn that is not stored
+        return await watch.live.blob(digest)
+    return await store.blob(tenant, ending.session_id, digest)
+
+
+async def _content(store: Store, tenant: Tenant, watch: Watch, ending: Ending) -> AnswerContent:
     live = watch.live
     if live is not None and live.turn.ended is not None:
         turn = live.turn

@@ -99,11 +99,24 @@ class AnswerCall(AnswerBody):
     function: CalledFunction
 
 
+class ImageAddress(AnswerBody):
+    url: str
+    """The picture itself, as a `data:` URL."""
+
+
+class AnswerImage(AnswerBody):
+    type: Literal["image_url"]
+    index: int
+    image_url: ImageAddress
+
+
 class AnswerMessage(AnswerBody):
     role: Literal["assistant"]
     content: str | None
     refusal: str | None
     tool_calls: tuple[AnswerCall, ...] | UnsetType = UNSET
+    images: tuple[AnswerImage, ...] | UnsetType = UNSET
+    """Pictures that the model has made."""
 
 
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
@@ -147,6 +160,7 @@ class Delta(AnswerBody):
     content: str | UnsetType = UNSET
     refusal: str | UnsetType = UNSET
     tool_calls: tuple[CallDelta, ...] | UnsetType = UNSET
+    images: tuple[AnswerImage, ...] | UnsetType = UNSET
 
 
 class ChunkChoice(AnswerBody):
@@ -228,6 +242,15 @@ class FunctionOutputItem(AnswerBody, tag="function_call_output"):
     status: ItemStatus
 
 
+class PictureItem(AnswerBody, tag="image_generation_call"):
+    """A picture that the model has made."""
+
+    id: str
+    status: Literal["in_progress", "completed"]
+    result: str | None
+    """Its bytes, in base64."""
+
+
 class ServedCallItem(AnswerBody, tag="mcp_call"):
     """A call of the agent's own tools; shown if the request asked for it."""
 
@@ -289,6 +312,7 @@ OutputItem: TypeAlias = (
     | ApprovalResponseItem
     | ReasoningItem
     | CompactionItem
+    | PictureItem
 )
 
 
@@ -518,6 +542,7 @@ class ServedCallEvent(AnswerBody):
     """The progress of a call of the agent's own tools."""
 
     type: Literal[
+        "response.image_generation_call.completed",
         "response.mcp_call.in_progress",
         "response.mcp_call.completed",
         "response.mcp_call.failed",

@@ -21,6 +21,8 @@ from holdfast.core.items import AssistantMessage, Item, Items, Reasoning, Refusa
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
 from holdfast.ids import ItemId
+from holdfast.wire.openai.chat.messages import url_of
+from holdfast.wire.pictures import pictures_in
 from holdfast.wire.sse import DONE, HEARTBEAT, data_frame, one_line
 from holdfast.wire.turn_answers import (
     STEP_BREAK,
@@ -95,6 +97,8 @@ def completion(head: AnswerHead, end: AnswerEnd) -> bytes:
     }
     if calls:
         message["tool_calls"] = calls
+    if images := _images(end.items):
+        message["images"] = images
     if head.options.show_reasoning and (thought := _thought(end.items)):
         message["reasoning_content"] = thought
     body = {
@@ -141,6 +145,16 @@ def whole_text(items: Iterable[Item]) -> str:
             whole += text if cut or not whole else STEP_BREAK + text
             cut = False
     return whole
+
+
+def _images(items: Iterable[Item]) -> list[dict[str, object]]:
+    """The pictures of the answer. Not part of OpenAI's API; it is the field of the gateways that offer such models, and
+    of their clients."""
+    pictures = [part for each in items if is_said(each) for part in pictures_in(each)]
+    return [
+        {"type": "image_url", "index": n, "image_url": {"url": url_of(part.source)}}
+        for n, part in enumerate(pictures)
+    ]
 
 
 def _refusal(item: AssistantMessage) -> str:
@@ -225,6 +239,8 @@ class ChatStream:
         waiting = waiting_for_client(end.items)
         rest = self._retold(end.items, waiting)
         about = msgspec.json.encode(about_answer(self._head, end))
+        if images := _images(end.items):
+            rest += self._frame(_encode({"images": images}))
         if words := question_for(self._head, end):
             rest += self._words(STEP_BREAK + words if self._last_said else words)
         finish = self._frame(b"{}", finish=finish_reason(end), extra=about)

@@ -53,11 +53,11 @@ from holdfast.ids import ItemId
 # A field that may be absent may also be null: clients send back what their own types made of an answer.
 
 
-class TextPart(Struct, tag="text", frozen=True, forbid_unknown_fields=True):
+class TextPart(Struct, tag="text", frozen=True):
     text: str
 
 
-class RefusalPart(Struct, tag="refusal", frozen=True, forbid_unknown_fields=True):
+class RefusalPart(Struct, tag="refusal", frozen=True):
     refusal: str
 
 
@@ -66,7 +66,7 @@ class ImageUrl(Struct, frozen=True, omit_defaults=True):
     detail: Literal["auto", "low", "high", "original"] | None = "auto"
 
 
-class ImagePart(Struct, tag="image_url", frozen=True, forbid_unknown_fields=True):
+class ImagePart(Struct, tag="image_url", frozen=True):
     image_url: ImageUrl
 
 
@@ -75,7 +75,7 @@ class AudioData(Struct, frozen=True):
     format: str | None = ""
 
 
-class AudioPart(Struct, tag="input_audio", frozen=True, forbid_unknown_fields=True):
+class AudioPart(Struct, tag="input_audio", frozen=True):
     input_audio: AudioData
 
 
@@ -85,7 +85,7 @@ class FileData(Struct, frozen=True, omit_defaults=True):
     filename: str | None = ""
 
 
-class FilePart(Struct, tag="file", frozen=True, forbid_unknown_fields=True):
+class FilePart(Struct, tag="file", frozen=True):
     file: FileData
 
 
@@ -112,6 +112,35 @@ class ChatMessage(Struct, frozen=True, omit_defaults=True):
     tool_calls: list[ChatToolCall] | None = None
     tool_call_id: str | None = ""
     refusal: str | None = None
+
+
+class _WholeText(TextPart, tag="text", frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class _WholeRefusal(RefusalPart, tag="refusal", frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class _WholeImage(ImagePart, tag="image_url", frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class _WholeAudio(AudioPart, tag="input_audio", frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class _WholeFile(FilePart, tag="file", frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+_WholePart: TypeAlias = _WholeText | _WholeRefusal | _WholeImage | _WholeAudio | _WholeFile
+
+
+class WholeMessage(ChatMessage, frozen=True, omit_defaults=True):
+    """A message whose parts have no members that we do not know: `unknown_parts` takes those out first."""
+
+    content: str | list[_WholePart] | UnsetType | None = UNSET  # type: ignore[assignment]
 
 
 NO_THOUGHT = " "

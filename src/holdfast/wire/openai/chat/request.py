@@ -33,7 +33,7 @@ from holdfast.wire.body_parser import (
     unknown_fields,
     unsupported,
 )
-from holdfast.wire.openai.chat.messages import ChatMessage, incoming_of
+from holdfast.wire.openai.chat.messages import ChatMessage, WholeMessage, incoming_of
 from holdfast.wire.openai.chat.unknown_parts import KnownRequest, known_request
 from holdfast.wire.problems import Refused, bad_request
 
@@ -136,7 +136,11 @@ class ChatAsk(TurnBody, kw_only=True):
     include_usage: bool
 
 
-_decoder = msgspec.json.Decoder(ChatRequest)
+class _WholeRequest(ChatRequest, frozen=True):
+    messages: list[WholeMessage]  # type: ignore[assignment]
+
+
+_decoder = msgspec.json.Decoder(_WholeRequest)
 _tool_decoder = msgspec.json.Decoder(RequestTool)
 
 

@@ -25,6 +25,7 @@ from holdfast.wire.openai.responses.items import (
     ItemObject,
     message_object,
     output_objects,
+    picture_objects,
     question_message,
 )
 from holdfast.wire.problems import Problem
@@ -281,6 +282,7 @@ def whole_response(head: ResponseHead, end: ResponseEnd) -> dict[str, Any]:
     if any(isinstance(each, ToolCall) and each.state == "set_aside" for each in end.items):
         shows = msgspec.structs.replace(shows, functions=functions_in(head.echo))
     output = output_objects(end.items, head.session_id, shows)
+    output += picture_objects(end.items, head.session_id)
     asked = head.question(end)
     if asked is not None:
         where = str(ItemAddress(item=asked.id, session_id=head.session_id))

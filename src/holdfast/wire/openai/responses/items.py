@@ -63,6 +63,7 @@ from holdfast.wire.openai.kept_members import (
     with_members,
 )
 from holdfast.wire.openai.responses.foreign_items import foreign_content, original_object
+from holdfast.wire.pictures import pictures_in
 from holdfast.wire.problems import Problem, Refused, bad_request
 from holdfast.wire.seal import Seal, opened
 
@@ -455,6 +456,8 @@ class IncludedFields(Value):
     """The reasoning that the provider needs back, sealed by this."""
     functions: frozenset[str] = frozenset()
     """The client's own tools: their calls are shown even if they broke off."""
+    pictures: bool = False
+    """The pictures of a message among its parts, as conversations list them. In a response they are items."""
     approvals: bool = True
     """The calls that wait for an approval, as requests for it."""
 
@@ -463,7 +466,7 @@ class IncludedFields(Value):
         return self.thoughts or self.seal is not None
 
 
-PLAINLY = IncludedFields()
+LISTED = IncludedFields(pictures=True)
 
 
 def item_object(
@@ -471,7 +474,7 @@ def item_object(
     session_id: SessionId | None,
     *,
     result: ToolResult | None = None,
-    shows: IncludedFields = PLAINLY,
+    shows: IncludedFields = LISTED,
 ) -> ItemObject | None:
     """An item as clients read it; None for an item that they are not shown.
 
@@ -488,6 +491,9 @@ def item_object(
             content = [_input_part(each) for each in item.content]
             shown = _message_object(where, role, content, "completed")
             return with_members(shown, item.extras, "content")
+        case AssistantMessage() if shows.pictures and (pictures := pictures_in(item)):
+            shown = message_object(item, where)
+            return {**shown, "content": [*shown["content"], *map(_input_part, pictures)]}
         case AssistantMessage():
             return message_object(item, where)
         case Reasoning() if not item.agent and (sent := _original(item)) is not None:
@@ -688,6 +694,21 @@ def output_objects(
         if is_output(each) and shown:
             found.append(shown)
     return found
+
+
+def picture_objects(items: Sequence[Item], session_id: SessionId | None) -> list[ItemObject]:
+    """The pictures that a turn's model has made, in order, as clients know them: each as the call of a tool for them."""
+    return [
+        {
+            "id": f"ig_{n}_{ItemAddress(item=each.id, session_id=session_id)}",
+            "type": "image_generation_call",
+            "status": "completed",
+            "result": url_of(part.source).partition(";base64,")[2] or None,
+        }
+        for each in items
+        if is_output(each)
+        for n, part in enumerate(pictures_in(each))
+    ]
 
 
 def with_cuts(items: Sequence[Item]) -> list[Item]:

@@ -51,6 +51,7 @@ from holdfast.wire.openai.responses.items import (
     cut,
     is_output,
     message_object,
+    picture_objects,
     reasoning_object,
     served_call_object,
     summary_part,
@@ -124,7 +125,7 @@ class ResponseStream:
         self._after = after
         self._number = 0
         self._current: _Place | None = None
-        self._done: dict[ItemId, ItemObject] = {}
+        self._done: dict[str, ItemObject] = {}
         self._served: dict[ItemId, _ServedCall] = {}
         """The agent's own calls that are not done, in the order of their items."""
         self._waits = head.echo.background
@@ -187,6 +188,7 @@ class ResponseStream:
         growing = self._current.item if self._current else None
         items = sorted(with_cuts(end.items), key=lambda each: each.id != growing)
         rest = b"".join(self._rest(each, results) for each in items)
+        rest += b"".join(map(self._picture, picture_objects(end.items, self._head.session_id)))
         asked = self._head.question(end)
         question = self._whole_message(asked) if asked is not None else b""
         return waited + rest + question + self._terminal(end)
@@ -444,6 +446,16 @@ class ResponseStream:
             "response.refusal.delta",
             {**at, "content_index": place.parts[kind], "delta": text},
         )
+
+    def _picture(self, shown: ItemObject) -> bytes:
+        """A picture, in one piece."""
+        at = {"output_index": len(self._done), "item_id": shown["id"]}
+        begun = {**shown, "status": "in_progress", "result": None}
+        added = {"output_index": at["output_index"], "item": begun}
+        frames = self._frame("response.output_item.added", added)
+        frames += self._frame("response.image_generation_call.completed", at)
+        self._done[shown["id"]] = shown
+        return frames + self._frame("response.output_item.done", {**added, "item": shown})
 
     # ── the agent's own calls ──
 
