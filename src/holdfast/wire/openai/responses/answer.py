@@ -19,15 +19,17 @@ from holdfast.core.codec import Decoder, Unreadable, Value, encode
 from holdfast.core.items import AssistantMessage, EndedBy, Item, Opaque, StoredItem, ToolCall
 from holdfast.core.turns import events as ev
 from holdfast.ids import ResponseId, SessionId, Version
+from holdfast.wire.openai.chat.messages import url_of
 from holdfast.wire.openai.responses.items import (
     IncludedFields,
     ItemAddress,
     ItemObject,
+    is_output,
     message_object,
     output_objects,
-    picture_objects,
     question_message,
 )
+from holdfast.wire.pictures import pictures_in
 from holdfast.wire.problems import Problem
 from holdfast.wire.seal import Seal
 from holdfast.wire.turn_answers import about_turn
@@ -274,6 +276,21 @@ def response_object(
         if end
         else about_turn(turn_id),
     }
+
+
+def picture_objects(items: Sequence[Item], session_id: SessionId | None) -> list[ItemObject]:
+    """The pictures that a turn's model has made, in order, as clients know them: each as the call of a tool for them."""
+    return [
+        {
+            "id": f"ig_{n}_{ItemAddress(item=each.id, session_id=session_id)}",
+            "type": "image_generation_call",
+            "status": "completed",
+            "result": url_of(part.source).partition(";base64,")[2] or None,
+        }
+        for each in items
+        if is_output(each)
+        for n, part in enumerate(pictures_in(each))
+    ]
 
 
 def whole_response(head: ResponseHead, end: ResponseEnd) -> dict[str, Any]:

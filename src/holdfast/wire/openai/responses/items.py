@@ -696,21 +696,6 @@ def output_objects(
     return found
 
 
-def picture_objects(items: Sequence[Item], session_id: SessionId | None) -> list[ItemObject]:
-    """The pictures that a turn's model has made, in order, as clients know them: each as the call of a tool for them."""
-    return [
-        {
-            "id": f"ig_{n}_{ItemAddress(item=each.id, session_id=session_id)}",
-            "type": "image_generation_call",
-            "status": "completed",
-            "result": url_of(part.source).partition(";base64,")[2] or None,
-        }
-        for each in items
-        if is_output(each)
-        for n, part in enumerate(pictures_in(each))
-    ]
-
-
 def with_cuts(items: Sequence[Item]) -> list[Item]:
     """The same items as clients see them: a text that was cut for length is incomplete. The model, which continues
     it, sees a text like any other."""

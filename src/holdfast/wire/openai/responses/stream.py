@@ -41,6 +41,7 @@ from holdfast.wire.openai.responses.answer import (
     Status,
     error_object,
     functions_in,
+    picture_objects,
     response_object,
 )
 from holdfast.wire.openai.responses.items import (
@@ -51,7 +52,6 @@ from holdfast.wire.openai.responses.items import (
     cut,
     is_output,
     message_object,
-    picture_objects,
     reasoning_object,
     served_call_object,
     summary_part,
