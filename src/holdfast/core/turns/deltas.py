@@ -196,7 +196,7 @@ class Accumulator:
     @property
     def finished(self) -> bool:
         """Whether the provider has sent a finish reason. A stream that merely ends is not finished."""
-        return self._finish is not None
+        return self.finish is not None
 
     @property
     def asked_for_tools(self) -> bool:
