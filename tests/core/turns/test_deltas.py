@@ -338,7 +338,7 @@ def test_a_stream_that_merely_ends_has_not_finished() -> None:
     hearing = Hearing(TextDelta(text="Hi"))
     assert not hearing.accumulator.finished
     hearing.hear(FinishDelta(finish="stop"))
-    assert hearing.accumulator.finished and hearing.accumulator.finish == "stop"
+    assert hearing.accumulator.finished
 
 
 def test_the_last_usage_counts() -> None:
