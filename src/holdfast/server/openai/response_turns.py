@@ -7,14 +7,14 @@ began is a Response as well, with the API's defaults.
 
 from __future__ import annotations
 
-from holdfast.core.codec import Unreadable, Value
+from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Flagged, Notes
 from holdfast.core.items import Item, Items
 from holdfast.core.turns import events as ev
-from holdfast.core.turns.journal import Record, decode_records
 from holdfast.errors import InvalidId
 from holdfast.ids import ResponseId, Tenant
 from holdfast.server.turns.answers import content_of, ending_of_watched, is_answered, problem_for
+from holdfast.server.turns.stored_turns import stored_turn
 from holdfast.sessions.session_requests import Ending
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.turns.store_retries import persistently
@@ -75,31 +75,18 @@ class ResponseTurns:
             response_id = ResponseId(name)
         except InvalidId:
             return None
-        row = await self._store.turn(tenant, response_id.turn_id)
-        if row is None:
+        found = await stored_turn(self._sessions, tenant, response_id.turn_id)
+        if found is None or is_deleted(found.snapshot.notes, response_id):
             return None
-        snapshot = await self._sessions.snapshot(tenant, row.session_id)
-        if snapshot is None or is_deleted(snapshot.notes, response_id):
-            return None
-        begun, links = True, row.links
-        if row.state == "committed":
-            stored = snapshot.items[row.start : row.end]
-            items = tuple(each for each in stored if not isinstance(each, Unreadable))
-        else:
-            request, begun = await self._request(tenant, row)
-            items, links = (request.input, request.links) if request else ((), None)
-        chain: Items = ()
-        if row.continues is not None and 0 < row.base_head <= len(snapshot.marks):
-            chain = snapshot.said_by(snapshot.marks[row.base_head - 1])
         head = ResponseHead(
             response_id=response_id,
-            session_id=row.session_id,
+            session_id=found.row.session_id,
             created_s=response_id.minted_at_ms // 1000,
-            echo=echo_of((*chain, *items)) or Echo(model=row.agent, named=True),
+            echo=echo_of((*found.chain, *found.items)) or Echo(model=found.row.agent, named=True),
         )
-        # A turn that a user continued by hand is an answer of its own.
-        before = chain if links else ()
-        return StoredResponse(row=row, head=head, items=items, before=before, begun=begun)
+        return StoredResponse(
+            row=found.row, head=head, items=found.items, before=found.before, begun=found.begun
+        )
 
     async def watch(self, tenant: Tenant, kept: StoredResponse) -> Watch:
         return await self._sessions.watch(tenant, kept.row.turn_id)
@@ -108,17 +95,6 @@ class ResponseTurns:
         """Hide a Response from later requests. Its items stay in the history."""
         patch = Flagged(name=_deleted(kept.head.response_id), value="true")
         await self._sessions.operations.annotate(tenant, kept.row.session_id, [(None, patch)])
-
-    async def _request(self, tenant: Tenant, row: TurnRow) -> tuple[ev.TurnRequest | None, bool]:
-        """The request of a turn, from record 0 of its journal, and whether the journal has more records."""
-        request: ev.TurnRequest | None = None
-        for each in await self._store.journal(tenant, row.turn_id):
-            for record in decode_records(each.records):
-                if isinstance(record, Record) and isinstance(record.event, ev.Began):
-                    request = record.event.request
-                else:
-                    return request, True
-        return request, False
 
 
 class ResponseOutcome(Value):
