@@ -353,6 +353,11 @@ class Config(Value):
         "",
         "which agents a tenant may use, by model ids and patterns of them: `acme=support,shop/* *=demo`; `*` is every tenant that is not named; a tenant without a rule may use every agent",
     )
+    a2a_agents: tuple[str, ...] = setting(
+        _sources,
+        "",
+        "agents that the server [tells other agents of](../guides/a2a.md#publish-an-agent), without a key: model ids and patterns of them, such as `support shop/*`; the first one has the card at `/.well-known/agent-card.json`",
+    )
     sources: tuple[str, ...] = setting(_sources, "demo", "what to serve; the arguments of `serve`")
     origins: tuple[Origin, ...] = ()
     unknown: tuple[Unknown, ...] = ()

@@ -140,6 +140,9 @@ page_size_max: Final = 100
 page_size_default: Final = 20
 """Listings, as in OpenAI's own."""
 
+task_page_default: Final = 50
+"""Tasks of a page, as the A2A protocol has it."""
+
 query_chars_max: Final = 400
 """A search query: a sentence, not a document."""
 

@@ -200,7 +200,11 @@ class World:
 
     async def run(self, *arguments: str, **environment: str) -> Process | Launched:
         """Any command, on this store."""
-        settings = {"HOLDFAST_STORE": self.store, "HOLDFAST_LEASE_TTL_S": str(LEASE_S)}
+        settings = {
+            "HOLDFAST_STORE": self.store,
+            "HOLDFAST_LEASE_TTL_S": str(LEASE_S),
+            "HOLDFAST_A2A_AGENTS": "root",
+        }
         env = {**os.environ, **settings, **environment}
         if not self.fresh:
             return await launched(*arguments, cwd=self.here, env=env)

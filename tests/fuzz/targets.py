@@ -17,11 +17,16 @@ from msgspec import Struct
 from holdfast.agents.file import agent_file
 from holdfast.agents.file.document import Document, DocumentNode, Mark, Plain, read_document
 from holdfast.agents.file.schema import DESCRIPTIONS
+from holdfast.core.items import UserMessage
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
 from holdfast.ids import CallId, MessageId, TurnId
 from holdfast.server.openapi.error_codes import CODES
 from holdfast.testing import says
+from holdfast.wire.a2a.forms import VERSION_0_3, VERSION_0_3_REST, VERSION_1
+from holdfast.wire.a2a.messages import check_message, hash_of, history_of, incoming_of, note_of
+from holdfast.wire.a2a.objects import ListParams, SendParams, TaskParams
+from holdfast.wire.a2a.requests import read_call, read_envelope
 from holdfast.wire.anthropic.door.answer import MessagesForm
 from holdfast.wire.anthropic.door.request import read_messages_request
 from holdfast.wire.headers import read_naming
@@ -79,6 +84,33 @@ def read_context(data: bytes) -> None:
     read_context_request(data, needs_model=True)
 
 
+def read_a2a(data: bytes) -> None:
+    """A message reads the same again, whatever form it came in."""
+    envelope = read_envelope(data)
+    given = envelope.members.get("params") if isinstance(envelope.members, dict) else None
+    for form in (VERSION_1, VERSION_0_3, VERSION_0_3_REST):
+        try:
+            message = form.params(SendParams, given).message
+            check_message(message)
+            incoming_of(message)
+        except Refused as refused:
+            demand_told(refused.problem)
+            continue
+        again = VERSION_1.params(SendParams, {"message": msgspec.to_builtins(message)}).message
+        assert hash_of(again, agent="root") == hash_of(message, agent="root")
+        kept = note_of(message, agent="root", key="")
+        item = UserMessage(
+            id=_MINT(MessageId), content=incoming_of(message).content, extras=(kept,)
+        )
+        (shown,) = history_of((item,), task_id="t", context_id="c", blobs={})
+        assert len(shown.parts) == len(message.parts)
+    asked = read_call(envelope)
+    if asked.method == "list":
+        asked.form.params(ListParams, asked.params)
+    else:
+        asked.form.params(TaskParams, asked.params)
+
+
 def read_headers(data: bytes) -> None:
     """Lines of `name: value`, as a server is given them."""
     headers: dict[str, str] = {}
@@ -112,6 +144,26 @@ CHAT = [
         b'"stream_options":{"include_usage":true},"max_tokens":5,"logit_bias":{"1":2},"seed":1}'
     ),
 ]
+A2A = [
+    *bodies("POST /a2a/{agent}"),
+    (
+        b'{"jsonrpc":"2.0","id":"a","method":"SendStreamingMessage","params":{"message":{"message_id":"1","contextId":"c",'
+        b'"role":1,"parts":[{"raw":"aGk=","mediaType":"image/png"},{"url":"data:text/plain;base64,aGk=","filename":"f"},'
+        b'{"data":{"a":[1]},"metadata":{"b":null}}],"metadata":{"x":1}},"configuration":{"historyLength":"2"}}}'
+    ),
+    (
+        b'{"jsonrpc":"2.0","id":2,"method":"message/send","params":{"message":{"kind":"message","messageId":"1","role":"user",'
+        b'"parts":[{"kind":"text","text":"a"},{"kind":"file","file":{"bytes":"aGk=","mimeType":"audio/wav","name":"n"}},'
+        b'{"kind":"data","data":{"a":1}}]},"configuration":{"blocking":false}}}'
+    ),
+    (
+        b'{"jsonrpc":"2.0","id":3,"method":"tasks/get","params":{"request":{"messageId":"1","role":"ROLE_USER","content":['
+        b'{"file":{"fileWithBytes":"YUdrPQ==","mimeType":"image/png"}},{"data":{"data":{"a":1}}},{"file":{"fileWithUri":"u"}}]}}}'
+    ),
+    b'{"jsonrpc":"2.0","id":4,"method":"ListTasks","params":{"status":"TASK_STATE_WORKING","pageSize":5,"includeArtifacts":true}}',
+    b'{"jsonrpc":"2.0","id":5,"method":"CancelTask","params":{"id":"turn_1","history_length":0}}',
+]
+
 RESPONSES = [
     *bodies("POST /v1/responses", "POST /v1/responses/compact"),
     (
@@ -414,6 +466,7 @@ def targets() -> tuple[Target, ...]:
             CONVERSATIONS,
             _fields(CONVERSATIONS),
         ),
+        Target("a2a", "requests of other agents", reads(read_a2a), A2A, _fields(A2A)),
         Target(
             "headers",
             "headers of requests",

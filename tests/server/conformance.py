@@ -57,7 +57,7 @@ def demand_described(
         for data in _frames(body):
             _demand_valid(msgspec.json.encode(said["contentSchema"]), data, route.label)
         demand_one_item_at_a_time(map(msgspec.json.decode, _frames(body)))
-    elif media_type == "application/json":
+    elif media_type.endswith("json"):
         _demand_valid(msgspec.json.encode(content["schema"]), body, route.label)
 
 

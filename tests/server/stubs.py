@@ -297,6 +297,7 @@ async def serving(
     register: ConnectionRegister | None = None,
     mcp_resources: McpResources = "own",
     approve_in_chat: ApproveInChat = "off",
+    published: tuple[str, ...] = (),
 ) -> AsyncIterator[Serving]:
     """A server over these agents. A store or directory that is passed in stays open."""
     home: Store = store or MemoryStore()
@@ -323,6 +324,7 @@ async def serving(
                 approve_in_chat=approve_in_chat,
                 recent=recent,
                 on_loopback=True,
+                published=published,
             )
             ready = asyncio.Event()
             server = HttpServer(app, sessions, on_ready=ready.set, register=register)

@@ -115,6 +115,10 @@ class Ours(msgspec.Struct, frozen=True):
                 return (self.call_id,)
             case "{build}" | "{file...}":
                 return (self.session_id,)  # files, which are everybody's
+            case "{agent}":
+                return ("root",)
+            case "{config}":
+                return (self.turn_id,)
             case "{id...}":
                 return ("root",)  # an agent, which is everybody's
         raise AssertionError(f"say here what somebody could try in {place}")
@@ -148,6 +152,8 @@ def plain(text: str) -> str:
     """A text without minted ids, times, and what is sealed with a store's own key."""
     text = re.sub(r"\bhfs1_[\w-]+", "hfs1_…", text)
     text = re.sub(r"\b([a-z]+[_-])(?:[0-7][0-9a-hjkmnp-tv-z]{25}){1,2}\b", r"\1…", text)
+    text = re.sub(r'("timestamp":)"[^"]+"', r"\1…", text)
+    text = re.sub(r"http://127\.0\.0\.1:\d+", "http://…", text)
     return re.sub(r'("(?:created|\w+_at)":)[0-9.]+', r"\1…", text)
 
 
@@ -299,6 +305,31 @@ async def test_no_name_in_a_body_tells_a_tenant_of_another(tenants: Tenants) -> 
         if "input" in body:
             added = msgspec.json.encode({"items": body["input"]})
             assert await tenants.ask("POST", "/v1/conversations", data=added) == 404
+
+
+async def test_no_name_in_a_message_of_another_agent_tells_a_tenant_of_another(
+    tenants: Tenants,
+) -> None:
+    ours = tenants.ours
+    said = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Hi"}]}
+    for n, (method, params) in enumerate(
+        (
+            ("GetTask", {"id": ours.turn_id}),
+            ("GetTask", {"id": ours.running_turn}),
+            ("CancelTask", {"id": ours.running_turn}),
+            ("SubscribeToTask", {"id": ours.running_turn}),
+            ("ListTasks", {}),
+            ("ListTasks", {"contextId": ours.key}),
+            ("ListTasks", {"contextId": ours.running_id}),
+            ("SendMessage", {"message": {**said, "contextId": ours.session_id}}),
+            ("SendMessage", {"message": {**said, "taskId": ours.turn_id}}),
+            ("SendMessage", {"message": {**said, "taskId": ours.running_turn}}),
+            ("SendMessage", {"message": {**said, "contextId": ours.key}}),
+            ("GetExtendedAgentCard", {}),
+        )
+    ):
+        body = {"jsonrpc": "2.0", "id": n, "method": method, "params": params}
+        await tenants.ask("POST", "/a2a/root", data=msgspec.json.encode(body))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,9 @@ from holdfast.errors import HoldfastError, StoreFault
 from holdfast.observe.events import audit, bind, event
 from holdfast.observe.recent_log import RecentLog
 from holdfast.observe.spans import NO_SPAN, Span, is_tracing, span
+from holdfast.server.a2a.cards import Cards
+from holdfast.server.a2a.endpoints import A2AEndpoints
+from holdfast.server.a2a.methods import TaskMethods
 from holdfast.server.access.authentication import ANYBODY, Authenticator
 from holdfast.server.access.key_watch import KeyWatch
 from holdfast.server.access.quotas import Quotas, QuotaSlot
@@ -92,6 +95,7 @@ class App:
         approve_in_chat: ApproveInChat = "off",
         on_loopback: bool = False,
         recent: RecentLog | None = None,
+        published: tuple[str, ...] = (),
     ) -> None:
         self._guard = guard or OriginGuard()
         in_chat = ChatApprovals(sessions, self._guard, approve_in_chat, on_loopback=on_loopback)
@@ -103,6 +107,7 @@ class App:
         grants = GrantsApi(sessions.store)
         approvals = ApprovalsApi(sessions, directory, grants, turns)
         compacting = CompactionApi(sessions, directory)
+        cards = Cards(directory, self._guard, published, self._needs_key)
         self._health = HealthEndpoints(sessions)
         self._requests = sessions.tally.requests
         self.routes = Routes(
@@ -125,6 +130,8 @@ class App:
                 Overview(sessions, recent or RecentLog()),
                 FamiliesApi(sessions),
                 TurnLists(sessions.store),
+                cards,
+                A2AEndpoints(TaskMethods(sessions, turns, cards)),
             )
         )
         """Every route that this application answers."""
@@ -137,6 +144,9 @@ class App:
     def drain(self) -> None:
         """The server is about to stop: `/readyz` now tells load balancers to send requests elsewhere."""
         self._health.draining = True
+
+    async def _needs_key(self) -> bool:
+        return await self._authenticator.judge(None) is not None
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -253,13 +263,16 @@ class App:
             client=self._guard.client_of(exchange),
             ms=round(exchange.age_s * 1000),
         )
-        if facts.route and facts.route.audit:
+        done = exchange.audit
+        if done is None and facts.route and facts.route.audit:
+            done = facts.route.audit, " ".join(facts.names)
+        if done is not None:
             audit(
-                facts.route.audit,
+                done[0],
                 tenant=tenant,
                 key=key,
                 client=self._guard.client_of(exchange),
-                about=" ".join(facts.names) or None,
+                about=done[1] or None,
                 status=status,
                 code=exchange.code or None,
             )

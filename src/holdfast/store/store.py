@@ -165,6 +165,7 @@ class Store:
     turn = by_read(finders.turn_of)
     turns = by_read(lists.turns)
     playing = by_read(lists.playing)
+    recent_turns = by_read(lists.recent_turns)
     asking = by_read(lists.asking)
     unfinished = by_read(lists.unfinished)
     failures = by_read(lists.failures)

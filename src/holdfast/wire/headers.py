@@ -378,6 +378,12 @@ IGNORED_PARAMS = Header(
     "items, parts, values of `include`.",
     of_turn=True,
 )
+A2A_VERSION = Header(
+    "a2a-version",
+    request="The version of the A2A protocol that the client speaks; on `/a2a`.",
+    absent="the version whose method or path the request has",
+    kind=Literal["1.0", "0.3"],
+)
 TOKEN_COUNT = Header(
     "x-token-count",
     answer="Who has counted the tokens: the model's `provider`, or this server as an `estimate`.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.e2e.doors.a2a import A2ADoor
 from tests.e2e.doors.acp import AcpDoor
 from tests.e2e.doors.chat import ChatDoor
 from tests.e2e.doors.door import Door
@@ -9,7 +10,7 @@ from tests.e2e.doors.messages import MessagesDoor
 from tests.e2e.doors.responses import ResponsesDoor
 from tests.e2e.doors.tool_host import McpDoor, McpSessionDoor, McpTaskDoor
 
-DOORS: tuple[Door, ...] = (ChatDoor(), ResponsesDoor(), MessagesDoor(), AcpDoor())
+DOORS: tuple[Door, ...] = (ChatDoor(), ResponsesDoor(), MessagesDoor(), AcpDoor(), A2ADoor())
 """One of each. A new protocol adds a module to this package, and its door to this list."""
 
 DOORS += (McpDoor(), McpTaskDoor(), McpSessionDoor())

@@ -16,7 +16,7 @@ from holdfast.ids import GrantId, Tenant, mint
 from holdfast.server.openapi.document import rendered
 from holdfast.server.openapi.error_codes import CODES
 from holdfast.server.problems import APPROVALS_OVER
-from holdfast.testing import ScriptedModel, says
+from holdfast.testing import Gate, ScriptedModel, says
 from tests import repository
 from tests.core.builders import new_minter
 from tests.server.api.test_approvals import careful
@@ -179,6 +179,8 @@ class World:
             "/v1/models/{id}": "root",
             "/api/sessions/{name}": "trip-to-oslo",
             "/api/turns/{id}": turn_id,
+            "/a2a/{agent}": "root",
+            "/tasks/{id}": turn_id,
             "/{grant}": str(GRANT),
             "/{call}": asked.json["holdfast"]["approvals"][0]["id"],
             "/v1/responses/{response}": background.json["id"],
@@ -218,11 +220,21 @@ def model() -> ScriptedModel:
     return ScriptedModel("Norway.", "Norway.", asks, otherwise=lambda _: "Norway.")
 
 
+async def running_task(server: Serving) -> str:
+    message = {"messageId": "run", "role": "ROLE_USER", "parts": [{"text": "Where is Oslo?"}]}
+    body = {"message": message, "configuration": {"returnImmediately": True}}
+    data = msgspec.json.encode(body)
+    answer = await server.request("POST", "/a2a/root/message:send", data=data)
+    found: str = answer.json["task"]["id"]
+    return found
+
+
 @pytest.mark.parametrize("label", [label for label, _ in operations()])
 async def test_what_is_shown_can_be_done(label: str) -> None:
     """`Serving.request` holds each answer against the document as well."""
     answers = model()
-    async with serving(careful(answers, HeldTool("pay", held=False))) as server:
+    tool = HeldTool("pay", held=False)
+    async with serving(careful(answers, tool), published=("root",)) as server:
         said = await server.chat("Where is Oslo?", to="trip-to-oslo")
         background = await server.respond("Where is Oslo?", background=True)
         await server.ended_turn(background.headers["x-turn-id"])
@@ -234,5 +246,8 @@ async def test_what_is_shown_can_be_done(label: str) -> None:
             answers.will(says("Nor", finish="length"))
             cut = await server.chat("Where is Oslo?", to="cut")
             world.places["/api/turns/{id}"] = cut.headers["x-turn-id"]
+        if label.endswith(":cancel"):
+            answers.will(says("Nor", "way").waiting(Gate(), at=1))
+            world.places["/tasks/{id}"] = await running_task(server)
         answer = await world.do(label, dict(operations())[label])
     assert answer.status in (200, 202), answer.body

@@ -120,6 +120,7 @@ def reads(store: Store, tenant: Tenant, names: Names) -> list[Call]:
         ("snapshot", lambda: store.snapshot(tenant, session_id, version=first)),
         ("turn", lambda: store.turn(tenant, names.kept)),
         ("turns", lambda: store.turns(tenant, session_id)),
+        ("recent_turns", lambda: store.recent_turns(tenant)),
         ("turn_unfinished", lambda: store.turn_unfinished(tenant, b"broken")),
         ("journal", lambda: store.journal(tenant, turn_id)),
         ("find_signal", lambda: store.find_signal(tenant, turn_id, names.n)),

@@ -19,6 +19,17 @@ async def asks(player: Player, name: str) -> Playing:
     return turn
 
 
+async def test_turns_of_all_sessions_are_listed_by_the_time_of_their_beginning(
+    store: Store, player: Player
+) -> None:
+    made = [await player.play("a"), await player.discard("b"), await player.open("a", "Again")]
+    ids = [each.turn_id for each in reversed(made)]
+    assert [each.turn_id for each in await store.recent_turns(ACME)] == ids
+    assert [each.turn_id for each in await store.recent_turns(ACME, limit=2)] == ids[:2]
+    assert [each.turn_id for each in await store.recent_turns(ACME, before=ids[0])] == ids[1:]
+    assert await store.recent_turns(OTHERS) == ()
+
+
 async def test_open_turns_are_listed_with_their_node_first_turns_too(
     store: Store, player: Player
 ) -> None:

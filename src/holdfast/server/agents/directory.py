@@ -71,6 +71,14 @@ class Directory(Protocol):
         ...
 
 
+def entry_of(directory: Directory, tenant: Tenant, model: str) -> ModelEntry:
+    """The agent that a client names, under that name. Raises AgentUnavailable if this tenant may not use it, or if there
+    is none."""
+    chosen = directory.choose(Ask(tenant=tenant, name=None, agent=model))
+    found = next((each for each in directory.entries(tenant) if each.id == model), None)
+    return found or ModelEntry(id=model, agent=chosen.agent, source="")
+
+
 def choice_of(
     agent: Agent, ask: Ask, *, source_key: str, source_digest: str, source_name: str = ""
 ) -> AgentChoice:

@@ -98,6 +98,8 @@ class Exchange:
         self.failure_frames = self.form.problems.frames
         """Makes the last frames of a stream that has begun and then failed."""
         self._socket: Socket | None = (scope.get("extensions") or {}).get(CONNECTION)
+        self.audit: tuple[str, str] | None = None
+        """What the request did that belongs in the audit log, and to what, if its route alone does not say so."""
         self.code = ""
         """The code of the problem that was answered; empty if none was."""
         self.status = 0

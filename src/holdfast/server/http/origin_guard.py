@@ -47,7 +47,7 @@ class OriginGuard:
     def check(self, exchange: Exchange) -> None:
         """Raise Refused: 403 for a request that names another host, or that a strange page has made; 400 for
         one that names no host."""
-        addressed = self._forwarded(exchange, "x-forwarded-host") or exchange.headers.get("host")
+        addressed = self._addressed(exchange)
         name = _host_name(addressed or "")
         if name is None or (addressed is None and exchange.http_version != "1.0"):
             raise bad_request(
@@ -97,6 +97,12 @@ class OriginGuard:
             "access-control-max-age": "600",
         }
 
+    def base_url(self, exchange: Exchange) -> str:
+        """The URL by which the client has reached this server. Only after `check`."""
+        scheme = self._forwarded(exchange, "x-forwarded-proto") or exchange.scheme
+        host = self._addressed(exchange) or ""
+        return f"{'https' if scheme == 'https' else 'http'}://{host}"
+
     def client_of(self, exchange: Exchange) -> str:
         """The client's address, as far as the operator's proxies vouch for it."""
         told = self._forwarded(exchange, "x-forwarded-for")
@@ -106,6 +112,10 @@ class OriginGuard:
             if address not in self._proxies:
                 return address[:64]
         return exchange.peer
+
+    def _addressed(self, exchange: Exchange) -> str | None:
+        """The host that a request names, with its port; None if it names none."""
+        return self._forwarded(exchange, "x-forwarded-host") or exchange.headers.get("host")
 
     def _forwarded(self, exchange: Exchange, name: str) -> str:
         return exchange.headers.get(name, "") if exchange.peer in self._proxies else ""

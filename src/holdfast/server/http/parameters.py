@@ -61,13 +61,15 @@ ABOUT_TURN = tuple(each.name for each in HEADERS if each.answer and each.of_turn
 
 # ── places of paths ──────────────────────────────────────────────────────────────────────────
 
+_PLACE_CODES = {"sessions": errors.SESSION, "a2a": ("model_not_found",)}
+
 PLACES: Mapping[str, Parameter] = {
     word: Parameter(
         name,
         words,
         where="path",
         example=example,
-        codes=errors.SESSION if word == "sessions" else (f"{word[:-1]}_not_found",),
+        codes=_PLACE_CODES.get(word, (f"{word[:-1]}_not_found",)),
     )
     for word, name, words, example in (
         ("models", "id", "An agent, as `GET /v1/models` names it.", "root"),
@@ -78,6 +80,8 @@ PLACES: Mapping[str, Parameter] = {
         ("responses", "response", "A response's id.", "resp_01jd0000000000000000000000"),
         ("conversations", "conversation", "A session's id.", "conv_01jd0000000000000000000000"),
         ("items", "item", "An item's id.", "msg_01jd0000000000000000000000"),
+        ("a2a", "agent", "An agent, as `GET /v1/models` names it.", "root"),
+        ("tasks", "id", "A task's id: that of its turn.", "turn_01jd0000000000000000000000"),
     )
 }
 """The parameters of paths, by the word before them."""

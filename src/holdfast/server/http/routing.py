@@ -5,7 +5,7 @@
 2. A path that is not in the table is a 404.
 
 A pattern is a path with places in it: `/api/sessions/{name}/items`. A place matches one step of the path or, written
-`{name...}`, all the steps that are left. The path is split before its steps are decoded, so a name may have a slash in
+`{name...}`, all the steps that are left; `{name}:verb` matches a step that ends with `:verb`. The path is split before its steps are decoded, so a name may have a slash in
 it (`%2F`). Words are tried before places: `POST /api/sessions/import` is an import, though a session may be called
 `import`; if the word has no route for the method, the place is tried.
 """
@@ -224,6 +224,8 @@ class _Node(Struct):
 
     words: dict[str, _Node] = field(default_factory=dict)
     place: _Node | None = None
+    verbs: dict[str, _Node] = field(default_factory=dict)
+    """Places that end with a word, by that word and its colon."""
     rest: _Node | None = None
     routes: dict[str, Route] = field(default_factory=dict)
     """The routes of the path that ends here, by method."""
@@ -268,6 +270,8 @@ class Routes:
                 node = node.words.setdefault(step, _Node())
             elif step.endswith("...}"):
                 node.rest = node = node.rest or _Node()
+            elif verb := step.partition("}")[2]:
+                node = node.verbs.setdefault(verb, _Node())
             else:
                 node.place = node = node.place or _Node()
         if route.method in node.routes:
@@ -286,6 +290,9 @@ def _matches(
     step = unquote(steps[at])
     if step in node.words:
         yield from _matches(node.words[step], steps, at + 1, names)
+    for verb, following in node.verbs.items():
+        if step.endswith(verb) and step != verb:
+            yield from _matches(following, steps, at + 1, (*names, step.removesuffix(verb)))
     if node.place is not None and step:
         yield from _matches(node.place, steps, at + 1, (*names, step))
     if node.rest is not None and step:

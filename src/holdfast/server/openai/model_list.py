@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from holdfast.server.agents.directory import Directory, ModelEntry
+from holdfast.server.agents.directory import Directory, ModelEntry, entry_of
 from holdfast.server.http.routing import AnswerDescription, HttpCall, Route
-from holdfast.sessions.session_requests import Ask
 from holdfast.wire.anthropic.door.request_types import ModelInfo, ModelInfoList
 from holdfast.wire.api_forms import ANTHROPIC
 from holdfast.wire.openai.answer_types import ModelList, ModelObject
@@ -55,11 +54,7 @@ class ModelsEndpoint:
     async def one(self, call: HttpCall) -> None:
         """One agent."""
         (name,) = call.names
-        ask = Ask(tenant=call.tenant, name=None, agent=name)
-        chosen = self._directory.choose(ask)  # raises ModelNotFound if there is none
-        listed = self._directory.entries(call.tenant)
-        found = next((each for each in listed if each.id == name), None)
-        entry = found or ModelEntry(id=name, agent=chosen.agent, source="")
+        entry = entry_of(self._directory, call.tenant, name)
         form = _listed if call.exchange.form is ANTHROPIC else _model
         await call.exchange.answer(200, msgspec.json.encode(form(entry)))
 

@@ -142,6 +142,7 @@ async def serve(
                     mcp_resources=config.mcp_resources,
                     on_loopback=config.listen.is_loopback,
                     recent=recent,
+                    published=config.a2a_agents,
                 )
                 ready = ReadyServer(
                     url=shown(listener, tls=config.tls is not None),

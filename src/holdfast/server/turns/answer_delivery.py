@@ -41,6 +41,11 @@ class AnswerDelivery:
         self._said_s = self._loop.time()
         """When the last bytes were written, by the event loop's clock."""
 
+    async def begin(self, stream: FrameWriter) -> None:
+        """Begin the stream at once, for a client that needs its first frames early: a failure is then no status."""
+        await self._begin(stream)
+        self._said_s = self._loop.time()
+
     async def show(self, stream: FrameWriter) -> None:
         """Write the turn's events as they happen, until it has ended, and heartbeats in quiet times. The stream begins
         with the first event or after a while: until then a failure can still be a status."""
@@ -86,10 +91,12 @@ class AnswerDelivery:
             await self._begin(stream)
         await self._hand_over(last, answered=answered)
 
-    async def answer(self, body: bytes) -> None:
-        """Write the whole answer at once."""
-        await self._exchange.start_answer(200, len(body))
-        await self._hand_over(body, answered=True)
+    async def answer(
+        self, body: bytes, *, media_type: str = "application/json", answered: bool = True
+    ) -> None:
+        """Write the whole answer at once. `answered` is as in `end`."""
+        await self._exchange.start_answer(200, len(body), media_type=media_type)
+        await self._hand_over(body, answered=answered)
 
     async def _begin(self, stream: FrameWriter, frames: bytes = b"") -> None:
         await self._exchange.start_stream()

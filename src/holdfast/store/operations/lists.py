@@ -36,6 +36,19 @@ def turns(
     return (yield from ask(TURNS, tenant=tenant, session_id=session_id, before=before, limit=limit))
 
 
+RECENT = Question("recent_turns", TurnRow)
+AFTER_ALL = "turn_~"
+"""Sorts after the id of every turn."""
+
+
+def recent_turns(
+    tenant: Tenant, *, before: TurnId | None = None, limit: int = 100
+) -> Operation[tuple[TurnRow, ...]]:
+    """A tenant's turns in every state, by the time of their beginning, newest first; with `before`, only the older
+    ones."""
+    return (yield from ask(RECENT, tenant=tenant, before=before or AFTER_ALL, limit=limit))
+
+
 class PlayingTurn(Value):
     """An open turn, and the node that plays it; None if it waits to be taken over."""
 

@@ -12,6 +12,12 @@ select p.{turn} from placed p
     or (p.place, p.rank, p.came, p.turn_id) < (select b.place, b.rank, b.came, b.turn_id from placed b where b.turn_id = :before)
  order by p.place desc, p.rank desc, p.came desc, p.turn_id desc limit :limit;
 
+-- recent_turns
+-- A tenant's turns in every state, the newest first, from before a turn on.
+select t.{turn} from @turn t
+ where t.tenant = :tenant and t.turn_id < :before::text
+ order by t.turn_id desc limit :limit;
+
 -- playing_turns
 -- A tenant's open turns, the oldest first, each with the node that plays it.
 select t.session_id, t.turn_id, s.lease_node

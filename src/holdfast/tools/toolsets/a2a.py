@@ -27,6 +27,7 @@ from holdfast.tools.toolsets.openapi_document import Unusable, same_server
 from holdfast.tools.toolsets.server_tools import ServerToolset
 from holdfast.tools.web.address_guard import AddressGuard, FetchFailed, shown
 from holdfast.tools.web.web_client import WebClient
+from holdfast.wire.headers import A2A_VERSION
 
 CARDS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 POLL_S = 2.0
@@ -161,7 +162,7 @@ class A2aToolset(ServerToolset):
         }
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if card.is_newer:
-            headers["A2A-Version"] = "1.0"
+            headers[A2A_VERSION.title] = "1.0"
         is_trusted = same_server(card.endpoint, self._agent.url)
         answer = await self._web.ask(
             card.endpoint,
