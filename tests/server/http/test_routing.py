@@ -94,7 +94,14 @@ async def test_everything_needs_a_key_but_what_balancers_ask_the_description_and
         table = list(server.app.routes)
     open_to_all = {each.pattern for each in table if each.scope is None}
     files = {"/", "/console/{build}/{file...}"}  # the same for everybody, with nothing of anybody's
-    assert open_to_all == {"/healthz", "/readyz", "/openapi.json", *files}
+    assert open_to_all == {
+        "/healthz",
+        "/.well-known/agent-card.json",
+        "/a2a/{agent}/.well-known/agent-card.json",
+        "/readyz",
+        "/openapi.json",
+        *files,
+    }
 
 
 async def test_a_session_whose_key_has_a_slash_in_it_can_be_named_in_a_path() -> None:
