@@ -16,7 +16,7 @@ WRITERS = {
     "openai-agents": (files.openai_agents, "weather"),
     "openclaw": (files.openclaw, "agent:main:main"),
 }
-COUNTS = {"docker-agent": 5, "goose": 4, "openai-agents": 3, "openclaw": 1}
+COUNTS = {"docker-agent": 5, "goose": 4, "openai-agents": 3, "openclaw": 3}
 
 
 def file_of(peer: str) -> str:
