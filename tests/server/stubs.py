@@ -154,6 +154,13 @@ class Answer:
         return found
 
     @property
+    def problem(self) -> tuple[str, str]:
+        """The code and the words of an error, in the form of whatever API answers."""
+        error = self.json["error"]
+        more = error.get("data") or error.get("details") or error
+        return (more[0]["metadata"] if isinstance(more, list) else more)["code"], error["message"]
+
+    @property
     def text(self) -> str:
         said: str = self.json["choices"][0]["message"]["content"]
         return said

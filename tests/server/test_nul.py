@@ -27,7 +27,7 @@ def addresses(route: Route) -> Iterator[str]:
 async def refused(server: Serving, method: str, address: str) -> bool:
     answer = await server.request(method, address)
     return answer.status == 400 and (
-        method == "HEAD" or answer.error["message"].endswith("has a NUL character")
+        method == "HEAD" or answer.problem[1].endswith("has a NUL character")
     )
 
 

@@ -225,7 +225,10 @@ async def test_beyond_loopback_it_is_never_open_by_itself() -> None:
 async def test_every_route_but_health_needs_a_key_with_its_scope() -> None:
     store = MemoryStore()
     key = await put_key(store, ACME, "none-that-we-know")
-    async with serving(agent(ScriptedModel()), store=store, auth="auto") as server:
+    published = ("*",)
+    async with serving(
+        agent(ScriptedModel()), store=store, auth="auto", published=published
+    ) as server:
         for route in server.app.routes:
             if route.method == "HEAD":
                 continue
@@ -233,15 +236,14 @@ async def test_every_route_but_health_needs_a_key_with_its_scope() -> None:
             without = await server.request(route.method, path)
             lacking = await server.request(route.method, path, headers=bearer(key))
             if route.scope is None:
-                found = (
-                    404 if "file" in route.pattern else 200
-                )  # the console has no file of that name
+                # The console has no file of that name, and there is no agent `agent`.
+                found = 404 if "file" in route.pattern or "{agent}" in route.pattern else 200
                 assert (without.status, lacking.status) == (found, found), route.label
                 continue
-            assert (without.status, without.error["code"]) == (401, "invalid_api_key"), route.label
+            assert (without.status, without.problem[0]) == (401, "invalid_api_key"), route.label
             assert without.headers["www-authenticate"] == "Bearer"
-            assert (lacking.status, lacking.error["code"]) == (403, "insufficient_scope")
-            assert f"'{route.scope}'" in lacking.error["message"], route.label
+            assert (lacking.status, lacking.problem[0]) == (403, "insufficient_scope")
+            assert f"'{route.scope}'" in lacking.problem[1], route.label
 
 
 async def test_two_tenants_have_two_conversations_of_one_name() -> None:
