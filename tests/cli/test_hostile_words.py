@@ -49,7 +49,7 @@ OF_FILES = {
     "agents check": ["hostile.yaml"], "agents list": ["hostile.yaml"], "doctor": ["hostile.yaml", "--offline"],
     "init": ["--name", HOSTILE], "serve": ["hostile.yaml"], "run": ["hostile.yaml", HOSTILE], "chat": ["hostile.yaml"],
 }  # fmt: skip
-FOR_PROGRAMS = {"acp", "agents schema", "completion", "db export", "sessions export"}
+FOR_PROGRAMS = {"acp", "agents schema", "completion", "db export", "mcp", "sessions export"}
 """They print JSON, or a script, and nothing that somebody else has said in any other form."""
 OUR_OWN = {"demo"}
 

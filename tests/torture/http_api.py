@@ -174,7 +174,8 @@ def _place(operation: dict[str, Any], path: str, there: dict[str, list[str]]) ->
     steps = path.split("/")
     for parameter in operation.get("parameters", ()):
         if parameter["in"] == "path":
-            word = steps[steps.index(f"{{{parameter['name']}}}") - 1]
+            place = f"{{{parameter['name']}}}"  # a step of the path, or the beginning of one: `{id}:cancel`
+            word = steps[next(n for n, step in enumerate(steps) if step.startswith(place)) - 1]
             some = there.get(word, [parameter["example"]])
             parameter["schema"] = {"type": "string", "enum": [*some, *NOBODY]}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.torture.replicas.rules import RULES, SHARED, check
 from tests.torture.replicas.run import Plan, Seen, run
 
 TTL_S = 3.0
+PATIENCE_S = 400.0
 SHORT = Plan(
     seed=1,
     calm_s=3.0,
@@ -39,7 +41,8 @@ SHORT = Plan(
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     here: Path = tmp_path_factory.mktemp("replicas")
     with Server.started({**SAFE, "max_connections": "60"}) as database:
-        yield uvloop.run(run(SHORT, here, database))
+        # A client asks until it is answered: a turn that never ends would keep this from ending, too.
+        yield uvloop.run(asyncio.wait_for(run(SHORT, here, database), PATIENCE_S))
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ async def test_a_kill_in_any_phase_costs_no_message_and_doubles_none(
 
         await replay.play(lambda: server, instead=killed)
         assert (answers.unexpected, answers.left) == ([], [])
-        await demand_tree(server, recording, list(replay.lines))
+        await demand_tree(server, recording, list(replay.lines), cut_off=True)
         await server.stop()
         await server.verify()
 
