@@ -41,7 +41,17 @@ from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.rows import ApiKeyRow
 from holdfast.store.sql.tables import SESSIONS
-from holdfast.store.steps import FindStep, LookStep, Operation, Start, WriteStep, change, get, write
+from holdfast.store.steps import (
+    FindStep,
+    LookStep,
+    Operation,
+    Start,
+    Step,
+    WriteStep,
+    change,
+    get,
+    write,
+)
 from holdfast.store.store import Store
 from tests.postgres import execute
 from tests.store.builders import ACME, Player, Playing
@@ -212,6 +222,46 @@ async def test_nothing_is_written_to_a_session_that_has_changed(
         await ben.store.annotate(ACME, turn.session_id, [(None, Titled(title="Oslo"))])
 
     assert not await is_written(ada, start, though=annotated)
+
+
+class InterruptedReads(Steps):
+    """Takes the steps of operations. Something happens after the first read."""
+
+    def __init__(self, happens: Happens) -> None:
+        super().__init__()
+        self._happens = happens
+        self.reads = 0
+
+    async def _take_step(self, db: Db, step: Step, run: Run) -> object:
+        self.reads += not isinstance(step, WriteStep)
+        if self.reads == 2:
+            self.reads += 1
+            await self._happens()
+        return await super()._take_step(db, step, run)
+
+
+async def test_a_session_that_changes_between_two_reads_is_not_written(
+    ada: Player, ben: Player
+) -> None:
+    """A retry under a key that is there reads the session a second time, by the turn that the key leads to."""
+    same = b"the same request"
+    await ada.play("trip")
+    turn = await ada.open("trip", "Hello", key="once", request_hash=same)
+    await turn.end("model_error")
+    ask = await ada.ask("trip", "Hello", key="once", request_hash=same)
+
+    async def begun() -> None:
+        await ben.open("trip", "Me first")
+
+    steps = InterruptedReads(begun)
+
+    async def work(db: Db) -> None:
+        with pytest.raises(StaleRead):
+            await steps.take(db, turns.begin(ask))
+
+    assert isinstance(ada.store, PostgresStore)
+    await ada.store.engine.run(work)
+    assert steps.reads > 2, "it read once"
 
 
 def titled(*names: SessionId) -> Operation[None]:

@@ -85,6 +85,8 @@ class Run:
         self.known = known
         """What was known of the session before."""
         self.stamps: Stamps = {}
+        """Of each session, as it was read first. An operation may read one again, such as by a claim that leads to it,
+        and has decided by then: the stamp of a later read would let it write over what came in between."""
         self.key: SessionKey | None = None
         """A name that means the session which is written."""
 
@@ -165,7 +167,7 @@ class Steps:
             at += width
             if part.table.name == SESSIONS.name:
                 if made is not None:
-                    stamps[made.tenant, made.id] = row[at]
+                    stamps.setdefault((made.tenant, made.id), row[at])
                 at += 1
             if part.table is KEYS and made is not None:
                 run.key = made.key
@@ -188,7 +190,7 @@ class Steps:
         width = len(finder.table.columns)
         made = _codec(finder.table).made(row[:width])
         if finder.table is SESSIONS:
-            stamps[made.tenant, made.id] = row[width]
+            stamps.setdefault((made.tenant, made.id), row[width])
         found: Value = made
         return found
 
