@@ -59,10 +59,11 @@ READABLE = (
     "house.md deploy.sh tools/server.js rules.json shop.yaml tricks.py guard.sh allowed.txt tls/cert.pem"
 ).split()
 """A command runs some of these, and may read all of them."""
-FILES = ["agent.yaml", ".env", "served/other.yaml", "served/.env", "tls/key.pem", *READABLE]
-ABSENT = (
-    "later.py served/new.yaml served/NEW.YML data/holdfast.db-journal data/HOLDFAST.db-x".split()
-)
+FILES = [
+    *("agent.yaml", ".env", "served/other.yaml", "served/.env", "tls/key.pem"),
+    *("login.key", *READABLE),
+]
+ABSENT = "later.py served/new.yaml served/NEW.YML logins/acme data/holdfast.db-journal data/HOLDFAST.db-x".split()
 STORE = ["data/holdfast.db", "data/holdfast.db-wal"]
 
 
@@ -75,6 +76,7 @@ def home(tmp_path: Path) -> Path:
         path.write_text(f"# {SECRET}\n")
     (tmp_path / "agent.yaml").write_text(f"# {SECRET}\n{AGENT}")
     (tmp_path / "data").mkdir()
+    (tmp_path / "logins").mkdir()
     (tmp_path / "notes.txt").write_text("everybody's")
     return tmp_path
 
@@ -87,7 +89,11 @@ async def reserved(home: Path) -> AsyncIterator[ReservedFiles]:
         "tls_cert": str(home / "tls" / "cert.pem"),
         "tls_key": str(home / "tls" / "key.pem"),
     }
-    config = load_config(flags, {}, (str(home / "agent.yaml"),))
+    logins = {
+        "HOLDFAST_LOGIN_KEY": str(home / "login.key"),
+        "HOLDFAST_LOGINS": str(home / "logins"),
+    }
+    config = load_config(flags, logins, (str(home / "agent.yaml"),))
     supplies = Supplies(make_model=lambda config: ScriptedModel(), environment={})
     origins = [parse_source(str(home / name), supplies) for name in ("agent.yaml", "served")]
     registry = Registry(origins, reserved=files_of(config))

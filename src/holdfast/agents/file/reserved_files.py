@@ -19,8 +19,10 @@ from holdfast.agents.file.toolsets.toolset_shapes import (
     ShellToolsetShape,
 )
 from holdfast.agents.surroundings import SKILL_PLACES
+from holdfast.environment import variable
 from holdfast.tools.files.reserved_files import ReservedFiles, files_run_by, search_path
 from holdfast.tools.hooks import Hooks
+from holdfast.tools.mcp.logins import login_files
 from holdfast.tools.sandbox.sandbox import cache_home
 
 _WITH_PATHS = (
@@ -63,7 +65,8 @@ def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -
         found.add(cache_home(words, environment))
         searched |= search_path(server.env)
         found |= files_run_by(words, directory / server.working_dir, all_named=True)
-    return ReservedFiles(readable=frozenset(found), searched=frozenset(searched))
+    logins = login_files(*(environment.get(variable(each), "") for each in ("login_key", "logins")))
+    return logins | ReservedFiles(readable=frozenset(found), searched=frozenset(searched))
 
 
 def files_of_hooks(hooks: Hooks) -> ReservedFiles:

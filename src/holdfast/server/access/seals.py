@@ -19,9 +19,8 @@ import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 
-from holdfast import limits
+from holdfast import aes_siv, limits
 from holdfast.ids import KeyId, Minter, Tenant
-from holdfast.server.access import aes_siv
 from holdfast.store.rows import SealKeyRow
 from holdfast.store.store import Store
 from holdfast.wire.seal import Kind, Seal

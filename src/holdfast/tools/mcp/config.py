@@ -43,6 +43,20 @@ class Stdio(Value):
         )
 
 
+class OauthClient(Value):
+    """How a login at a server is made, where its file says something about it."""
+
+    client_id: str = ""
+    """Empty: a client is registered at the first login."""
+    client_secret: str = ""
+    scopes: tuple[str, ...] = ()
+    """Empty: what the server asks for."""
+    port: int = 0
+    """The port of the callback on this machine; 0: any free one."""
+    redirect: str = ""
+    """The address that the browser is sent to, if that is another one, which sends it on to the callback."""
+
+
 class Remote(Value):
     """A server that Holdfast calls over HTTP."""
 
@@ -51,6 +65,14 @@ class Remote(Value):
     """It speaks the older transport, by server-sent events, in place of streamable HTTP."""
     headers: Mapping[str, str] = {}
     """Variables are filled in: the headers may hold secrets, so they are never shown."""
+    oauth: OauthClient | None = None
+    login: str = ""
+    """The command that logs a person in here."""
+
+    @property
+    def takes_login(self) -> bool:
+        """Whether its requests are signed with a tenant's login: its file gives no token."""
+        return not any(name.lower() == "authorization" for name in self.headers)
 
 
 Transport: TypeAlias = Stdio | Remote

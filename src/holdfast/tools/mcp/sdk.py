@@ -37,6 +37,7 @@ from holdfast.environment import MCP_SERVER
 from holdfast.observe.events import trace_headers
 from holdfast.tools.files.reserved_files import data_named_by
 from holdfast.tools.mcp.config import McpServer, Remote, Stdio
+from holdfast.tools.mcp.logins import TenantLogins
 from holdfast.tools.mcp.peer import (
     CallFailed,
     Offered,
@@ -46,6 +47,7 @@ from holdfast.tools.mcp.peer import (
     ServerLost,
     Unavailable,
 )
+from holdfast.tools.mcp.signed_requests import SignedRequests
 from holdfast.tools.process import Capture, kill_marked
 from holdfast.tools.sandbox.sandbox import Sandbox, named_paths
 from holdfast.tools.threads import in_thread
@@ -88,18 +90,20 @@ _Streams: TypeAlias = tuple[_Incoming, _Outgoing]
 
 @asynccontextmanager
 async def connect(
-    server: McpServer, on_changed: OnChanged, sandbox: Sandbox
+    server: McpServer, on_changed: OnChanged, sandbox: Sandbox, logins: TenantLogins | None
 ) -> AsyncIterator[Peer]:
-    """A connected server. A local program is started, and stopped on exit with all of its processes."""
+    """A connected server. A local program is started, and stopped on exit with all of its processes. Requests to a
+    remote one are signed with a login, unless its file gives a token."""
     errors = _Stderr()
+    signed = _signed(server, logins)
     opened = (
-        _over_http(server.transport)
+        _over_http(server.transport, signed)
         if isinstance(server.transport, Remote)
         else _over_stdio(server.transport, errors, sandbox)
     )
     with closing(errors):
         async with opened as (read, write):
-            peer = _SdkPeer(server, errors, on_changed)
+            peer = _SdkPeer(server, errors, on_changed, signed)
             peer.session = ClientSession(
                 _Watched(read, peer.gone),
                 write,
@@ -141,14 +145,22 @@ async def _over_stdio(program: Stdio, errors: _Stderr, sandbox: Sandbox) -> Asyn
         await in_thread(lambda: kill_marked(mark, variable=MCP_SERVER), name="holdfast mcp")
 
 
+def _signed(server: McpServer, logins: TenantLogins | None) -> SignedRequests | None:
+    remote = server.transport
+    if not isinstance(remote, Remote) or not remote.takes_login:
+        return None
+    return SignedRequests(remote.url, logins)
+
+
 @asynccontextmanager
-async def _over_http(remote: Remote) -> AsyncIterator[_Streams]:
+async def _over_http(remote: Remote, signed: SignedRequests | None) -> AsyncIterator[_Streams]:
     if remote.events:
         async with sse_client(
             remote.url,
             headers=dict(remote.headers),
             timeout=30.0,
             sse_read_timeout=limits.tool_timeout_s_max,
+            auth=signed,
             httpx_client_factory=_without_proxies,
         ) as streams:
             yield streams
@@ -156,6 +168,7 @@ async def _over_http(remote: Remote) -> AsyncIterator[_Streams]:
     client = httpx2.AsyncClient(
         headers=dict(remote.headers),
         timeout=httpx2.Timeout(30.0, read=limits.tool_timeout_s_max),
+        auth=signed,
         trust_env=False,
     )
     async with client:
@@ -178,8 +191,15 @@ class _SdkPeer:
 
     session: ClientSession
 
-    def __init__(self, server: McpServer, errors: _Stderr, on_changed: OnChanged) -> None:
+    def __init__(
+        self,
+        server: McpServer,
+        errors: _Stderr,
+        on_changed: OnChanged,
+        signed: SignedRequests | None,
+    ) -> None:
         self._server = server
+        self._signed = signed
         self._errors = errors
         self._on_changed = on_changed
         self.gone = asyncio.Event()
@@ -243,6 +263,9 @@ class _SdkPeer:
     async def _words(self, error: Exception) -> str:
         message = error.message if isinstance(error, MCPError) else str(error)
         message = message or type(error).__name__
+        if self._signed is not None and self._signed.is_refused:
+            assert isinstance(self._server.transport, Remote)
+            return self._signed.way_out(self._server.transport.login)
         if isinstance(self._server.transport, Stdio) and self.gone.is_set():
             printed = await self._errors.last_words()
             message = f"it ended{f'; it said: {printed}' if printed else ''}"

@@ -15,6 +15,7 @@ from holdfast.tools.execution import failure
 from holdfast.tools.mcp.config import McpServer
 from holdfast.tools.mcp.connection import McpConnection
 from holdfast.tools.mcp.lazy_sdk import INSTALL, connecting_to, is_installed
+from holdfast.tools.mcp.logins import LOCAL, Logins
 from holdfast.tools.mcp.peer import CallFailed, Connect, Offered, ServerLost, Unavailable
 from holdfast.tools.names import valid_names
 from holdfast.tools.sandbox.sandbox import Sandbox
@@ -30,16 +31,30 @@ class McpToolset:
     foreign = True
 
     def __init__(
-        self, server: McpServer, *, connect: Connect | None = None, sandbox: Sandbox | None = None
+        self,
+        server: McpServer,
+        *,
+        connect: Connect | None = None,
+        sandbox: Sandbox | None = None,
+        logins: Logins | None = None,
+        tenant: str = LOCAL,
     ) -> None:
-        """`connect`: how to reach the server; by default through the SDK."""
+        """`connect`: how to reach the server; by default through the SDK. `logins`: tenants have connections of their own,
+        each with its login; this one is of `tenant`."""
         if connect is None and not is_installed():
             raise InvalidTool(INSTALL)
         self.server = server
+        self._logins = logins
+        self._tenants: dict[str, McpToolset] = {tenant: self}
         self.named = tuple(valid_names(server.only or (), prefix=server.name))
         self._connection = McpConnection(
             server.shown,
-            connect or connecting_to(server, sandbox or Sandbox()),
+            connect
+            or connecting_to(
+                server,
+                sandbox or Sandbox(),
+                None if logins is None else logins.of_tenant(tenant),
+            ),
             idle_s=server.idle_s,
             start_s=server.start_s,
             on_changed=self._forget,
@@ -50,6 +65,14 @@ class McpToolset:
         self._listing = asyncio.Lock()
         self._instruction = ""
         self._trouble = ""
+
+    def for_tenant(self, tenant: str) -> McpToolset:
+        """The same tools for a tenant: over its own connection, if there are logins."""
+        if self._logins is None:
+            return self
+        if tenant not in self._tenants:
+            self._tenants[tenant] = McpToolset(self.server, logins=self._logins, tenant=tenant)
+        return self._tenants[tenant]
 
     @property
     def instruction(self) -> str:
@@ -90,6 +113,9 @@ class McpToolset:
 
     async def close(self) -> None:
         await self._connection.close()
+        for each in tuple(self._tenants.values()):
+            if each is not self:
+                await each.close()
 
     def __repr__(self) -> str:
         return f"<McpToolset {self.server.shown}>"

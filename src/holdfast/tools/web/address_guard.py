@@ -59,7 +59,11 @@ class FetchFailed(HoldfastError):
 
 
 class Domains(Value):
-    """The hosts that may be requested. A domain includes all of its subdomains."""
+    """The hosts that may be requested.
+
+    A domain includes all of its subdomains; `.example.com` and `*.example.com` are the subdomains alone, and
+    `10.0.0.0/8` is every address in that network.
+    """
 
     allowed: tuple[str, ...] = ()
     """If not empty, only these domains."""
@@ -203,12 +207,38 @@ def _is_odd_number(host: str) -> bool:
     return False
 
 
+def domain_problem(domain: str) -> str:
+    """Why this names no hosts; empty if it does."""
+    if "/" in domain:
+        return "" if _network(domain) else "this is no network: 10.0.0.0/8"
+    return "expected a host, or '*.host'" if "*" in domain.removeprefix("*.") else ""
+
+
 def _is_below(host: str, domains: tuple[str, ...]) -> bool:
     name = host.rstrip(".").lower()
-    return any(
-        name == domain or name.endswith(f".{domain}")
-        for domain in (each.strip(".").lower() for each in domains)
-    )
+    return any(_is_one_of(name, each.strip().rstrip(".").lower()) for each in domains)
+
+
+def _is_one_of(name: str, domain: str) -> bool:
+    if "/" in domain:
+        return _is_in(name, _network(domain))
+    if domain.startswith((".", "*.")):
+        return name.endswith(domain.removeprefix("*"))
+    return name == domain or name.endswith(f".{domain}")
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError:
+        return None
+
+
+def _is_in(host: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network | None) -> bool:
+    try:
+        return network is not None and ipaddress.ip_address(host.strip("[]")) in network
+    except ValueError:
+        return False
 
 
 def _is_public_text(text: str) -> bool:
