@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
@@ -11,12 +13,14 @@ import msgspec
 import pytest
 
 from holdfast.agents.agent import Agent, ModelConfig
-from holdfast.core.items import TurnLimits
+from holdfast.core.items import EndedBy, TurnLimits
+from holdfast.core.turns.deltas import UsageDelta
+from holdfast.core.turns.estimates import tokens_in
 from holdfast.core.turns.events import Usage
 from holdfast.models.price import Price
-from holdfast.models.usage import MeteredModel, tokens_in
+from holdfast.models.usage import MeteredModel
 from holdfast.server.agents.model_factory import ServerModels
-from holdfast.testing import FakeUpstream, ScriptedModel, says
+from holdfast.testing import FakeUpstream, Gate, Script, ScriptedModel, fails, says
 from tests.models.conversations import prompt
 from tests.server.stubs import HeldTool, Serving, agent, serving
 
@@ -108,6 +112,75 @@ async def test_a_limit_on_cost_holds_although_a_provider_reports_nothing() -> No
         (turn,) = await server.turns("trip")
     assert (turn["ended_by"], turn["detail"]) == ("limit", "cost")
     assert 15_000 <= turn["usage"]["cost_micros"] < 45_000
+
+
+BEFORE = "Twelve bytes"
+ENDS: dict[EndedBy, str] = {
+    "cancelled": "cancel",
+    "disconnected": "disconnect",
+    "deadline": "deadline",
+    "model_error": "error",
+    "tool_error": "error",
+    "limit": "limit",
+    "crash": "crash",
+    "shutdown": "crash",
+}
+"""The ways in which a turn may end in the middle of an answer, and their policies."""
+
+
+@pytest.mark.parametrize("fate", ["keep", "discard"])
+@pytest.mark.parametrize("by", ENDS)
+async def test_an_answer_that_breaks_off_is_estimated_however_its_turn_ends(
+    by: EndedBy, fate: str
+) -> None:
+    gate = Gate()
+    model = MeteredModel(ScriptedModel(says(BEFORE, "more").waiting(gate, at=1)), PRICE)
+    async with serving(agent(model)) as server:
+        policy = {"X-Turn-Policy": f"{ENDS[by]}={fate}"}
+        asked = asyncio.create_task(server.chat("Hi", to="trip", headers=policy, stream=True))
+        await gate.reached.wait()
+        (live,) = server.sessions._owner.playing
+        live.interrupt(by)
+        await asked
+        (turn,) = await server.turns("trip")
+        metrics = (await server.get("/metrics")).body.decode()
+    used = turn["usage"]
+    assert (turn["state"], turn["ended_by"]) == (f"{STATES[fate]}", by)
+    assert used["input_tokens"] > 0 and used["output_tokens"] == tokens_in(len(BEFORE))
+    assert used["estimated_tokens"] == used["input_tokens"] + used["output_tokens"]
+    assert used["cost_micros"] == used["input_tokens"] + 1000 * used["output_tokens"]
+    assert f'holdfast_tokens_total{{kind="output"}} {used["output_tokens"]:.1f}' in metrics
+    assert re.search(
+        rf'holdfast_model_tokens_total{{.*kind="output".*}} {used["output_tokens"]}.0', metrics
+    )
+
+
+STATES = {"keep": "committed", "discard": "discarded"}
+
+
+async def test_a_report_counts_and_only_what_came_after_it_is_estimated() -> None:
+    """Some providers report the prompt at the beginning, and the answer at its end."""
+    gate = Gate()
+    report = UsageDelta(usage=Usage(input_tokens=7, cached_tokens=3, output_tokens=1))
+    script = Script(report, *says(BEFORE).steps).waiting(gate, at=2)
+    async with serving(agent(MeteredModel(ScriptedModel(script), PRICE))) as server:
+        asked = asyncio.create_task(server.chat("Hi", to="trip", stream=True))
+        await gate.reached.wait()
+        (live,) = server.sessions._owner.playing
+        live.interrupt("disconnected")
+        await asked
+        (turn,) = await server.turns("trip")
+    used = turn["usage"]
+    assert (used["input_tokens"], used["cached_tokens"], used["output_tokens"]) == (7, 3, 3)
+    assert (used["estimated_tokens"], used["cost_micros"]) == (2, 7 + 3000)
+
+
+async def test_a_model_that_fails_before_it_answers_has_used_nothing() -> None:
+    model = MeteredModel(ScriptedModel(fails("it said no", status=401, transient=False)), PRICE)
+    async with serving(agent(model)) as server:
+        await server.chat("Hi", to="trip")
+        (turn,) = await server.turns("trip")
+    assert (turn["ended_by"], turn["usage"]["input_tokens"]) == ("model_error", 0)
 
 
 def test_a_prompt_with_a_picture_is_not_measured_by_the_bytes_of_the_picture() -> None:

@@ -10,6 +10,7 @@ Bytes on disk outlive code. Three rules keep old bytes readable for ever:
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Generic, TypeVar, dataclass_transform
 
 import msgspec
@@ -62,21 +63,23 @@ DAMAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Decoder(Generic[T]):
-    """Reads values of one type. Built once per type, at import."""
+    """Reads values of one type. Made once per type, at import; msgspec learns the type at the first value."""
 
     def __init__(self, kind: object) -> None:
-        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(
-            kind,
-            dec_hook=_from_builtin,
-        )
+        self._kind = kind
+
+    @cached_property
+    def _decode(self) -> Callable[[bytes | str], T]:
+        decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(self._kind, dec_hook=_from_builtin)
+        return decoder.decode
 
     def strict(self, raw: bytes | str) -> T:
         """Decode, or raise msgspec.DecodeError. For bytes that this process, or a test, has encoded."""
-        return self._decoder.decode(raw)
+        return self._decode(raw)
 
     def lenient(self, raw: bytes) -> T | Unreadable:
         """Decode, or return `Unreadable` with the reason. For bytes from disk."""
         try:
-            return self._decoder.decode(raw)
+            return self._decode(raw)
         except DAMAGE as error:
             return Unreadable(raw=raw, why=str(error))

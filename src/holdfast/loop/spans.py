@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast.agents.agent import Agent, Team
-from holdfast.core.items import ToolCall
+from holdfast.core.items import Path, ToolCall
 from holdfast.core.ports import OpenTurn
 from holdfast.core.turns.deltas import Accumulator
 from holdfast.core.turns.events import Usage
 from holdfast.models.model import ModelFailed
-from holdfast.observe.spans import Attribute, Span, span
+from holdfast.observe.spans import NO_SPAN, Attribute, Span, is_tracing, span
 from holdfast.observe.tally import Tally
 from holdfast.tools.tool import ToolOutput
 
@@ -36,12 +36,7 @@ PROVIDERS = {
 @contextmanager
 def invoking(turn: OpenTurn, team: Team) -> Iterator[None]:
     """The span of a whole turn, `invoke_agent`."""
-    agent = turn.turn.agent or team.entry
-    attributes = _about(turn, agent)
-    if (entry := team.agents.get(agent)) is not None:
-        attributes["gen_ai.provider.name"] = provider_of(entry)
-    attributes["gen_ai.operation.name"] = "invoke_agent"
-    with span(f"invoke_agent {agent}", "internal", attributes) as here:
+    with _span_of_turn(turn, team) as here:
         try:
             yield
         finally:
@@ -49,16 +44,12 @@ def invoking(turn: OpenTurn, team: Team) -> Iterator[None]:
 
 
 @contextmanager
-def asking(turn: OpenTurn, agent: Agent, answer: Accumulator, tally: Tally) -> Iterator[None]:
+def asking(
+    turn: OpenTurn, agent: Agent, path: Path, answer: Accumulator, tally: Tally
+) -> Iterator[None]:
     """The span of one answer of a model, `chat`, retries and fallbacks included; the answer is counted."""
-    model = agent.model.name.partition("/")[2] or agent.model.name
-    attributes = _about(turn, agent.name)
-    attributes["gen_ai.operation.name"] = "chat"
-    attributes["gen_ai.provider.name"] = provider_of(agent)
-    attributes["gen_ai.request.model"] = model
-    attributes["gen_ai.request.stream"] = True
     began_s, outcome = _now_s(), "stopped"
-    with span(f"chat {model}", "client", attributes) as here:
+    with _span_of_answer(turn, agent) as here:
         try:
             yield
             outcome = "answered"
@@ -66,8 +57,12 @@ def asking(turn: OpenTurn, agent: Agent, answer: Accumulator, tally: Tally) -> I
             outcome = "failed"
             raise
         finally:
-            _tell_usage(here, answer.usage)
-            _count_answer(tally, agent, answer.usage, outcome, began_s)
+            usage = answer.usage
+            branch = turn.turn.branch(path)
+            if outcome != "answered" and branch is not None and branch.draft is not None:
+                usage = branch.draft.usage(failed=outcome == "failed", reported=usage)
+            _tell_usage(here, usage)
+            _count_answer(tally, agent, usage, outcome, began_s)
 
 
 def _count_answer(tally: Tally, agent: Agent, usage: Usage, outcome: str, began_s: float) -> None:
@@ -106,13 +101,45 @@ class ToolRunSpan:
 @contextmanager
 def using(turn: OpenTurn, agent: Agent, call: ToolCall, tally: Tally) -> Iterator[ToolRunSpan]:
     """The span of one run of a tool, `execute_tool`; a run that is broken off is not counted."""
+    with _span_of_run(turn, agent, call) as here:
+        yield ToolRunSpan(here, (agent.name, call.name), tally)
+
+
+# ── what spans say; without a tracer it is not put together ──
+
+
+def _span_of_turn(turn: OpenTurn, team: Team) -> Span:
+    if not is_tracing():
+        return NO_SPAN
+    agent = turn.turn.agent or team.entry
+    attributes = _about(turn, agent)
+    if (entry := team.agents.get(agent)) is not None:
+        attributes["gen_ai.provider.name"] = provider_of(entry)
+    attributes["gen_ai.operation.name"] = "invoke_agent"
+    return span(f"invoke_agent {agent}", "internal", attributes)
+
+
+def _span_of_answer(turn: OpenTurn, agent: Agent) -> Span:
+    if not is_tracing():
+        return NO_SPAN
+    model = agent.model.name.partition("/")[2] or agent.model.name
+    attributes = _about(turn, agent.name)
+    attributes["gen_ai.operation.name"] = "chat"
+    attributes["gen_ai.provider.name"] = provider_of(agent)
+    attributes["gen_ai.request.model"] = model
+    attributes["gen_ai.request.stream"] = True
+    return span(f"chat {model}", "client", attributes)
+
+
+def _span_of_run(turn: OpenTurn, agent: Agent, call: ToolCall) -> Span:
+    if not is_tracing():
+        return NO_SPAN
     attributes = _about(turn, agent.name)
     attributes["gen_ai.operation.name"] = "execute_tool"
     attributes["gen_ai.tool.name"] = call.name
     attributes["gen_ai.tool.type"] = "function"
     attributes["gen_ai.tool.call.id"] = call.call_id
-    with span(f"execute_tool {call.name}", "internal", attributes) as here:
-        yield ToolRunSpan(here, (agent.name, call.name), tally)
+    return span(f"execute_tool {call.name}", "internal", attributes)
 
 
 def _now_s() -> float:

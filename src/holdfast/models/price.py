@@ -25,6 +25,16 @@ class Price(Value):
     cache_write: Decimal | None = None
     """None: the price of other input."""
 
+    @property
+    def input_micros(self) -> int:
+        """The price of a million tokens of input in millionths of its currency."""
+        return round(1_000_000 * self.input)
+
+    @property
+    def output_micros(self) -> int:
+        """The price of a million tokens of output in millionths of its currency."""
+        return round(1_000_000 * self.output)
+
     def cost_micros(self, usage: Usage) -> int:
         """The cost of this usage. Tokens read from or written to a cache are part of the input, at their own prices."""
         cached, written = usage.cached_tokens, usage.cache_write_tokens

@@ -1,8 +1,9 @@
 """The usage of every answer: as the provider reports it or, if it reports none, as an estimate; with its cost.
 
 Some servers report no tokens at all, others only for answers that are not streamed. Without an estimate their turns
-would cost nothing, and no limit on cost would hold. An answer that breaks off is not estimated. Four bytes of UTF-8 count as a token, of the prompt and of the
-answer; a picture counts as the small prompt that `Prompt.size_bytes` takes it for.
+would cost nothing, and no limit on cost would hold. The player records what the estimate of an answer needs
+(`estimate_of`) before the model is asked, so that answers that break off are counted as well. A picture counts as the
+small prompt that `Prompt.size_bytes` takes it for.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from holdfast.core.turns.deltas import Delta, ReasoningDelta, TextDelta, ToolCallDelta, UsageDelta
-from holdfast.core.turns.events import Usage
+from holdfast.core.turns.estimates import counted, text_bytes, tokens_in
+from holdfast.core.turns.events import StepEstimate, Usage
 from holdfast.models.model import Model, Prompt, WrappingModel
 from holdfast.models.price import Price
-from holdfast.models.windows import BYTES_PER_TOKEN
 
 
 class MeteredModel(WrappingModel):
@@ -30,7 +31,7 @@ class MeteredModel(WrappingModel):
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
         """The answer; see `Model.stream`."""
-        estimate = UsageEstimate(prompt)
+        estimate = UsageEstimate(self.estimate(prompt.size_bytes))
         async with aclosing(self._model.stream(prompt)) as answer:
             async for deltas in answer:
                 if estimate.follow(deltas):
@@ -38,6 +39,14 @@ class MeteredModel(WrappingModel):
                 yield deltas
         if missing := estimate.missing():
             yield tuple(map(self._priced, missing))
+
+    def estimate(self, prompt_bytes: int) -> StepEstimate:
+        price = self._price or Price()
+        return StepEstimate(
+            prompt_tokens=tokens_in(prompt_bytes),
+            input_price=price.input_micros,
+            output_price=price.output_micros,
+        )
 
     def _priced(self, delta: Delta) -> Delta:
         if isinstance(delta, UsageDelta) and self._price is not None:
@@ -54,12 +63,12 @@ class MeteredModel(WrappingModel):
 class UsageEstimate:
     """Follows one answer, and estimates its usage if the provider has reported none by its end."""
 
-    __slots__ = ("_prompt", "_reported", "_thought_bytes", "_written_bytes")
+    __slots__ = ("_basis", "_reported", "_said_bytes", "_thought_bytes")
 
-    def __init__(self, prompt: Prompt) -> None:
-        self._prompt = prompt
+    def __init__(self, basis: StepEstimate) -> None:
+        self._basis = basis
         self._reported = False
-        self._written_bytes = 0
+        self._said_bytes = 0
         self._thought_bytes = 0
 
     def follow(self, deltas: Sequence[Delta]) -> bool:
@@ -67,11 +76,12 @@ class UsageEstimate:
         reports = False
         for delta in deltas:
             if type(delta) is TextDelta:
-                self._written_bytes += _size(delta.text)
+                text = delta.text
+                self._said_bytes += len(text) if text.isascii() else text_bytes((text,))
             elif type(delta) is ToolCallDelta:
-                self._written_bytes += _size(delta.name) + _size(delta.arguments)
+                self._said_bytes += text_bytes((delta.name, delta.arguments))
             elif type(delta) is ReasoningDelta:
-                self._thought_bytes += _size(delta.text)
+                self._thought_bytes += text_bytes((delta.text,))
             elif type(delta) is UsageDelta:
                 reports = True
                 self._reported = delta.usage.input_tokens + delta.usage.output_tokens > 0
@@ -81,21 +91,6 @@ class UsageEstimate:
         """The estimate; empty if the provider has reported the usage."""
         if self._reported:
             return ()
-        read = tokens_in(self._prompt.size_bytes)
-        written = tokens_in(self._written_bytes + self._thought_bytes)
-        usage = Usage(
-            input_tokens=read,
-            output_tokens=written,
-            reasoning_tokens=min(written, tokens_in(self._thought_bytes)),
-            estimated_tokens=read + written,
-        )
+        said, thought = self._said_bytes, self._thought_bytes
+        usage = counted(Usage(), self._basis, said_bytes=said, thought_bytes=thought)
         return (UsageDelta(usage=usage),)
-
-
-def tokens_in(size_bytes: int) -> int:
-    """About how many tokens this many bytes of text are. Something is at least one token."""
-    return -(-size_bytes // BYTES_PER_TOKEN)
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))

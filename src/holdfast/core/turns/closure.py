@@ -160,7 +160,8 @@ def _broken_step(branch: Branch, state: Completeness, *, why: str) -> tuple[ev.E
     if branch.draft is None:
         return ()
     items = branch.draft.broken(agent=branch.agent, path=branch.path, state=state)
-    return (ev.StepBroken(items=items, path=branch.path, why=why),)
+    usage = branch.draft.usage(failed=why == "model_error")
+    return (ev.StepBroken(items=items, path=branch.path, why=why, usage=usage),)
 
 
 def _unanswered(turn: Turn, pending: Pending, mint: Minter) -> ev.ToolFinished:

@@ -9,7 +9,7 @@ number, and keep it. The text accumulates in the turn's draft, so no text is col
    A text has ended when an item with a new number begins, a call when its arguments are a whole JSON object; and
    everything has ended when the provider says how the answer finished.
 3. A delta for an item that has ended is *late*. Late text begins another item, which waits for its turn. Late
-   white space, and whatever follows the whole arguments of a call, is noise, and dropped.
+   white space, and text after the whole arguments of a call, is noise, and dropped.
 """
 
 from __future__ import annotations
@@ -326,6 +326,7 @@ class Accumulator:
             name=item.name,
             ended=before.id if before else None,
             ended_extras=self._extras.get(before.id, ()) if before else (),
+            usage=self._usage,
         )
 
     def _is_cut(self, item: _Growing) -> bool:

@@ -23,7 +23,8 @@ from holdfast.core.items import (
     Text,
     ToolCall,
 )
-from holdfast.core.turns.events import Answer, DraftKind, Grew, ItemOpened
+from holdfast.core.turns.estimates import counted, text_bytes
+from holdfast.core.turns.events import Answer, DraftKind, Grew, ItemOpened, StepEstimate, Usage
 from holdfast.ids import CallId, ItemId, MessageId, ReasoningId
 
 ID_KIND: dict[DraftKind, type[MessageId | ReasoningId | CallId]] = {
@@ -47,6 +48,10 @@ class DraftItem(Value):
     @property
     def text(self) -> str:
         return "".join(self.pieces)
+
+    @property
+    def size_bytes(self) -> int:
+        return text_bytes((self.name, *self.pieces, *self.refusal))
 
     def completed(
         self,
@@ -98,10 +103,17 @@ class Draft(Value):
 
     items: tuple[DraftItem, ...] = ()
     chars: int = 0
+    estimate: StepEstimate | None = None
+    reported: Usage = Usage()
 
     def opened(self, event: ItemOpened) -> Draft:
         fresh = DraftItem(id=event.item, kind=event.kind, call_id=event.call_id, name=event.name)
-        return Draft(items=(*self.items, fresh), chars=self.chars)
+        return Draft(
+            items=(*self.items, fresh),
+            chars=self.chars,
+            estimate=self.estimate,
+            reported=event.usage,
+        )
 
     def find(self, item: ItemId) -> DraftItem | None:
         for each in self.items:
@@ -121,6 +133,24 @@ class Draft(Value):
         return Draft(
             items=(grown,) if len(items) == 1 else (*items[:at], grown, *items[at + 1 :]),
             chars=self.chars + len(event.text) + sum(map(len, more)),
+            estimate=self.estimate,
+            reported=self.reported,
+        )
+
+    def usage(self, *, failed: bool, reported: Usage | None = None) -> Usage:
+        """The usage of the step if it breaks off here. A model that has `failed` before it said anything has, most
+        likely, read nothing: then only what it has reported counts. `reported` is the last report, where it is known:
+        the draft knows those that came before its last item."""
+        reported = self.reported if reported is None else reported
+        if self.estimate is None or (failed and not self.items):
+            return reported
+        thought = [each for each in self.items if each.kind == "reasoning"]
+        said = [each for each in self.items if each.kind != "reasoning"]
+        return counted(
+            reported,
+            self.estimate,
+            said_bytes=sum(each.size_bytes for each in said),
+            thought_bytes=sum(each.size_bytes for each in thought),
         )
 
     def broken(self, *, agent: str, path: Path, state: Completeness) -> tuple[Answer, ...]:

@@ -153,6 +153,18 @@ class Usage(Value):
         )
 
 
+NO_USAGE = Usage()
+
+
+class StepEstimate(Value):
+    """How a step is counted as far as its provider does not report it. Prices are per million tokens, in millionths of
+    their currency."""
+
+    prompt_tokens: int = 0
+    input_price: int = 0
+    output_price: int = 0
+
+
 class StateSet(Value, tag="state_set"):
     """A tool stores a value in the session (a to-do list). JSON; an empty value removes the name."""
 
@@ -192,6 +204,8 @@ class StepStarted(Value, tag="step_started"):
 
     path: Path = ()
     model: str = ""
+    estimate: StepEstimate | None = None
+    """None: an answer that breaks off is counted as far as its provider has reported its usage."""
 
 
 class ItemOpened(Value, tag="item_opened"):
@@ -206,6 +220,8 @@ class ItemOpened(Value, tag="item_opened"):
     """The item before this one, if it is whole now: its text grows no more. Old records do not say so."""
     ended_extras: Opaques = ()
     """The extras of the item that has ended."""
+    usage: Usage = Usage()
+    """The usage of the step as far as the provider has reported it by now."""
 
 
 class Grew(Value, tag="grew"):

@@ -117,6 +117,13 @@ class Turn(Value):
         return tuple(each.call for each in pending if each.call.waits_for) if pending else ()
 
     @property
+    def spent(self) -> ev.Usage:
+        """The usage of the turn, with that of steps that are under way, or were when the turn was interrupted."""
+        failed = self.interrupted is not None and self.interrupted.by == "model_error"
+        open_steps = (each.draft.usage(failed=failed) for each in self.branches if each.draft)
+        return sum(open_steps, self.usage)
+
+    @property
     def complete(self) -> bool:
         """Whether the turn can be committed as completed: only calls that wait for the next turn are left."""
         root = self.branches[0]
@@ -272,7 +279,12 @@ def _step_started(turn: Turn, event: ev.StepStarted) -> Turn:
     branch = _branch(turn, event.path, event)
     if not branch.idle or not branch.owes_answer:
         raise _illegal(event, "it is not the model's turn to speak here")
-    return _replaced(turn, msgspec.structs.replace(branch, draft=Draft(), steps=branch.steps + 1))
+    return _replaced(
+        turn,
+        msgspec.structs.replace(
+            branch, draft=Draft(estimate=event.estimate), steps=branch.steps + 1
+        ),
+    )
 
 
 def _answered(turn: Turn, event: ev.Answered) -> Turn:

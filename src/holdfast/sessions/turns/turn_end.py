@@ -151,6 +151,7 @@ async def _discard(
             n=tail[0].n,
             records=encode_records(tail),
             settlement=settlement,
+            usage=ended.spent,
         )
     )
     if row.ended_by != cause.by:

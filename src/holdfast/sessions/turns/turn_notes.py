@@ -58,7 +58,7 @@ def _note(tally: Tally, ask: Ask, admission: Admission, how: str, *, waited_ms: 
 def note_end(tally: Tally, live: LiveTurn) -> None:
     """Note that a turn that was played here has ended, or that this node has lost it."""
     now_s = live.loop.time()
-    outcome, usage = live.done.result(), live.turn.usage
+    outcome, usage = live.done.result(), live.turn.spent
     tally.turning.add(now_s - live.began_s)
     if isinstance(outcome, Lost):
         by, fate = "superseded", "lost"
