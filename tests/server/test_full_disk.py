@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import Gate
 from tests.means import skip_without
 from tests.server.stubs import agent, serving, until
-from tests.server.test_busy import Asked, held
+from tests.server.test_busy import held
 
 SIZE = "4m"
 
@@ -61,11 +62,11 @@ async def test_clients_of_a_full_disk_are_told_in_time_and_truly(
     gate = Gate()
     try:
         async with serving(agent(held(gate)), store=store) as server:
-            first = Asked(server.chat("one", to="trip", stream=streamed))
+            first = asyncio.create_task(server.chat("one", to="trip", stream=streamed))
             await gate.reached.wait()
             filler = fill(small_disk)
             gate.release()
-            told = await first.answer()
+            told = await first
             refused = await server.chat("two", to="another")
             assert (refused.status, refused.error["code"]) == (503, "storage_full")
             assert (await server.get("/api/sessions")).status == 200, "reading goes on"

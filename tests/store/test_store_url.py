@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -152,6 +153,17 @@ async def test_a_database_that_was_here_is_not_said_to_be_made_by_a_migration(
         await open_existing(url)
     with pytest.raises(StoreUnusable, match=r"is gone, but .*restore a backup.*damage\.md"):
         await examine_store(url)
+
+
+async def test_a_database_that_was_cut_to_nothing_is_not_said_to_be_made_by_a_migration(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path}/holdfast.db"
+    await (await open_store(url)).close()
+    os.truncate(tmp_path / "holdfast.db", 0)
+    for look in (open_existing, examine_store):
+        with pytest.raises(StoreUnusable, match=r"is empty, but .*restore a backup.*damage\.md"):
+            await look(url)
 
 
 async def test_what_is_to_exist_is_not_migrated(

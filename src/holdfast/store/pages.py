@@ -54,36 +54,49 @@ def is_listed(session: SessionRow, keys: Sequence[SessionKey], where: SessionFil
 _CHECK_BYTES = 6
 _after: Decoder[tuple[int, SessionId]] = Decoder(tuple[int, SessionId])
 _within: Decoder[tuple[int, SessionId, int]] = Decoder(tuple[int, SessionId, int])
+_in_line: Decoder[tuple[int, SessionId, int, SessionId]] = Decoder(
+    tuple[int, SessionId, int, SessionId]
+)
+
+
+class LeftPlace(Value):
+    """The place inside a session at which a page of a search ends."""
+
+    before: int
+    """The position down to which it was searched."""
+    line: SessionId | None = None
+    """The line with this position, if the session was searched, and some lines of the chat that it stands for."""
 
 
 class Within(Value):
-    """A session that a search has looked through down to a position."""
+    """A session inside which a search goes on."""
 
     session_id: SessionId
-    before: int
+    left: LeftPlace
 
 
-def cursor_after(session: SessionRow, *, before: int | None = None) -> str:
-    """The cursor of the page after this session; with `before`, a search goes on inside the session, before that
-    position.
+def cursor_after(session: SessionRow, *, left: LeftPlace | None = None) -> str:
+    """The cursor of the page after this session; with `left`, a search goes on inside the session, at that place.
 
     Its checksum finds typing errors, not forgeries: a client gains nothing by forging a cursor.
     """
-    place = place_of(session)
-    said = encode(place if before is None else (*place, before))
-    return urlsafe_b64encode(_check(said) + said).decode().rstrip("=")
+    said: tuple[object, ...] = place_of(session)
+    if left is not None:
+        said = (*said, left.before) if left.line is None else (*said, left.before, left.line)
+    data = encode(said)
+    return urlsafe_b64encode(_check(data) + data).decode().rstrip("=")
 
 
-def before_in(session: SessionRow, within: Within | None) -> int | None:
-    """The position in this session before which a search goes on; None if it reads the session from its end."""
-    return within.before if within is not None and within.session_id == session.id else None
+def left_in(session: SessionRow, within: Within | None) -> LeftPlace | None:
+    """The place in this session at which a search goes on; None if it reads the session from its end."""
+    return within.left if within is not None and within.session_id == session.id else None
 
 
 def page_upto(
-    found: Iterable[SearchMatch], last: SessionInfo, left_at: int | None = None
+    found: Iterable[SearchMatch], last: SessionInfo, left: LeftPlace | None = None
 ) -> Results:
-    """A page of matches that ends at session `last`, or at position `left_at` inside it."""
-    return Results(matches=tuple(found), cursor=cursor_after(last.session, before=left_at))
+    """A page of matches that ends at session `last`, or at a place inside it."""
+    return Results(matches=tuple(found), cursor=cursor_after(last.session, left=left))
 
 
 def page_of(found: tuple[SessionInfo, ...], *, limit: int) -> ListPage:
@@ -109,9 +122,18 @@ def resumed(cursor: str | None) -> tuple[Place, Within | None]:
     try:
         return _after.strict(said), None
     except msgspec.DecodeError:
-        active_ms, session_id, before = _within.strict(said)
+        active_ms, session_id, left = _place_within(said)
     # Greater than this session's place by the least that there is, so that the session itself comes first.
-    return (active_ms, f"{session_id}~"), Within(session_id=session_id, before=before)
+    return (active_ms, f"{session_id}~"), Within(session_id=session_id, left=left)
+
+
+def _place_within(said: bytes) -> tuple[int, SessionId, LeftPlace]:
+    try:
+        active_ms, session_id, before = _within.strict(said)
+    except msgspec.DecodeError:
+        active_ms, session_id, before, line = _in_line.strict(said)
+        return active_ms, session_id, LeftPlace(before=before, line=line)
+    return active_ms, session_id, LeftPlace(before=before)
 
 
 def _read(cursor: str) -> bytes:

@@ -13,8 +13,6 @@ from holdfast import limits
 from holdfast.core.history import chain
 from holdfast.core.history.conversation import Annotation, Lineage, Notes, Patch, annotated
 from holdfast.core.items import SessionSettings
-from holdfast.core.turns.events import Began
-from holdfast.core.turns.journal import encode_records, numbered
 from holdfast.errors import InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import ItemId, NodeId, SessionId, Tenant, TurnId
 from holdfast.store.outcomes import (
@@ -22,7 +20,6 @@ from holdfast.store.outcomes import (
     Attempt,
     Begin,
     Fence,
-    QueuedOpening,
     Started,
     SummaryMoved,
 )
@@ -76,15 +73,6 @@ def held_session(session: SessionRow, fence: Fence, node: NodeId) -> SessionRow:
         lease_nonce=fence.nonce,
         lease_node=node,
     )
-
-
-def begun_session(session: SessionRow, ask: Begin, fence: Fence) -> SessionRow:
-    """A session after T1 has begun a turn on it. A retry that continues its head uses up one of `retries_left`."""
-    held = held_session(session, fence, ask.node)
-    if not ask.request.links:
-        return held
-    assert session.retries_left, "T1 lets no other retry continue it"
-    return msgspec.structs.replace(held, retries_left=session.retries_left - 1)
 
 
 def open_turn(
@@ -151,28 +139,6 @@ def queued_turn(
         replayable=request.replayable,
         began_ms=came_ms,
     )
-
-
-def opened_turn(turn: TurnRow, ask: QueuedOpening, fence: Fence, *, now_ms: int) -> TurnRow:
-    """A queued turn's row after it was opened."""
-    return msgspec.structs.replace(
-        turn,
-        state="open",
-        base_head=ask.request.base,
-        lease_token=fence.token,
-        agent=ask.request.agent,
-        source_digest=ask.request.source_digest,
-        began_ms=now_ms,
-    )
-
-
-OPENED = ("state", "base_head", "lease_token", "agent", "source_digest", "began_ms")
-"""The columns that `opened_turn` changes."""
-
-
-def first_record(ask: Begin | QueuedOpening, *, now_ms: int) -> bytes:
-    """The first record of a turn's journal: the request as it was decided."""
-    return encode_records(numbered((Began(request=ask.request),), first=0, at_ms=now_ms))
 
 
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────

@@ -64,11 +64,13 @@ def by_write(operation: Callable[P, Operation[T]], *, once: bool = False) -> Met
     """The method that runs this operation and returns its result; see `Store._write`."""
 
     async def method(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        start = partial(operation, *args, **kwargs)
         try:
-            return await self._write(partial(operation, *args, **kwargs), once=once)
+            return await self._write(start, once=once)
         except StoreDamaged as damage:
-            await self._meet(damage, writing=True)
-            raise
+            if not await self._meet(damage, writing=True):
+                raise
+        return await self._write(start, once=once)
 
     return _told(method, operation)
 
@@ -77,11 +79,13 @@ def by_read(operation: Callable[P, Operation[T]], *, one_moment: bool = False) -
     """The same for an operation that writes nothing; see `Store._read`."""
 
     async def method(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        start = partial(operation, *args, **kwargs)
         try:
-            return await self._read(partial(operation, *args, **kwargs), one_moment=one_moment)
+            return await self._read(start, one_moment=one_moment)
         except StoreDamaged as damage:
-            await self._meet(damage)
-            raise
+            if not await self._meet(damage):
+                raise
+        return await self._read(start, one_moment=one_moment)
 
     return _told(method, operation)
 
@@ -112,17 +116,11 @@ class Store:
         """The damage that this process has met since it opened the store."""
         return DamageLog()
 
-    async def _meet(self, damage: StoreDamaged, *, writing: bool = False) -> None:
-        """Report damage that a read has met (or, with `writing`, a write) to the operator, once."""
+    async def _meet(self, damage: StoreDamaged, *, writing: bool = False) -> bool:
+        """Report damage that a read has met (or, with `writing`, a write) to the operator, once. Returns whether the damage
+        was repaired, so that the operation can be run again."""
         self.damages.note(damage)
-
-    async def _asked(self, doing: Coroutine[None, None, T], *, writing: bool = False) -> T:
-        """The result of a running operation; damage that it meets is reported, and raised."""
-        try:
-            return await doing
-        except StoreDamaged as damage:
-            await self._meet(damage, writing=writing)
-            raise
+        return False
 
     @property
     def read_only(self) -> str | None:
@@ -161,6 +159,7 @@ class Store:
     end = by_write(turn_operations.end)
     release = by_write(node_operations.release)
     takeover = by_write(node_operations.takeover)
+    end_stray = by_write(turn_operations.end_stray)
     acknowledge = by_write(turn_operations.acknowledge)
     turn = by_read(finders.turn_of)
     turns = by_read(lists.turns)
@@ -169,16 +168,17 @@ class Store:
     asking = by_read(lists.asking)
     unfinished = by_read(lists.unfinished)
     failures = by_read(lists.failures)
+    troubled = by_read(lists.troubled)
     turn_unfinished = by_read(turn_operations.turn_unfinished)
     idempotency = by_read(finders.claim_under)
+    _orphans = by_read(node_operations.orphans)
 
     async def orphans(self, *, node: NodeId, limit: int) -> tuple[outcomes.Orphan, ...]:
         """Open turns without a live holder, the oldest first. A plain read; `takeover` decides.
 
         The turns that `node` itself holds are included: the node knows which of them it plays.
         """
-        start = partial(node_operations.orphans, node, limit=limit, is_held=self._is_held)
-        return await self._asked(self._read(start))
+        return await self._orphans(node, limit=limit, is_held=self._is_held)
 
     # turns that wait for their session
     queued = by_read(node_operations.queued)
@@ -189,6 +189,8 @@ class Store:
     # signals
     signals = by_read(node_operations.signals)
     find_signal = by_read(signal_operations.find_signal)
+    _signal = by_write(signal_operations.signal)
+    _signal_once = by_write(signal_operations.signal, once=True)
 
     async def signal(
         self,
@@ -210,10 +212,8 @@ class Store:
         # The turn would read a message twice that was steered in twice, unless the key tells; two stop signals stop
         # it once.
         is_keyed = attempt is not None and attempt.key is not None
-        say = partial(signal_operations.signal, tenant, turn_id, kind=kind, payload=payload)
-        said = await self._write(
-            partial(say, attempt=attempt, after=after), once=kind == "steer" and not is_keyed
-        )
+        say = self._signal_once if kind == "steer" and not is_keyed else self._signal
+        said = await say(tenant, turn_id, kind=kind, payload=payload, attempt=attempt, after=after)
         self._hint(said)
         return said.outcome
 
@@ -241,6 +241,10 @@ class Store:
     put_blob = by_write(session_operations.put_blob)
     blob = by_read(reads.blob)
     _sessions = by_read(lists.sessions, one_moment=True)
+    _snapshot = by_read(reads.snapshot)
+    _search = by_read(search.search, one_moment=True)
+    _index_plan = by_read(search.plan)
+    _index_step = by_write(search.take)
 
     async def sessions(
         self,
@@ -271,9 +275,7 @@ class Store:
 
         `known` is an earlier snapshot of the session: only later rows are read.
         """
-        found = await self._asked(
-            self._read(partial(reads.snapshot, tenant, session_id, version=version, known=known))
-        )
+        found = await self._snapshot(tenant, session_id, version=version, known=known)
         return None if found is None else extended(found)
 
     async def search(
@@ -301,10 +303,9 @@ class Store:
         """
         before, within = pages.resumed(cursor)
         effort = Effort()
-        page = partial(search.search, tenant, query, where=where, before=before, within=within)
+        page = partial(self._search, tenant, query, where=where, before=before, within=within)
         try:
-            start = partial(page, limit=limit, effort=effort)
-            found = await self._asked(self._read(start, one_moment=True))
+            found = await page(limit=limit, effort=effort)
             self._note_left_out(found.damaged)
             return found
         finally:
@@ -317,9 +318,12 @@ class Store:
         A session is behind if its row has gone past the position that the row gives as indexed: so none is left
         out, in any order of commits and on any number of machines. Any number of callers may index at once.
         """
-        plan = await self._asked(self._read(partial(search.plan, bytes_max=bytes_max)))
-        if plan.steps:
-            await self._asked(self._write(partial(search.take, plan)), writing=True)
+        plan = await self._index_plan(bytes_max=bytes_max)
+        try:
+            if plan.steps:
+                await self._index_step(plan)
+        except StoreDamaged:  # it was reported, and a search reads what is not indexed
+            return outcomes.Indexed(sessions=0, more=False)
         return outcomes.Indexed(sessions=len(plan.steps), more=plan.more)
 
     # memories
@@ -340,12 +344,13 @@ class Store:
     revoke_grant = by_write(access.revoke_grant)
 
     # upkeep
+    _look_at_clock = by_write(retention.look_at_clock)
 
     async def inspect(self) -> AsyncIterator[Report]:
         """The findings of `verify` outside the sessions themselves; see `operations/inspection.py`."""
         checks = inspection.CHECKS
         for done, check in enumerate(checks, start=1):
-            after: inspection.PageStart | None = inspection.FIRST_PAGE
+            after: inspection.PageStart | None = ()
             while after is not None:
                 try:
                     page = await self._read(partial(check, after), one_moment=True)
@@ -367,8 +372,7 @@ class Store:
         One small step; the caller repeats it while there is `more`. A leap of the clock makes nothing old until
         the store has been in use for a day (`expiry.py`); with `trust_clock` it counts at once.
         """
-        looked = self._write(partial(retention.look_at_clock, trust_clock=trust_clock))
-        horizon = await self._asked(looked, writing=True)
+        horizon = await self._look_at_clock(trust_clock=trust_clock)
         gone = 0
         for step in retention.STEPS:
             if gone < limit:

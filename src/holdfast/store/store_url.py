@@ -8,8 +8,7 @@ memory:                    the memory of the process, gone with it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,9 +134,7 @@ async def examine_store(url: str) -> Condition | None:
     """
     match parse_url(url):
         case InPostgres(url=address):
-            with _driver():
-                from holdfast.store.postgres.condition import examine
-            return await examine(parse_address(address))
+            return await _postgres().examine(parse_address(address))
         case _:
             path = file_of(url)
             check_not_gone(path)
@@ -145,23 +142,17 @@ async def examine_store(url: str) -> Condition | None:
 
 
 def _postgres() -> type[PostgresStore]:
-    """Imported only when needed: it requires a driver that the other homes do without."""
-    with _driver():
-        from holdfast.store.postgres.store import PostgresStore
-    return PostgresStore
-
-
-@contextmanager
-def _driver() -> Iterator[None]:
-    """Wraps an import that needs asyncpg. Raises StoreUnusable if asyncpg is not installed."""
+    """Imported only when needed: it requires a driver that the other homes do without. Raises StoreUnusable if asyncpg
+    is not installed."""
     try:
-        yield
+        from holdfast.store.postgres.store import PostgresStore
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":
             raise
         raise StoreUnusable(
             "PostgreSQL needs a driver that is not installed; run: pip install 'holdfast[postgres]'"
         ) from error
+    return PostgresStore
 
 
 def existing_file(url: str, *, any_step: bool = False) -> Path:

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections import Counter, defaultdict
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -19,10 +20,12 @@ from holdfast.errors import SessionDamaged, StorePoisoned, StoreReadOnly, StoreU
 from holdfast.ids import Minter, SessionId, SessionKey
 from holdfast.store.operations.reads import dump
 from holdfast.store.outcomes import SessionDump
+from holdfast.store.search.matches import parse_query
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.connection import open_writer
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.migration import has_checksums
-from holdfast.store.sqlite.salvage import salvaged
+from holdfast.store.sqlite.pages.salvage import salvaged
 from holdfast.store.transfer.copies import NotCopied, copy
 from holdfast.store.verification.findings import Finding
 from holdfast.store.verification.verification import verify
@@ -232,17 +235,61 @@ async def test_a_log_that_is_lost_under_a_store_in_use_stops_it_before_it_writes
     await again.close()
 
 
+async def test_a_log_does_not_meet_a_file_that_took_the_place_of_its_own(
+    tmp_path: Path, mint: Minter
+) -> None:
+    """SQLite would take it for the log of that file, and write pages of the one into the other."""
+    path, older = tmp_path / "store.db", tmp_path / "older.db"
+    store = await SqliteStore.open(path)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew()
+    for n in range(5):
+        await player.play(f"talk-{n}")
+    before = await _histories(store)
+    await store.close()
+    shutil.copyfile(path, older)
+    store = await SqliteStore.open(path)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew()
+    for n in range(5):
+        await player.play(f"talk-{n}", "more", "words " * 300)
+    os.replace(older, path)
+    with pytest.raises(StorePoisoned, match="was replaced by another file"):
+        await player.renew()
+    await store.close()
+    again = await SqliteStore.open(path)
+    assert await _histories(again) == before
+    assert [each async for each in verify(again) if isinstance(each, Finding)] == []
+    await again.close()
+
+
 # ── only reading ─────────────────────────────────────────────────────────────────────────────
+
+
+SEARCH_TREES = [
+    "search_chunk",
+    "sqlite_autoindex_search_chunk_1",
+    "search_word_config",
+    "search_word_data",
+    "search_word_docsize",
+    "search_word_idx",
+]
+
+
+INDEXED_TO_MERGE = 20
+"""After how many writes FTS5 has certainly merged some of its segments, in a COMMIT."""
 
 
 def _page_of(path: Path, *, tree: str, kind: str, nth: int = 0) -> int:
     """A page of this kind in a tree: the first, or the one after so many."""
-    db = apsw.Connection(str(path))
-    pages = "select pageno from dbstat where name = ? and pagetype = ? order by path"
-    found = db.execute(f"{pages} limit 1 offset ?", (tree, kind, nth)).get
-    db.close()
-    assert isinstance(found, int)
-    return found
+    return _pages_of(path, tree=tree, kind=kind)[nth]
+
+
+def _pages_of(path: Path, *, tree: str, kind: str = "*") -> list[int]:
+    """The pages of this kind in a tree, in its order."""
+    pages = "select pageno from dbstat where name = ? and pagetype glob ? order by path"
+    with closing(apsw.Connection(str(path))) as db:
+        return [int(str(number)) for (number,) in db.execute(pages, (tree, kind))]
 
 
 async def test_damage_where_everything_meets_makes_the_store_read_only_until_it_is_verified(
@@ -275,6 +322,101 @@ async def test_damage_where_everything_meets_makes_the_store_read_only_until_it_
     await repaired.declare_sound()
     await Player(repaired, mint, tenant=ACME).renew()
     await repaired.close()
+
+
+@pytest.mark.parametrize("tree", SEARCH_TREES)
+async def test_a_damaged_search_index_stops_no_turn(
+    whole: tuple[Path, Truth], mint: Minter, tree: str
+) -> None:
+    """Nothing but the indexer writes there; a search reads what is not indexed."""
+    path, truth = whole
+    for number in _pages_of(path, tree=tree):
+        flip(path, (number - 1) * PAGE_BYTES + 4_000, 3)
+        store = await SqliteStore.open(path)
+        player = Player(store, mint, tenant=ACME)
+        await player.renew()
+        for n in range(INDEXED_TO_MERGE):
+            await player.play(f"fresh-{number}", "Where is the marmot?", f"In meadow {n}")
+            await store.index()
+        await player.play("talk-1", "And you?", "I am here")
+        found = await store.search(ACME, parse_query("marmot"), limit=5)
+        assert found.matches
+        assert store.read_only is None
+        assert not [each for each in truth if f"conversation '{each}'" in store.damages]
+        await store.close()
+        flip(path, (number - 1) * PAGE_BYTES + 4_000, 3)
+
+
+async def test_a_file_that_is_cut_under_a_store_in_use_stops_it(
+    whole: tuple[Path, Truth], mint: Minter
+) -> None:
+    """SQLite would serve noughts for what is gone."""
+    path, truth = whole
+    store = await SqliteStore.open(path)
+    await Player(store, mint, tenant=ACME).renew()  # what is in the log keeps SQLite from noticing
+    os.truncate(path, path.stat().st_size * 2 // 3)
+    for each in truth:
+        with pytest.raises(StorePoisoned, match="was cut while in use"):
+            await store.dump(ACME, each)
+    await store.close()
+
+
+@pytest.mark.parametrize("logged", [False, True])
+async def test_a_file_that_was_cut_is_not_opened(
+    logged: bool, whole: tuple[Path, Truth], tmp_path: Path, mint: Minter
+) -> None:
+    """Also where its log has the first page, by which SQLite opens it."""
+    path, _ = whole
+    file = path
+    if logged:
+        store = await SqliteStore.open(path)
+        await Player(store, mint, tenant=ACME).renew()
+        file = tmp_path / "killed.db"
+        for end in ("", "-wal"):
+            shutil.copyfile(f"{path}{end}", f"{file}{end}")
+        await store.close()
+    os.truncate(file, file.stat().st_size * 2 // 3)
+    with pytest.raises(StoreUnusable, match=r"was cut.*docs/guides/damage\.md"):
+        await SqliteStore.open(file)
+
+
+async def test_a_file_that_a_check_point_has_not_made_longer_yet_is_opened(
+    tmp_path: Path, mint: Minter
+) -> None:
+    path, killed = tmp_path / "store.db", tmp_path / "killed.db"
+    store = await SqliteStore.open(path)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew()
+    before = path.stat().st_size
+    await player.play("trip", "To Oslo", "When? " * 9_000)
+    log = path.with_name("store.db-wal").read_bytes()
+    await store.close()
+    killed.write_bytes(path.read_bytes()[:before])
+    killed.with_name("killed.db-wal").write_bytes(log)
+    again = await SqliteStore.open(killed)
+    assert [each async for each in verify(again) if isinstance(each, Finding)] == []
+    await again.close()
+
+
+async def test_a_file_that_was_cut_is_not_opened_for_what_its_log_held_before(
+    tmp_path: Path, mint: Minter
+) -> None:
+    """A log that starts over keeps pages of its last time behind the new ones. SQLite reads none of them."""
+    path, killed = tmp_path / "store.db", tmp_path / "killed.db"
+    store = await SqliteStore.open(path)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew()
+    await player.play("trip", "To Oslo", "When? " * 9_000)
+    with closing(open_writer(path)) as db:
+        pages, copied = db.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
+        assert pages == copied
+    await player.renew()
+    for end in ("", "-wal"):
+        shutil.copyfile(f"{path}{end}", f"{killed}{end}")
+    await store.close()
+    os.truncate(killed, killed.stat().st_size - PAGE_BYTES)
+    with pytest.raises(StoreUnusable, match="was cut"):
+        await SqliteStore.open(killed)
 
 
 async def test_a_server_hears_that_its_store_was_verified_by_another_process(

@@ -48,6 +48,8 @@ WALKS = {
     "search_hits": "walks what FTS5 has found",
     "chunk_with": "walks what FTS5 has found",
     "forks_of": "walks the sessions that it was given",
+    "folded_among": "walks the sessions that it was given",
+    "listed_lines": "walks the families that it was given",
     "listed_sessions": "walks the attributes that it was given",
     "named_places": "walks the sessions that it was given",
     "named_sessions": "walks the sessions that it was given",

@@ -160,6 +160,8 @@ BUSY = "(select id from session where open_turn is not null)"
 TOMBSTONE = "(select id from session where state = 'deleted')"
 ABSENT = "'conv_00000000000000000000000000'"
 
+REPLAYABLE = "select turn_id from turn where replayable and ended_by = 'completed'"
+
 BROKEN = {
     "a head that is ahead": (f"update session set head = 5 where id = {FIRST}", "head_off"),
     "a length that is short": (f"update session set length = 3 where id = {FIRST}", "length_off"),
@@ -256,6 +258,14 @@ BROKEN = {
     ),
     "a turn that waits without its request": (
         "delete from journal where turn_id in (select turn_id from turn where state = 'queued')",
+        "journal_cut",
+    ),
+    "an answer that is missing among the events of a turn": (
+        f"delete from journal where n = 1 and turn_id in ({REPLAYABLE})",
+        "journal_cut",
+    ),
+    "an end that is missing among the events of a turn": (
+        f"delete from journal where n = 3 and turn_id in ({REPLAYABLE})",
         "journal_cut",
     ),
     "damaged bytes": ("update blob set bytes = x'00'", "blob_damaged"),

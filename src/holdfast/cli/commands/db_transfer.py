@@ -18,7 +18,7 @@ from holdfast.cli.session_lookup import find_session, find_tenant
 from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.store.sql.tables import API_KEYS, CLAIMS, GRANTS, KEYS, MEMORIES, SEAL_KEYS
-from holdfast.store.sqlite.salvage import Salvaged, salvaged
+from holdfast.store.sqlite.pages.salvage import Salvaged, salvaged
 from holdfast.store.store import Store
 from holdfast.store.store_url import InFile, existing_file, open_existing, parse_url
 from holdfast.store.transfer.copies import CopyProgress, NotCopied

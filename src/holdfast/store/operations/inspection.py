@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -42,17 +43,17 @@ from holdfast.store.sql.tables import (
     TURNS,
     Column,
     Table,
+    key_of,
 )
 from holdfast.store.steps import Operation, Question, ask
 from holdfast.store.verification import proofs
 from holdfast.store.verification.findings import Finding
+from holdfast.store.verification.pairings import KEY_AND_TURN
 
 PAGE = 200
 
 PageStart: TypeAlias = tuple[Any, ...]
-"""What a page is ordered by, a tenant mostly, and an id: the next page begins after it."""
-
-FIRST_PAGE: PageStart = ("", "")
+"""What a page is ordered by, a tenant mostly, and an id: the next page begins after it. Empty for the first page."""
 
 
 class CheckedPage(Value):
@@ -70,17 +71,25 @@ def stray(code: str, where: object, what: str, **whose: str) -> Finding:
     return Finding(violation=Violation(code=code, where=str(where), what=what), **whose)
 
 
-def _page(rows: Sequence[Any], findings: Iterator[Finding], by: str) -> CheckedPage:
-    last = (rows[-1].tenant, getattr(rows[-1], by)) if len(rows) == PAGE else None
+def _page(rows: Sequence[Any], findings: Iterator[Finding], *by: str) -> CheckedPage:
+    """A page of rows that are ordered by these fields."""
+    last = key_of(by)(rows[-1]) if len(rows) == PAGE else None
     return CheckedPage(findings=tuple(findings), last=last)
 
 
-def _paged(question: Question[R], judge: Callable[[R], Iterator[Finding]], *, by: str) -> Check:
-    """A check that judges each row by itself."""
+def _paged(
+    first: Question[R],
+    judge: Callable[[R], Iterator[Finding]],
+    *by: str,
+    later: Question[R] | None = None,
+) -> Check:
+    """A check that judges each row by itself; `later`, if given, asks for the pages after the first."""
 
-    def check(after: PageStart) -> Operation[CheckedPage]:
-        rows = yield from ask(question, tenant=after[0], after=after[1], limit=PAGE)
-        return _page(rows, (each for row in rows for each in judge(row)), by)
+    def check(start: PageStart) -> Operation[CheckedPage]:
+        after = dict(zip(by, start or [""] * len(by), strict=True))
+        question = later if later and start else first
+        rows = yield from ask(question, limit=PAGE, **after)
+        return _page(rows, (each for row in rows for each in judge(row)), *by)
 
     return check
 
@@ -118,6 +127,8 @@ class ClaimedTurn(Value):
     turn_proof: int | None
     continued_by: str | None
     """A turn that was to continue this one, and was discarded."""
+    is_said: bool
+    """Whether the turn was told the message that the key was steered into it with."""
 
 
 def _judge_key(row: NamedSession) -> Iterator[Finding]:
@@ -131,17 +142,9 @@ def _judge_key(row: NamedSession) -> Iterator[Finding]:
 
 
 def _judge_claim(row: ClaimedTurn) -> Iterator[Finding]:
-    if row.state == "running" and row.turn_state not in ("open", "queued"):
-        became = "does not exist" if row.turn_state is None else f"is {row.turn_state}"
-        what = f"it waits for {row.turn_id}, which {became}"
-        yield stray("claim_running", row.key, what, tenant=row.tenant)
-    if row.state == "failed" and row.turn_state == "committed" and row.steer is None:
-        what = f"it may begin anew, and {row.turn_id} is committed"
-        yield stray("claim_off", row.key, what, tenant=row.tenant)
-    is_running = row.turn_state in ("open", "queued")
-    if is_running and (row.state != "running" or row.expires_ms):
-        what = f"it is {row.state}, and {row.turn_id} has not ended"
-        yield stray("claim_off", row.key, what, tenant=row.tenant)
+    for rule in KEY_AND_TURN:
+        if rule.holds(row):
+            yield stray(rule.code, row.key, f"{rule.what}: {row.turn_id}", tenant=row.tenant)
     if row.proof is not None and not _leads_where_it_was_led(row):
         yield _unproven("idempotency", row.key, tenant=row.tenant)
 
@@ -185,13 +188,10 @@ OWNERS: dict[str, Question[RowOwner]] = {
 }
 
 
-def _judge_owner(kind: str) -> Callable[[RowOwner], Iterator[Finding]]:
-    def judge(row: RowOwner) -> Iterator[Finding]:
-        if not row.exists:
-            what = f"{kind} belong to it, and it does not exist"
-            yield stray("row_astray", row.owner, what, tenant=row.tenant)
-
-    return judge
+def _judge_owner(kind: str, row: RowOwner) -> Iterator[Finding]:
+    if not row.exists:
+        what = f"{kind} belong to it, and it does not exist"
+        yield stray("row_astray", row.owner, what, tenant=row.tenant)
 
 
 # ── rows and their proofs ────────────────────────────────────────────────────────────────────
@@ -232,15 +232,7 @@ def pages_of(table: Table[Any]) -> tuple[Question[Any], Question[Any]]:
 def _proven(table: Table[Any]) -> Check:
     """A check of each row of a table against its proofs."""
     first, later = pages_of(table)
-
-    def check(start: PageStart) -> Operation[CheckedPage]:
-        at = {} if start == FIRST_PAGE else dict(zip(table.key, start, strict=True))
-        rows = yield from ask(later if at else first, limit=PAGE, **at)
-        findings = [each for row in rows for each in _judge_proofs(table, row)]
-        last = table.key_of(rows[-1]) if len(rows) == PAGE else None
-        return CheckedPage(findings=tuple(findings), last=last)
-
-    return check
+    return _paged(first, partial(_judge_proofs, table), *table.key, later=later)
 
 
 def _judge_proofs(table: Table[Any], row: Any) -> Iterator[Finding]:
@@ -289,26 +281,13 @@ class MadeMemory(Value):
 
 
 _changes: Decoder[tuple[Change, ...]] = Decoder(tuple[Change, ...])
-MEMORIES_PAGE = Question("memories_page", MadeMemory)
 
 
-def check_memories(after: PageStart) -> Operation[CheckedPage]:
-    """Memories against the turns that made them. They are in no chain: sessions commute in them."""
-    start = ("", "", "") if after == FIRST_PAGE else after
-    given = dict(zip(("tenant", "agent", "memory_id"), start, strict=True))
-    rows = yield from ask(MEMORIES_PAGE, limit=PAGE, **given)
-    findings = [
-        stray(
-            "memory_astray",
-            row.memory_id,
-            f"{row.turn_id} has said no such thing",
-            tenant=row.tenant,
-        )
-        for row in rows
-        if row.changes is not None and not _has_said(row.changes, row)
-    ]
-    last = MEMORIES.key_of(rows[-1]) if len(rows) == PAGE else None  # type: ignore[arg-type]
-    return CheckedPage(findings=tuple(findings), last=last)
+def _judge_memory(row: MadeMemory) -> Iterator[Finding]:
+    """A memory against the turn that made it. Memories are in no chain: sessions commute in them."""
+    if row.changes is not None and not _has_said(row.changes, row):
+        what = f"{row.turn_id} has said no such thing"
+        yield stray("memory_astray", row.memory_id, what, tenant=row.tenant)
 
 
 def _has_said(changes: bytes, row: MadeMemory) -> bool:
@@ -354,7 +333,7 @@ _lineage: Decoder[Lineage] = Decoder(Lineage)
 
 def check_derived(after: PageStart) -> Operation[CheckedPage]:
     """What is kept beside sessions for lists and for retention."""
-    tenant, after_id = after
+    tenant, after_id = after or ("", "")
     rows = yield from ask(SESSIONS_PAGE, tenant=tenant, after=after_id, limit=PAGE)
     if not rows:
         return CheckedPage(findings=(), last=None)
@@ -375,7 +354,7 @@ def check_derived(after: PageStart) -> Operation[CheckedPage]:
         for row in rows
         for what in _judge_derived(row, attributes[row.tenant, row.id], pasts)
     )
-    return _page(rows, findings, "id")
+    return _page(rows, findings, "tenant", "id")
 
 
 def _pasts(rows: Sequence[KeptSession]) -> Operation[set[tuple[str, str, str]]]:
@@ -416,10 +395,13 @@ def _judge_derived(
 
 
 CHECKS: tuple[Check, ...] = (
-    _paged(Question("keys_page", NamedSession), _judge_key, by="key"),
-    _paged(Question("claims_page", ClaimedTurn), _judge_claim, by="key"),
+    _paged(Question("keys_page", NamedSession), _judge_key, "tenant", "key"),
+    _paged(Question("claims_page", ClaimedTurn), _judge_claim, "tenant", "key"),
     check_derived,
-    check_memories,
+    _paged(Question("memories_page", MadeMemory), _judge_memory, *MEMORIES.key),
     *map(_proven, PROVEN),
-    *(_paged(each, _judge_owner(kind), by="owner") for kind, each in OWNERS.items()),
+    *(
+        _paged(each, partial(_judge_owner, kind), "tenant", "owner")
+        for kind, each in OWNERS.items()
+    ),
 )

@@ -5,16 +5,17 @@
 -- Some keys, and the state of the sessions that they mean.
 select k.{session_key}, k.proof, s.state, s.proof
   from @session_key k left join @session s on s.tenant = k.tenant and s.id = k.session_id
- where (k.tenant, k.key) > (:tenant, :after) order by k.tenant, k.key limit :limit;
+ where (k.tenant, k.key) > (:tenant, :key) order by k.tenant, k.key limit :limit;
 
 -- claims_page
--- Some idempotency rows, their turns, and a discarded turn that was to continue each.
+-- Some idempotency rows, their turns, a discarded turn that was to continue each, and whether a steered one was said.
 select i.tenant, i.key, i.turn_id, i.state, i.expires_ms, i.steer, i.request_hash, i.proof, t.state, t.proof,
        (select max(c.turn_id) from @turn c
          where c.tenant = t.tenant and c.session_id = t.session_id and c.continues = t.turn_id
-           and c.state = 'discarded' and c.proof is not null)
+           and c.state = 'discarded' and c.proof is not null),
+       exists (select 1 from @signal g where g.tenant = i.tenant and g.turn_id = i.turn_id and g.n = i.steer)
   from @idempotency i left join @turn t on t.tenant = i.tenant and t.turn_id = i.turn_id
- where (i.tenant, i.key) > (:tenant, :after) order by i.tenant, i.key limit :limit;
+ where (i.tenant, i.key) > (:tenant, :key) order by i.tenant, i.key limit :limit;
 
 -- sessions_page
 -- Some sessions, and whether their bytes are said to be gone and are not.
@@ -45,7 +46,7 @@ select p.ancestor, p.session_id
 select o.tenant, o.{by},
        exists (select 1 from @{owners} x where x.tenant = o.tenant and x.{by_id} = o.{by})
   from (select distinct tenant, {by} from @{rows}
-         where (tenant, {by}) > (:tenant, :after) order by tenant, {by} limit :limit) o
+         where (tenant, {by}) > (:tenant, :owner) order by tenant, {by} limit :limit) o
  order by o.tenant, o.{by};
 
 -- rows_page

@@ -150,7 +150,7 @@ def unusable(path: Path, error: apsw.Error) -> Exception:
     if is_damage(error):
         what = described(error)
         return StoreUnusable(
-            f"{path} is no SQLite database, or its beginning is damaged ({what}); name another file, or move this one "
+            f"{path} is no SQLite database, or its beginning is damaged, or it was cut ({what}); name another file, or move this one "
             "away and restore a backup: docs/guides/damage.md"
         )
     if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError | apsw.PermissionsError):

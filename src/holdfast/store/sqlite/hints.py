@@ -33,6 +33,8 @@ PIPE_BYTES = 4096
 class HintingStore(SqliteStore):
     """A SQLite store that wakes nodes at once when other processes have signals for them: for servers."""
 
+    repairs = True
+
     def __init__(
         self,
         engine: SqliteEngine,

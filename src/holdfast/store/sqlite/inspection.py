@@ -20,7 +20,7 @@ from holdfast.store.operations.inspection import stray
 from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.faults import described, is_damage
 from holdfast.store.sqlite.migration import load_migrations, migrate
-from holdfast.store.sqlite.survey import damaged_pages
+from holdfast.store.sqlite.pages.survey import damaged_pages
 from holdfast.store.verification.findings import USELESS_TO_GO_ON, Finding, Progress, Report
 
 

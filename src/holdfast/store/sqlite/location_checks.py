@@ -60,10 +60,11 @@ def check_not_gone(path: Path) -> None:
     """Refuse to look after a database that was here and is not any more: files that a server leaves beside it are."""
     check_log(path)
     left = path.with_name(path.name + "-writer")
-    if not path.exists() and left.exists():
+    if left.exists() and not (path.exists() and path.stat().st_size):
+        happened = "is empty" if path.exists() else "is gone"
         raise StoreUnusable(
-            f"{path} is gone, but {left.name} is there, so it was deleted or moved; put it back, or restore a backup: "
-            "docs/guides/damage.md"
+            f"{path} {happened}, but {left.name} is there, so it was cut, deleted or moved; put it back, or restore a "
+            "backup: docs/guides/damage.md"
         )
 
 

@@ -3,7 +3,7 @@
 A file beside the database says so and says why, so that it stays so over restarts and for every process. It goes when
 `holdfast db verify` finds nothing wrong. A copy or a backup is another file, and has none.
 
-A page that everything meets at protects the store: `survey.py` looks for such pages whenever damage was met.
+A page that everything meets at protects the store: `pages/survey.py` looks for such pages whenever damage was met.
 """
 
 from __future__ import annotations
@@ -43,16 +43,17 @@ class Protection:
         """Why the store is only read; None while it may be written."""
         self._is_told = False
         """The file says so, and not this process alone."""
-        self._surveyed_s = -inf
+        self._surveyed_s = {True: -inf, False: -inf}
+        """When damage was last looked for, after a write had met it and after a read had."""
         if self.reason is not None and not quiet:
             self._tell()
 
-    def is_to_survey(self) -> bool:
+    def is_to_survey(self, *, writing: bool) -> bool:
         """Whether it is time to look again for damage that everything meets; from now on, it is not for a while."""
         now = time.monotonic()
-        due = now - self._surveyed_s >= SURVEY_EVERY_S
+        due = now - self._surveyed_s[writing] >= SURVEY_EVERY_S
         if due:
-            self._surveyed_s = now
+            self._surveyed_s[writing] = now
         return due
 
     def protect(self, reason: str) -> None:

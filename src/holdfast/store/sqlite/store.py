@@ -6,12 +6,13 @@ runs, not when the caller asked for it: a job may have waited.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from apsw import Connection
 
@@ -25,9 +26,10 @@ from holdfast.store.sqlite import inspection
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.migration import load_migrations, migrate, step_of
-from holdfast.store.sqlite.survey import UNREADABLE, survey
+from holdfast.store.sqlite.pages.index_repair import IndexRepair
+from holdfast.store.sqlite.pages.survey import UNREADABLE, survey
 from holdfast.store.steps import Start
-from holdfast.store.store import Store
+from holdfast.store.store import Store, by_write
 from holdfast.store.verification.findings import USELESS_TO_GO_ON, Finding, Report
 
 T = TypeVar("T")
@@ -40,6 +42,9 @@ def wall_clock_ms() -> int:
 class SqliteStore(Store):
     """Conversations in one SQLite file, for any number of processes of one machine."""
 
+    repairs: ClassVar[bool] = False
+    """Whether leaves of indexes are written anew where they are damaged: a command that only looks writes nothing."""
+
     def __init__(
         self,
         engine: SqliteEngine,
@@ -51,6 +56,9 @@ class SqliteStore(Store):
         self.migrated = migrated
         """The migration that opening made."""
         self._now_ms = now_ms
+        self._repair = IndexRepair(engine.path)
+        self._repairing = asyncio.Lock()
+        """Many requests may wait for a repair, and the threads that all share are few: one request waits in a thread."""
 
     @classmethod
     async def open(
@@ -85,22 +93,31 @@ class SqliteStore(Store):
     def _read(self, start: Start[T], *, one_moment: bool = False) -> Coroutine[None, None, T]:
         return self.engine.read(self._work(start))
 
-    async def _meet(self, damage: StoreDamaged, *, writing: bool = False) -> None:
-        """Make the store read-only if pages that all writes need are damaged, or if that cannot be found out."""
+    async def _meet(self, damage: StoreDamaged, *, writing: bool = False) -> bool:
+        """Repair damaged indexes, if this process may. If there is nothing to repair, make the store read-only if pages
+        that all writes need are damaged, or if that cannot be found out."""
         await super()._meet(damage)
-        if damage.in_pages and self._is_to_survey():
+        if not damage.in_pages or self.read_only is not None:
+            return False
+        if self.repairs:
+            async with self._repairing:
+                if await asyncio.to_thread(self._repair.run):
+                    return True
+        if self._is_to_survey(writing=writing):
             with suppress(StoreError):
                 self._protect(await self.engine.read(partial(survey, writing=writing)))
+        return False
 
     def _met_index(self, db: Connection, damage: StoreDamaged) -> None:
-        """The same for an index that a read has done without, in that reader's thread."""
+        """The same for an index that a read has done without, in that reader's thread. It repairs nothing: a write does
+        that cannot do without."""
         self.damages.note(damage)
-        if self._is_to_survey():
+        if self._is_to_survey(writing=False):
             self._protect(survey(db))
 
-    def _is_to_survey(self) -> bool:
+    def _is_to_survey(self, *, writing: bool) -> bool:
         protection = self.engine.protection
-        return protection.reason is None and protection.is_to_survey()
+        return protection.reason is None and protection.is_to_survey(writing=writing)
 
     def _protect(self, shared: str | None) -> None:
         if shared is not None:
@@ -141,8 +158,10 @@ class SqliteStore(Store):
         self, tenant: Tenant, attempt: outcomes.Attempt, target: outcomes.Target | None = None
     ) -> outcomes.Known | None:
         # An acknowledgement is written along with later writes. A plain read could come before it.
-        ask = self._write if attempt.client_attempt else self._read
-        return await ask(partial(turns.find_attempt, tenant, attempt, target))
+        find = self._find_attempt if attempt.client_attempt else super().find_attempt
+        return await find(tenant, attempt, target)
+
+    _find_attempt = by_write(turns.find_attempt)
 
     async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
         await self.engine.write_along(self._work(partial(turns.acknowledge, tenant, turn_id)))

@@ -5,7 +5,7 @@
 2. The operation is told where it stands, as an error that it may catch: a list goes on without the conversation. What no
    operation catches is told to the caller.
 3. A write that meets damage has changed nothing, and is told in the same way; no operation catches that.
-4. Whether a database with damaged pages may still be written is its home's to judge: see `sqlite/survey.py`.
+4. Whether a database with damaged pages may still be written is its home's to judge: see `sqlite/pages/survey.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from holdfast.core.codec import DAMAGE
 from holdfast.errors import SessionDamaged, StoreDamaged
 from holdfast.observe.events import warn
 from holdfast.store.sql.dialects import text_of
+from holdfast.store.sql.tables import CHUNK_WORDS, CHUNKS, INDEXED
 from holdfast.store.steps import (
     AskStep,
     Change,
@@ -71,10 +72,15 @@ def _named(step: Step) -> str | None:
             return next((str(given[each]) for each in _CONVERSATION if given.get(each)), None)
         case WriteStep(on=(session, *_)):
             return str(session.id)
-        case WriteStep(changes=changes):
+        case WriteStep(changes=changes) if not _is_for_search(changes):
             return next(_written(changes), None)
         case _:
             return None
+
+
+def _is_for_search(changes: Iterable[Change]) -> bool:
+    """Whether only the search index is written, and how far it goes: then no conversation is damaged."""
+    return all(each.table in (CHUNKS, CHUNK_WORDS, INDEXED) for each in changes)
 
 
 def _written(changes: Iterable[Change]) -> Iterator[str]:
@@ -85,6 +91,8 @@ def _written(changes: Iterable[Change]) -> Iterator[str]:
 
 def _subject(step: Step) -> str:
     match step:
+        case WriteStep(changes=changes) if _is_for_search(changes):
+            return "the search index"
         case WriteStep() | PauseStep():
             return "what a server keeps for itself"
         case LookStep(look=look):

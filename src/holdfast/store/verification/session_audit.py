@@ -18,9 +18,10 @@ What `core/history/checks.py` says about a history comes first. On top of it, fo
   past_off          a fork goes on from a version, position or revision that is not there
   blob_damaged      bytes are not what their digest says
   blob_missing      an item names bytes that are not there
-  open_off          more than one turn is open, or the session says otherwise than its turns
-  queued_off        a turn waits for a session that is deleted, or says that it has begun or ended
-  journal_cut       the journal of an open, queued, replayable or discarded turn does not begin with its request
+  open_off          more than one turn is open, or the session says otherwise than its turns (`pairings.py`)
+  queued_off        a turn waits for a session that is deleted, or says that it has begun or ended (`pairings.py`)
+  journal_cut       the journal of an open, queued, replayable or discarded turn does not begin with its request, or
+                    events are missing in one that can be replayed
   journal_off       a journal is not its turn's: another request, another order, or one that was to be gone
   key_off           a key means another session than the one that has it
   tombstone_full    a deleted session holds what it must not
@@ -47,8 +48,8 @@ from holdfast.core.items import (
     ToolCall,
     item_decoder,
 )
-from holdfast.core.turns.events import Began, Event, StateSet
-from holdfast.core.turns.journal import decode_records
+from holdfast.core.turns.events import Began, Ended, Event, StateSet
+from holdfast.core.turns.journal import Record, decode_records
 from holdfast.ids import TurnId, Version
 from holdfast.store.decisions import owner_of
 from holdfast.store.outcomes import SessionDump
@@ -117,47 +118,6 @@ def base_of(session: SessionRow, past: Past) -> Base | None:
     )
 
 
-def judge_open_turns(session: SessionRow, turns: Iterable[TurnRow]) -> Iterator[Violation]:
-    """Whether a session and its turns agree on which one is open."""
-    turns = tuple(turns)
-    for turn in turns:
-        if turn.state == "open" and turn.lease_token != session.lease_token:
-            yield _violation(
-                "open_off", turn.turn_id, "it is held under another lease than its session"
-            )
-        if turn.state == "open" and not _is_unended(turn):
-            yield _violation("open_off", turn.turn_id, "it is open, and says that it has ended")
-    found = {each.turn_id for each in turns if each.state == "open"}
-    said = {session.open_turn} if session.open_turn is not None else set()
-    for turn_id in sorted(found - said):
-        yield _violation("open_off", turn_id, "it is open, and its session knows nothing of it")
-    for turn_id in said - found:
-        yield _violation("open_off", turn_id, "its session says that it is open, and it is not")
-
-
-_AT_THE_END = (
-    *("seq", "ended_by", "detail", "start", "end", "rev", "changes", "link", "usage"),
-    *("acked", "ended_ms", "links"),
-)
-_BEFORE = {each.name: each.default for each in msgspec.structs.fields(TurnRow)}
-
-
-def _is_unended(turn: TurnRow) -> bool:
-    """Whether a turn says nothing yet that only its end tells."""
-    return all(getattr(turn, name) == _BEFORE[name] for name in _AT_THE_END)
-
-
-def judge_queued_turns(session: SessionRow, turns: Iterable[TurnRow]) -> Iterator[Violation]:
-    """Whether the turns that wait for a session can: it is there, and nothing has happened in them."""
-    for each in turns:
-        if each.state != "queued":
-            continue
-        if session.state == "deleted":
-            yield _violation("queued_off", each.turn_id, "it waits for a session that is deleted")
-        if each.lease_token or not _is_unended(each):
-            yield _violation("queued_off", each.turn_id, "it waits, and says that it has begun")
-
-
 def judge_unfinished(session: SessionRow, turns: Iterable[TurnRow]) -> Iterator[Violation]:
     """Whether what a session says can be continued did break off."""
     at, left = session.unfinished, session.retries_left
@@ -191,9 +151,25 @@ def judge_journal(turn: TurnRow, rows: Sequence[JournalRow]) -> Iterator[Violati
         if not in_order or (numbers and numbers[0] != row.n):
             yield _violation("journal_off", where, f"the records of row {row.n} are out of order")
         last = max([last, *numbers])
-    first = decode_records(rows[0].records)[:1]
-    if first and not isinstance(first[0], Unreadable) and not _is_request_of(turn, first[0].event):
+    whole = [each for row in rows for each in decode_records(row.records)]
+    first = whole[0] if whole else None
+    if not isinstance(first, Record):
+        return
+    if not _is_request_of(turn, first.event):
         yield _violation("journal_off", where, "its request is not the one that it has begun with")
+    if isinstance(first.event, Began) and first.event.request.replayable:
+        yield from _judge_replayable(turn, whole)
+
+
+def _judge_replayable(turn: TurnRow, records: Sequence[Record | Unreadable]) -> Iterator[Violation]:
+    """Whether every event is there: clients are shown them again."""
+    readable = [each for each in records if isinstance(each, Record)]
+    if len(readable) < len(records):
+        return  # told already
+    if [each.n for each in readable] != list(range(len(readable))):
+        yield _violation("journal_cut", turn.turn_id, "events of it are missing in its journal")
+    elif turn.state == "committed" and not isinstance(readable[-1].event, Ended):
+        yield _violation("journal_cut", turn.turn_id, "the end of its journal is missing")
 
 
 def _is_request_of(turn: TurnRow, event: Event) -> bool:

@@ -31,11 +31,10 @@ from holdfast.store.store import Store
 from holdfast.store.verification.findings import USELESS_TO_GO_ON, Report
 from holdfast.store.verification.findings import Finding as Finding
 from holdfast.store.verification.findings import Progress as Progress
+from holdfast.store.verification.pairings import judge_turns
 from holdfast.store.verification.session_audit import (
     audit,
     judge_journal,
-    judge_open_turns,
-    judge_queued_turns,
     judge_unfinished,
 )
 
@@ -160,7 +159,7 @@ async def _turns_of(store: Store, dump: SessionDump) -> list[Violation]:
     turns = await _turns(store, tenant, session_id)
     session = await store.session(tenant, session_id)
     assert session is not None, "a session that can be dumped has a row"
-    wrong = [*judge_open_turns(session, turns), *judge_queued_turns(session, turns)]
+    wrong = [*judge_turns(session, turns)]
     if session.state == "deleted":
         return wrong
     wrong += judge_unfinished(session, turns)

@@ -255,6 +255,29 @@ def test_a_damaged_page_fails_the_job_that_needs_it(
     assert texts(connection) == ["a", "b"]
 
 
+def test_a_damaged_page_that_a_commit_meets_fails_the_job_that_needs_it(
+    connection: Connection,
+) -> None:
+    """FTS5 writes its words in the COMMIT, and reads its own pages for it."""
+    connection.execute("create virtual table words using fts5 (text)")
+    connection.execute("insert into words values ('before')")
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)  # as by another program
+    connection.execute("delete from words_data where id = 10")
+
+    batch = run_batch(connection, [add("a"), _add_words, add("b")])
+    assert errors_of(batch) == [None, StoreDamaged, None]
+    assert batch.fatal is None
+    assert texts(connection) == ["a", "b"]
+
+    alone = run_batch(connection, [_add_words])
+    assert errors_of(alone) == [StoreDamaged]
+    assert (alone.fatal, connection.in_transaction) == (None, False)
+
+
+def _add_words(connection: Connection) -> None:
+    connection.execute("insert into words values ('and after')")
+
+
 def test_an_error_that_nobody_can_judge_stops_the_batch(connection: Connection) -> None:
     batch = run_batch(connection, [add("a"), fail(apsw.IOError()), add("not taken")])
     assert batch.fatal is not None

@@ -25,13 +25,14 @@ import apsw
 from apsw import Connection
 
 from holdfast.store.sqlite.engine.jobs import Job
-from holdfast.store.sqlite.faults import Fatal, described, is_fatal, poisoned, translated
+from holdfast.store.sqlite.faults import Fatal, described, is_damage, is_fatal, poisoned, translated
 
 _REFUSALS = (apsw.FullError, apsw.ConstraintError, apsw.BusyError)
 """The errors by which SQLite refuses BEGIN or COMMIT and has certainly changed nothing.
 
 A full disk fails while the log is written, before the frame that would make it valid; a deferred
-constraint before anything is written.
+constraint before anything is written, and so does a page of another form than its tree's, which the search
+index reads in a COMMIT.
 """
 
 
@@ -140,7 +141,7 @@ class Batch:
         while not db.in_transaction:
             try:
                 self._control("BEGIN IMMEDIATE", refusable=True)
-            except _REFUSALS as error:
+            except apsw.Error as error:
                 self.refuse(error, self.jobs)
                 return False
             for job in self._succeeded():
@@ -153,7 +154,7 @@ class Batch:
         """Make the batch durable. If the commit is refused, each job is tried alone."""
         try:
             self._control("COMMIT", refusable=True)
-        except _REFUSALS as error:
+        except apsw.Error as error:
             if self._connection.in_transaction:
                 self._control("ROLLBACK")
             succeeded = self._succeeded()
@@ -181,7 +182,7 @@ class Batch:
         try:
             self._connection.execute(statement)
         except Exception as error:
-            if refusable and isinstance(error, _REFUSALS):
+            if refusable and (isinstance(error, _REFUSALS) or is_damage(error)):
                 raise
             raise Fatal(f"{statement}: {described(error)}") from error
 

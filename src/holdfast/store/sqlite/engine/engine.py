@@ -33,6 +33,7 @@ from holdfast.store.sqlite.engine.jobs import Clock, JobQueue
 from holdfast.store.sqlite.engine.readers import SqliteReader
 from holdfast.store.sqlite.engine.writer import Bounds, Stats, Writer
 from holdfast.store.sqlite.locks import Liveness, WriteTurn
+from holdfast.store.sqlite.pages.file_length import check_whole
 from holdfast.store.sqlite.protection import Protection
 
 T = TypeVar("T")
@@ -102,11 +103,12 @@ class SqliteEngine:
             undo.callback(liveness.close)
             connection = open_with_log(path, turn, timeout_s=TIMEOUT_S, vfs=vfs)
             undo.callback(connection.close, force=True)
+            check_whole(connection, path)
             writes, reads = (JobQueue(health, clock, inline=inline) for _ in range(2))
             protection = Protection(beside(path, "damage"))
             writer = Writer(path, connection, turn, writes, bounds or Bounds(), protection)
             opener = partial(open_reader, path, vfs=vfs)
-            crew = [SqliteReader(opener, reads) for _ in range(1 if inline else readers)]
+            crew = [SqliteReader(opener, reads, path) for _ in range(1 if inline else readers)]
             undo.pop_all()
         writes.start("holdfast-writer", writer)
         for reader in crew:

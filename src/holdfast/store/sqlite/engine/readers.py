@@ -3,19 +3,23 @@
 1. A function sees one state of the database, the latest durable one when it first reads.
 2. No snapshot outlives its function; a log that is being read cannot start over.
 3. Reading goes on when the disk is full, and stops when the store is poisoned.
+4. SQLite reads what lies behind the end of a file as noughts. So what was read counts only if the file has not been cut:
+   no file of ours ever gets shorter.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import apsw
 from apsw import Connection
 
 from holdfast.store.sqlite.engine.jobs import Job, JobQueue, too_late
-from holdfast.store.sqlite.faults import described, is_fatal, translated
+from holdfast.store.sqlite.faults import described, is_fatal, poisoned, translated
 
 T = TypeVar("T")
 
@@ -25,8 +29,13 @@ class SqliteReader:
 
     idle_s: float | None = None
 
-    def __init__(self, opener: Callable[[], Connection], queue: JobQueue) -> None:
+    def __init__(
+        self, opener: Callable[[], Connection], queue: JobQueue, path: Path | None = None
+    ) -> None:
         self._opener = opener
+        self._path = path
+        self._bytes = 0 if path is None else path.stat().st_size
+        """How long the file was when it was last looked at."""
         self._queue = queue
         self._connection: Connection | None = opener()
 
@@ -41,11 +50,24 @@ class SqliteReader:
         except Exception as error:
             job.error = translated(error)
             fatal = described(error) if is_fatal(error) else None
+        if (cut := self._cut()) is not None:
+            job.error, fatal = poisoned(cut), cut
         tell = partial(self._queue.tell, [job])
         if fatal is not None:
             self._queue.health.poison(fatal, tell=tell)
         else:
             tell()
+
+    def _cut(self) -> str | None:
+        """How the file was cut, if it was."""
+        try:
+            size = os.stat(self._path).st_size if self._path is not None else 0
+        except FileNotFoundError:
+            return None  # the writer finds out
+        if size < self._bytes:
+            return f"{self._path} was cut while in use"
+        self._bytes = size
+        return None
 
     def rest(self) -> None:
         """A reader has nothing to do between jobs."""

@@ -15,6 +15,7 @@ the larger its batches are. A lone write costs one sync.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import partial
 from math import inf
@@ -158,7 +159,7 @@ class Writer:
                     batch.jobs = self.queue.take_asked_before(asked)
                     batch.refuse(error, batch.jobs)
             if batch.fatal is None and batch.jobs and not self._still_there():
-                batch.stop(f"{self._path} was moved or deleted while in use", batch.jobs)
+                batch.stop(self._lost(), batch.jobs)
         except BaseException as error:
             batch.stop(described(error), batch.jobs)
             self.queue.tell(batch.jobs + late)
@@ -183,6 +184,18 @@ class Writer:
     def _still_there(self) -> bool:
         """Whether the open file is still the one at its path, on the same device."""
         return identity(self._path) == self._file
+
+    def _lost(self) -> str:
+        """What happened to the file, in words. If another one took its place, the log is copied into its own file and
+        emptied: else whatever opens the other file next would take the log for that file's."""
+        if not os.path.exists(self._path):
+            return f"{self._path} was moved or deleted while in use"
+        told = f"{self._path} was replaced by another file while in use"
+        try:
+            self._connection.wal_checkpoint("main", TRUNCATE)
+        except apsw.Error as error:
+            return f"{told}, and its log could not be emptied ({error}): move {self._path}-wal away"
+        return told
 
     # The log
 

@@ -19,9 +19,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from struct import unpack_from
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any
 
 import apsw
 from apsw import Connection
@@ -29,19 +28,11 @@ from msgspec import Struct
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store.sql.tables import HORIZON, KEYS, NODES, TABLES
-from holdfast.store.sqlite.connection import CHECKSUM_BYTES, open_writer
+from holdfast.store.sqlite.connection import open_writer
 from holdfast.store.sqlite.faults import translated
 from holdfast.store.sqlite.migration import load_migrations, migrate
-from holdfast.store.sqlite.survey import (
-    BRANCH_BYTES,
-    BRANCHES,
-    LEAVES,
-    FilePages,
-    damaged_pages,
-)
-
-LEAF_BYTES = 8
-"""The header of a leaf."""
+from holdfast.store.sqlite.pages.records import Cells, Record
+from holdfast.store.sqlite.pages.survey import BRANCHES, LEAVES, FilePages, damaged_pages
 
 NUMBERED = (0x05, 0x0D)
 """The first byte of a page of a table whose rows have numbers, by SQLite's file format."""
@@ -51,8 +42,6 @@ KEYS_BY_SESSION = "session_key_by_session"
 
 FILLED_ANEW = ("indexed_length", "indexed_rev")
 """Columns of sessions that say how far the search index goes, which is made anew."""
-
-Record: TypeAlias = list[Any]
 
 
 class Salvaged(Struct, frozen=True):
@@ -215,85 +204,3 @@ def _fits(tree: Tree, record: Record | None) -> bool:
         value is None or isinstance(value, _TYPES[kind])
         for value, (_, kind) in zip(record, tree.columns, strict=False)
     )
-
-
-# ── records ──────────────────────────────────────────────────────────────────────────────────
-
-
-class Cells:
-    """Reads the records on pages, by SQLite's file format."""
-
-    def __init__(self, pages: FilePages) -> None:
-        self._pages = pages
-        self._usable = pages.page_bytes - CHECKSUM_BYTES
-
-    def records(self, number: int, is_numbered: bool) -> Iterator[Record | None]:
-        """The records on a page; None for one that goes on on a damaged page."""
-        page = self._pages.read(number)
-        assert page is not None
-        is_leaf = page[0] in LEAVES
-        if is_numbered and not is_leaf:
-            return
-        (count,) = unpack_from(">H", page, 3)
-        start = LEAF_BYTES if is_leaf else BRANCH_BYTES
-        for (cell,) in (unpack_from(">H", page, start + 2 * n) for n in range(count)):
-            size, at = _varint(page, cell if is_leaf else cell + 4)
-            if is_numbered:
-                _, at = _varint(page, at)
-            payload = self._payload(page, at, size, is_numbered)
-            yield None if payload is None else _record(payload)
-
-    def _payload(self, page: bytes, at: int, size: int, is_numbered: bool) -> bytes | None:
-        """A record's bytes, and those on its overflow pages; None if one of these cannot be read."""
-        usable = self._usable
-        most = usable - 35 if is_numbered else (usable - 12) * 64 // 255 - 23
-        if size <= most:
-            return page[at : at + size]
-        least = (usable - 12) * 32 // 255 - 23
-        here = least + (size - least) % (usable - 4)
-        here = here if here <= most else least
-        parts = [page[at : at + here]]
-        (following,) = unpack_from(">I", page, at + here)
-        left = size - here
-        while left > 0:
-            more = self._pages.read(following) if following else None
-            if more is None:
-                return None
-            parts.append(more[4 : 4 + min(left, usable - 4)])
-            left -= usable - 4
-            (following,) = unpack_from(">I", more)
-        return b"".join(parts)
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of one to nine bytes, and where it ends."""
-    value = 0
-    for n in range(8):
-        byte = data[at + n]
-        value = value << 7 | byte & 0x7F
-        if byte < 0x80:
-            return value, at + n + 1
-    return value << 8 | data[at + 8], at + 9
-
-
-_INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
-"""The serial type of an integer, and its bytes."""
-
-
-def _record(payload: bytes) -> Record:
-    end, at = _varint(payload, 0)
-    kinds = list[int]()
-    while at < end:
-        kind, at = _varint(payload, at)
-        kinds.append(kind)
-    values: Record = []
-    for kind in kinds:
-        size = _INTEGERS.get(kind, (kind - 12) // 2 if kind >= 12 else 0)
-        cell, end = payload[end : end + size], end + size
-        if kind in _INTEGERS:
-            values.append(int.from_bytes(cell, signed=True))
-        elif kind >= 12:
-            values.append(cell.decode(errors="replace") if kind % 2 else cell)
-        else:
-            values.append({8: 0, 9: 1}.get(kind))  # no table of ours has a real number
-    return values

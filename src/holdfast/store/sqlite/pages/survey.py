@@ -3,6 +3,7 @@
 A table or an index is a tree of pages. A *leaf* holds rows of a few conversations; its damage is theirs. All others are
 shared: the first page, the schema, roots and the pages between root and leaf, the last leaf of each tree, which whatever
 is new goes to, and the list of unused pages. They are about one in a hundred, so that a survey takes milliseconds.
+The trees of the search index are not: no turn writes there, and a search does without them.
 
 What is read is the file as it is on disk, which need not be one state of the store: check-points are made meanwhile. So
 nothing is judged here but checksums, and a page that leads nowhere is passed over. A file without checksums cannot be
@@ -11,6 +12,7 @@ surveyed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from struct import iter_unpack, unpack_from
 
@@ -32,6 +34,12 @@ READS = 3
 """A page that is being written just now may look damaged, once."""
 
 
+CUT_PAUSE_S = 0.1
+"""How long a check-point may take for the pages that make a file longer, once it has written the first page."""
+
+SEARCH_TABLES = "search_*"
+"""The names of the tables of the search index."""
+
 UNREADABLE = "the schema cannot be read"
 """How the reason begins if nothing can be read from the file."""
 
@@ -43,14 +51,15 @@ class _Damaged(Exception):
 def survey(db: Connection, *, writing: bool = False) -> str | None:
     """The first shared page that is damaged, in words; None if there is none.
 
-    `writing`: a write has met damage, which is why it is looked for; without checksums, it may be anywhere.
+    `writing`: a write has met damage that cannot be repaired, which is why it is looked for; without checksums, it may be
+    anywhere. Until then, the last leaf of an index may be repaired, and is not counted.
     """
     try:
         if not has_checksums(db):
             return "a write has met damage, in a file without checksums" if writing else None
         pages = FilePages(db)
-        for name, root in (("sqlite_schema", 1), *_trees(db)):
-            pages.walk(name, root)
+        for name, root, is_index in (("sqlite_schema", 1, False), *_trees(db)):
+            pages.walk(name, root, last=writing or not is_index)
         if pages.unused() is None:
             return "a page of the list of unused pages is not as it was written"
     except _Damaged as damaged:
@@ -76,9 +85,16 @@ def damaged_pages(db: Connection, *, after: int, count: int) -> tuple[list[int],
     return damaged, True
 
 
-def _trees(db: Connection) -> list[tuple[str, int]]:
-    found = db.execute("select name, rootpage from sqlite_schema where rootpage > 0").fetchall()
-    return [(str(name), int(str(root))) for name, root in found]
+def _trees(db: Connection) -> list[tuple[str, int, bool]]:
+    """The trees that turns are written into, with their roots, and which of them are indexes."""
+    schema = (
+        "select name, rootpage, type = 'index' from sqlite_schema "
+        f"where rootpage > 0 and tbl_name not glob '{SEARCH_TABLES}'"
+    )
+    return [
+        (str(name), int(str(root)), bool(is_index))
+        for name, root, is_index in db.execute(schema).fetchall()
+    ]
 
 
 class FilePages:
@@ -91,8 +107,8 @@ class FilePages:
         self._db = db
         self._seen: set[int] = set()
 
-    def walk(self, tree: str, root: int) -> None:
-        """Read every page of a tree but its leaves; of these the last, and a root that is one. Raises _Damaged."""
+    def walk(self, tree: str, root: int, *, last: bool) -> None:
+        """Read every page of a tree but its leaves; of these the last if wanted, and a root that is one. Raises _Damaged."""
         level = [root]
         while level:
             below: list[int] = []
@@ -100,9 +116,25 @@ class FilePages:
                 if number not in self._seen:
                     self._seen.add(number)
                     below += self.children(self._demand(tree, number), number)
-            # All leaves are equally deep, so that the last of a level tells what it is.
-            last = self._demand(tree, below[-1]) if below else b""
-            level = below if last and last[0] in BRANCHES else []
+            if last and below:
+                self._demand(tree, below[-1])
+            # All leaves are equally deep, so that one page of a level tells what all are.
+            told = next(filter(None, map(self.read, reversed(below))), b"")
+            level = below if told and told[0] in BRANCHES else []
+
+    def is_cut(self) -> bool:
+        """Whether the file ends before the last of the pages that its first page counts."""
+        for _ in range(READS):
+            count = self.count()
+            if not count or self.read(count) != b"":
+                return False
+            time.sleep(CUT_PAUSE_S)
+        return True
+
+    def count(self) -> int:
+        """How many pages the first page counts; nought if it cannot be read."""
+        first = self.read(1)
+        return int(unpack_from(">I", first, 28)[0]) if first else 0
 
     def unused(self) -> set[int] | None:
         """The pages that are not used, and may hold what was deleted; None if their list cannot be read."""

@@ -1,0 +1,175 @@
+"""Records on the pages of a SQLite file, by SQLite's file format: read from any tree, and written to a leaf of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import pack, unpack_from
+from typing import Any, TypeAlias
+
+from holdfast.store.sqlite.connection import CHECKSUM_BYTES
+from holdfast.store.sqlite.pages.survey import BRANCH_BYTES, LEAVES, FilePages
+
+LEAF_BYTES = 8
+"""The header of a leaf."""
+
+INDEX_LEAF = 0x0A
+"""The first byte of a leaf of an index."""
+
+Record: TypeAlias = list[Any]
+Bound: TypeAlias = tuple[Any, ...]
+
+
+class Cells:
+    """Reads the records on pages, by SQLite's file format."""
+
+    def __init__(self, pages: FilePages) -> None:
+        self._pages = pages
+        self._usable = pages.page_bytes - CHECKSUM_BYTES
+
+    def records(self, number: int, is_numbered: bool) -> Iterator[Record | None]:
+        """The records on a page; None for one that goes on on a damaged page."""
+        return (record for _, record in self.rows(number, is_numbered))
+
+    def rows(self, number: int, is_numbered: bool) -> Iterator[tuple[int, Record | None]]:
+        """The records on a page, each with the number of its row, or with nought if rows have none."""
+        page = self._pages.read(number)
+        assert page is not None
+        is_leaf = page[0] in LEAVES
+        if is_numbered and not is_leaf:
+            return
+        (count,) = unpack_from(">H", page, 3)
+        start = LEAF_BYTES if is_leaf else BRANCH_BYTES
+        for (cell,) in (unpack_from(">H", page, start + 2 * n) for n in range(count)):
+            size, at = _varint(page, cell if is_leaf else cell + 4)
+            row, at = _varint(page, at) if is_numbered else (0, at)
+            payload = self._payload(page, at, size, is_numbered)
+            yield row, None if payload is None else _record(payload)
+
+    def bounds(self, number: int, is_numbered: bool) -> list[Bound | None]:
+        """What is between each two pages below a branch: an entry, or the number of the last row before. None for an entry
+        that goes on on a damaged page."""
+        if not is_numbered:
+            found = (each for _, each in self.rows(number, is_numbered))
+            return [None if each is None else tuple(each) for each in found]
+        page = self._pages.read(number)
+        assert page is not None
+        (count,) = unpack_from(">H", page, 3)
+        places = unpack_from(f">{count}H", page, BRANCH_BYTES)
+        return [(_varint(page, place + 4)[0],) for place in places]
+
+    def _payload(self, page: bytes, at: int, size: int, is_numbered: bool) -> bytes | None:
+        """A record's bytes, and those on its overflow pages; None if one of these cannot be read."""
+        usable = self._usable
+        most = usable - 35 if is_numbered else (usable - 12) * 64 // 255 - 23
+        if size <= most:
+            return page[at : at + size]
+        least = (usable - 12) * 32 // 255 - 23
+        here = least + (size - least) % (usable - 4)
+        here = here if here <= most else least
+        parts = [page[at : at + here]]
+        (following,) = unpack_from(">I", page, at + here)
+        left = size - here
+        while left > 0:
+            more = self._pages.read(following) if following else None
+            if not more:
+                return None
+            parts.append(more[4 : 4 + min(left, usable - 4)])
+            left -= usable - 4
+            (following,) = unpack_from(">I", more)
+        return b"".join(parts)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of one to nine bytes, and where it ends."""
+    value = 0
+    for n in range(8):
+        byte = data[at + n]
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            return value, at + n + 1
+    return value << 8 | data[at + 8], at + 9
+
+
+_INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+"""The serial type of an integer, and its bytes."""
+
+
+def _record(payload: bytes) -> Record:
+    end, at = _varint(payload, 0)
+    kinds = list[int]()
+    while at < end:
+        kind, at = _varint(payload, at)
+        kinds.append(kind)
+    values: Record = []
+    for kind in kinds:
+        size = _INTEGERS.get(kind, (kind - 12) // 2 if kind >= 12 else 0)
+        cell, end = payload[end : end + size], end + size
+        if kind in _INTEGERS:
+            values.append(int.from_bytes(cell, signed=True))
+        elif kind >= 12:
+            values.append(cell.decode(errors="replace") if kind % 2 else cell)
+        else:
+            values.append({8: 0, 9: 1}.get(kind))  # no table of ours has a real number
+    return values
+
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────
+
+
+def index_leaf(entries: Sequence[Record], page_bytes: int) -> bytes | None:
+    """A leaf of an index with these entries, in this order, without its checksum; None if they are not the entries of
+    one leaf: there are none or too many, or one of them is so long that it goes on on another page."""
+    usable = page_bytes - CHECKSUM_BYTES
+    most = (usable - 12) * 64 // 255 - 23
+    payloads = [_payload_of(each) for each in entries]
+    cells = [_varint_of(len(each)) + each for each in payloads]
+    start = usable - sum(map(len, cells))
+    room = start - LEAF_BYTES - 2 * len(cells)
+    if not cells or room < 0 or max(map(len, payloads)) > most:
+        return None
+    places, at = list[int](), usable
+    for cell in cells:
+        at -= len(cell)
+        places.append(at)
+    header = pack(">BHHHB", INDEX_LEAF, 0, len(cells), start, 0)
+    pointers = pack(f">{len(places)}H", *places)
+    content = b"".join(reversed(cells))
+    return header + pointers + bytes(room) + content + bytes(CHECKSUM_BYTES)
+
+
+def _payload_of(record: Record) -> bytes:
+    kinds, cells = zip(*map(_cell_of, record), strict=True)
+    header = b"".join(map(_varint_of, kinds))
+    size = len(header) + 1
+    # The size of the header counts itself; beyond 127 it takes two bytes.
+    return _varint_of(size if size < 0x80 else size + 1) + header + b"".join(cells)
+
+
+def _cell_of(value: object) -> tuple[int, bytes]:
+    """The serial type of a value, and its bytes."""
+    match value:
+        case None:
+            return 0, b""
+        case 0 | 1:
+            return 8 + int(value), b""
+        case int():
+            kind, size = next(
+                (kind, size)
+                for kind, size in _INTEGERS.items()
+                if -(1 << 8 * size - 1) <= value < 1 << 8 * size - 1
+            )
+            return kind, value.to_bytes(size, signed=True)
+        case str():
+            text = value.encode()
+            return 13 + 2 * len(text), text
+        case bytes():
+            return 12 + 2 * len(value), value
+        case _:
+            raise AssertionError(value)  # no table of ours has a real number
+
+
+def _varint_of(number: int) -> bytes:
+    digits = [number & 0x7F]
+    while number := number >> 7:
+        digits.append(number & 0x7F | 0x80)
+    return bytes(reversed(digits))

@@ -1,0 +1,256 @@
+"""Damaged leaves of indexes: written anew from their tables, each byte for byte in its meaning, or left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.errors import StoreDamaged
+from holdfast.ids import Minter
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.connection import open_reader, open_writer
+from holdfast.store.sqlite.hints import HintingStore
+from holdfast.store.sqlite.pages import index_repair
+from holdfast.store.sqlite.pages.index_repair import IndexRepair
+from holdfast.store.sqlite.pages.survey import damaged_pages
+from holdfast.store.verification.findings import Finding
+from holdfast.store.verification.verification import verify
+from tests.store.builders import ACME, Player
+from tests.store.sqlite.flips import PAGE_BYTES, Truth, flip, furnish, trees_of, truth_of
+
+SESSIONS = 60
+
+
+@pytest.fixture
+async def whole(tmp_path: Path, mint: Minter) -> tuple[Path, Truth]:
+    """A file at rest, and what is in it."""
+    path = tmp_path / "whole.db"
+    store = await SqliteStore.open(path)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew()
+    await furnish(store, player, sessions=SESSIONS)
+    truth = await truth_of(store)
+    await store.close()
+    return path, truth
+
+
+def index_leaves(path: Path) -> dict[str, list[int]]:
+    """The leaves of each index that has more than its root, in their order."""
+    with closing(apsw.Connection(str(path))) as db:
+        names = {
+            name for (name,) in db.execute("select name from sqlite_schema where type = 'index'")
+        }
+    return {
+        tree: pages
+        for (tree, kind), pages in trees_of(path).items()
+        if kind == "leaf" and tree in names
+    }
+
+
+def entries(path: Path, index: str) -> list[tuple[object, ...]]:
+    """What an index says, in its order."""
+    with closing(open_reader(path)) as db:
+        table = db.execute("select tbl_name from sqlite_schema where name = ?", (index,)).get
+        named = [each[2] or "rowid" for each in db.execute(f'pragma index_xinfo("{index}")')]
+        sql = db.execute("select sql from sqlite_schema where name = ?", (index,)).get
+        where = str(sql or "").partition("where")[2] or "true"
+        columns = ", ".join(named)
+        return db.execute(
+            f'select {columns} from {table} indexed by "{index}" where {where} order by {columns}'
+        ).fetchall()
+
+
+def is_sound(path: Path) -> bool:
+    with closing(open_reader(path)) as db:
+        pages, _ = damaged_pages(db, after=0, count=10_000)
+        return not pages and db.execute("pragma integrity_check").get == "ok"
+
+
+def damage(path: Path, page: int) -> None:
+    flip(path, (page - 1) * PAGE_BYTES + 2_000, 3)
+
+
+MORE_ROWS = """
+with recursive n (i) as (select 1 union all select i + 1 from n where i < 400)
+insert into session (tenant, id, head, length, link, lease_token, lease_nonce, lease_node, open_turn, source_key,
+  entry_agent, agent, lineage, settings, meta_rev, summary_rev, title, opening, state, anonymous, created_ms, active_ms, family)
+select 'more', format('conv_%d', i * 7919 % 401), i % 3, 0, x'00', 0, '', iif(i % 2, format('node_%d', i), null),
+  iif(i % 5, 'turn', null), '', '', '', x'5b5d', x'7b7d', 0, 0, '', '', iif(i % 4, 'live', 'deleted'), i % 2, 0,
+  (i << (i % 40)) - 90, iif(i % 3, format('fam_%d', i % 90), null) from n;
+with recursive n (i) as (select 1 union all select i + 1 from n where i < 700)
+insert into blob (tenant, session_id, digest, bytes, noticed_ms)
+select 'more', format('conv_%d', i % 9), format('%064d', i * 7919 % 701), x'', iif(i % 3, i - 100, null) from n;
+"""
+"""Rows that give indexes with conditions, with nulls and with numbers of every size more leaves than one."""
+
+
+async def test_every_leaf_of_every_index_is_made_anew_as_it_was(
+    whole: tuple[Path, Truth], tmp_path: Path
+) -> None:
+    path, _ = whole
+    with closing(open_writer(path)) as db:
+        db.execute(MORE_ROWS)
+        db.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    found = index_leaves(path)
+    for index in ("sqlite_autoindex_item_1", "session_listed", "session_held", "blob_to_judge"):
+        assert len(found[index]) > 1
+    for index, leaves in found.items():
+        before = entries(path, index)
+        for some in (leaves[:1], leaves[1:]):
+            damaged = tmp_path / f"{index}-{len(some)}.db"
+            shutil.copyfile(path, damaged)
+            for page in some:
+                damage(damaged, page)
+            assert not is_sound(damaged)
+            assert IndexRepair(damaged).run(), index
+            assert is_sound(damaged), index
+            assert entries(damaged, index) == before
+
+
+async def test_a_leaf_is_made_anew_beside_rows_that_cannot_be_read_if_their_entries_are_elsewhere(
+    whole: tuple[Path, Truth], tmp_path: Path
+) -> None:
+    """A row that no entry leads to would be missing without a word."""
+    path, _ = whole
+    index = "sqlite_autoindex_item_1"
+    rows, leaves = trees_of(path)["item", "leaf"], index_leaves(path)[index]
+    before, repaired = entries(path, index), list[bool]()
+    for row in (rows[0], rows[len(rows) // 2], rows[-2], rows[-1]):
+        damaged = tmp_path / f"{row}.db"
+        shutil.copyfile(path, damaged)
+        damage(damaged, row)
+        damage(damaged, leaves[1])
+        was = damaged.read_bytes()
+        repaired.append(IndexRepair(damaged).run())
+        if repaired[-1]:
+            assert entries(damaged, index) == before
+        else:
+            assert damaged.read_bytes() == was
+    assert repaired == [True, False, True, False]
+
+
+async def test_conversations_on_a_damaged_leaf_of_an_index_go_on_in_a_server(
+    whole: tuple[Path, Truth], mint: Minter
+) -> None:
+    """All of them, while others write, and the file is as it would be without the damage."""
+    path, truth = whole
+    for leaves in index_leaves(path).values():
+        for page in {leaves[-1], leaves[len(leaves) // 3]} - {leaves[0]}:
+            damage(path, page)
+    store = await HintingStore.open(path)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew()
+    turns = (player.play(f"talk-{n}", "Are you there?", "I am") for n in range(SESSIONS))
+    await asyncio.gather(*turns)
+    assert store.read_only is None
+    assert (await truth_of(store)).keys() == truth.keys()
+    assert [each async for each in verify(store) if isinstance(each, Finding)] == []
+    await store.close()
+    assert is_sound(path)
+
+
+async def test_a_command_that_only_looks_repairs_nothing(
+    whole: tuple[Path, Truth], mint: Minter
+) -> None:
+    path, truth = whole
+    leaf = index_leaves(path)["turn_by_session"][0]
+    damage(path, leaf)
+    store = await SqliteStore.open(path)
+    assert await truth_of(store) == truth
+    found = [each async for each in verify(store) if isinstance(each, Finding)]
+    assert f"page {leaf}" in str(found)
+    await store.close()
+    assert not is_sound(path)
+
+
+async def test_a_leaf_has_the_entries_of_rows_that_move_while_it_is_made(
+    whole: tuple[Path, Truth], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that grow move to other pages of their table, and a check-point brings these into the file. A row that was
+    on no page when that page was read would be missing in the index for ever, without a word."""
+    path, _ = whole
+    index = "sqlite_autoindex_item_1"
+    before = entries(path, index)
+    damaged = trees_of(path)["item", "leaf"][0], index_leaves(path)[index][1]
+    for page in damaged:
+        damage(path, page)
+    found_out = index_repair._lost_rows
+
+    def grown_meanwhile(leaves: list[index_repair.Leaf]) -> set[int]:
+        lost = found_out(leaves)
+        with closing(open_writer(path)) as db:
+            for (row,) in before_last(db):
+                db.execute("update item set body = zeroblob(1500) where rowid = ?", (row,))
+            db.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
+        return lost
+
+    def before_last(db: apsw.Connection) -> list[tuple[int]]:
+        last = db.execute("select max(rowid) from item").get
+        assert isinstance(last, int)
+        return [(row,) for row in range(last // 3, last // 3 * 2)]
+
+    monkeypatch.setattr(index_repair, "_lost_rows", grown_meanwhile)
+    assert IndexRepair(path).run()
+    monkeypatch.undo()
+    assert sorted(entries(path, index)) == sorted(before)
+
+
+async def test_requests_that_wait_for_a_repair_take_no_thread_from_others(tmp_path: Path) -> None:
+    """Names of hosts are looked up in the threads that all share: models could not be reached during a repair."""
+    store = await HintingStore.open(tmp_path / "store.db")
+    go_on = threading.Event()
+    store._repair.run = go_on.wait  # type: ignore[method-assign]
+    damage = StoreDamaged("a page", "its checksum is wrong", in_pages=True)
+    waiting = [asyncio.create_task(store._meet(damage)) for _ in range(100)]
+    try:
+        async with asyncio.timeout(10):
+            await asyncio.gather(*(asyncio.sleep(0) for _ in waiting))
+            assert await asyncio.to_thread(lambda: "done") == "done"
+    finally:
+        go_on.set()
+    assert all(await asyncio.gather(*waiting))
+    await store.close()
+
+
+CHECK_POINT = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as shared:
+    fcntl.lockf(shared, fcntl.LOCK_EX, 1, 121)
+    print("there", flush=True)
+    sys.stdin.read()
+"""
+"""Holds SQLite's lock of check-points, which is a byte of the file that its log is found by."""
+
+
+def making_a_check_point(path: Path) -> subprocess.Popen[bytes]:
+    other = subprocess.Popen(
+        [sys.executable, "-c", CHECK_POINT, f"{path}-shm"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert other.stdout is not None and other.stdout.readline() == b"there\n"
+    return other
+
+
+async def test_a_repair_waits_for_a_check_point_of_another_process(
+    whole: tuple[Path, Truth], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = whole
+    damage(path, index_leaves(path)["turn_by_session"][0])
+    with closing(open_reader(path)) as db:
+        db.execute("select count(*) from sqlite_schema").fetchall()  # makes the file
+        other = making_a_check_point(path)
+        monkeypatch.setattr(time, "sleep", lambda _: other.communicate())
+        assert IndexRepair(path).run()
+        monkeypatch.undo()
+    assert other.returncode == 0
+    assert is_sound(path)
