@@ -244,9 +244,7 @@ async def test_it_stands_before_the_turns_that_have_waited_for_what_broke_off(st
         del stage.parts["Pay"]
         await act_then_fail(hand)
 
-    stage.parts["Pay"] = act_then_fail_when_let
-    first = stage.send(node, "Pay")
-    await stage.until(lambda: "Pay" in stage.played)
+    first = await stage.playing(node, "Pay", act_then_fail_when_let)
     two = await stage.submit(node, "two", past=said("Pay"), queues=True)
     assert two.admission.how == "queued"
     await stage.sleep(1)
@@ -358,9 +356,7 @@ async def broken_after_hearing(
         await hand.open.take_steering()
         await act_then_fail(hand)
 
-    stage.parts["Pay"] = hear_act_then_fail
-    first = stage.send(node, "Pay", **asking)
-    await stage.until(lambda: "Pay" in stage.played)
+    first = await stage.playing(node, "Pay", hear_act_then_fail, **asking)
     steered = stage.send(node, text, on_busy="steer")
     await stage.sleep(1)
     gate.set()

@@ -108,9 +108,7 @@ async def test_a_node_that_leaves_lets_go_of_what_it_has_lost(stage: Stage) -> N
     """It was stopped for too long, and somebody has taken its turn over: its player would go on for nobody."""
     one, two = await stage.boot(), await stage.boot()
     await stage.sleep(TTL_S + 1)
-    stage.parts["Long"] = hang
-    running = stage.send(one, "Long")
-    await stage.until(lambda: bool(stage.played))
+    running = await stage.playing(one, "Long", hang)
     closing = leaving(stage, one, grace_s=1000)
     await stage.sleep(1)
 
@@ -238,9 +236,7 @@ async def test_a_stateless_turn_that_ignores_its_end_holds_nobody_up_for_ever(
 @on_stage
 async def test_a_node_that_leaves_begins_no_stateless_turn(stage: Stage) -> None:
     node = await stage.boot()
-    stage.parts["Long"] = hang
-    running = stage.send(node, "Long")
-    await stage.until(lambda: bool(stage.played))
+    running = await stage.playing(node, "Long", hang)
     closing = leaving(stage, node, grace_s=5)
     await stage.sleep(1)
 

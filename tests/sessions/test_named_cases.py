@@ -18,7 +18,6 @@ from holdfast.errors import SessionGone, StoreUnavailable
 from holdfast.ids import SessionKey
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.session_requests import Ending, OnBusy
-from holdfast.sessions.turns.live_turn import LiveTurn
 from holdfast.store.outcomes import Begin
 from holdfast.store.rows import SignalRow
 from tests.simulation.clients import TENANT, as_client_sees
@@ -48,9 +47,7 @@ async def test_a_follow_up_after_the_crash_of_a_keyed_turn_waits_for_it_and_it_c
 ) -> None:
     one, two = await stage.boot(), await stage.boot()
     await stage.sleep(TTL_S + 1)  # so that they may judge
-    stage.parts["Book it"] = hang(60)
-    stage.send(one, "Book it", key="k1")
-    await stage.until(lambda: stage.played == ["Book it"])
+    await stage.playing(one, "Book it", hang(60), key="k1")
     stage.world.bury(one)
 
     follow_up = await stage.send(two, "And a hotel")
@@ -149,9 +146,7 @@ async def test_a_node_that_was_stopped_for_too_long_lets_go_of_what_it_has_lost(
     """Its player waits for a model and records nothing, so no fence tells it. Its lane must not wait with it."""
     one, two = await stage.boot(), await stage.boot()
     await stage.sleep(TTL_S + 1)
-    stage.parts["Hello"] = hang(500)
-    stage.send(one, "Hello")
-    await stage.until(lambda: bool(stage.played))
+    await stage.playing(one, "Hello", hang(500))
 
     await stage.world.pause(one, for_s=2 * TTL_S)
     await stage.sleep(limits.sweep_s + 1)
@@ -167,9 +162,7 @@ async def test_a_turn_that_two_of_a_node_want_to_take_over_is_taken_once(stage: 
     """Both are this node, so the store would let each of them take it from the other."""
     one, two = await stage.boot(), await stage.boot()
     await stage.sleep(TTL_S + 1)
-    stage.parts["Book it"] = hang(60)
-    stage.send(one, "Book it", key="k1")
-    await stage.until(lambda: bool(stage.played))
+    await stage.playing(one, "Book it", hang(60), key="k1")
     stage.world.bury(one)
     await stage.sleep(TTL_S + 0.1)
     stale = (await stage.turns())[0]
@@ -197,9 +190,7 @@ async def test_a_sweep_never_takes_a_turn_that_began_while_it_looked(stage: Stag
     await stage.sleep(TTL_S + 1)
     assert (await stage.send(one, "Hello")).ok
     stale = (await stage.turns())[0]
-    stage.parts["Long"] = hang(5)
-    sent = stage.send(one, "Long")
-    await stage.until(lambda: stage.played[-1] == "Long")
+    sent = await stage.playing(one, "Long", hang(5))
 
     recover = one.sessions._recovery.recover
     taken = await one.run(lambda: recover(TENANT, stale.session_id, stale.turn_id))
@@ -265,9 +256,7 @@ async def test_a_deadline_that_comes_while_the_end_is_decided_still_counts_if_th
         await hand.go_on()
 
     node.store.override("commit", slowly)
-    stage.parts["Hello"] = once_then_hang
-    sent = stage.send(node, "Hello", deadline_s=1)
-    await stage.until(lambda: bool(stage.played))
+    sent = await stage.playing(node, "Hello", once_then_hang, deadline_s=1)
     await stage.sleep(0.5)
     stage.send(node, "One more thing", on_busy="steer")
     await stage.sleep(10)
@@ -300,9 +289,7 @@ async def test_a_keyed_retry_is_answered_again_whatever_else_it_says(stage: Stag
 @on_stage
 async def test_a_keyed_retry_does_not_interrupt_its_own_first_attempt(stage: Stage) -> None:
     one, two = await stage.boot(), await stage.boot()
-    stage.parts["Hello"] = hang(5)
-    first = stage.send(one, "Hello", key="k1", on_busy="interrupt")
-    await stage.until(lambda: bool(stage.played))
+    first = await stage.playing(one, "Hello", hang(5), key="k1", on_busy="interrupt")
 
     again = stage.send(two, "Hello", key="k1", on_busy="interrupt")
 
@@ -337,8 +324,8 @@ async def test_words_that_are_brought_twice_are_heard_once(stage: Stage) -> None
     node = await stage.boot()
 
     async def listening(hand: Hand) -> None:
-        await stage.until(lambda: bool(live()._steers))
-        brought: list[SignalRow] = list(live()._steers.values())
+        live = await hand.wait_steer()
+        brought: list[SignalRow] = list(live._steers.values())
         hearing = asyncio.ensure_future(hand.open.take_steering())
         await asyncio.sleep(0)
         for row in brought:
@@ -346,12 +333,7 @@ async def test_words_that_are_brought_twice_are_heard_once(stage: Stage) -> None
         await hearing
         await hand.go_on()
 
-    def live() -> LiveTurn:
-        return next(iter(node.sessions._owner.live.values()))
-
-    stage.parts["Long"] = listening
-    running = stage.send(node, "Long")
-    await stage.until(lambda: bool(stage.played))
+    running = await stage.playing(node, "Long", listening)
     steered = await stage.send(node, "Faster", on_busy="steer")
 
     assert steered == await running
@@ -366,8 +348,7 @@ async def test_words_that_were_heard_at_the_last_moment_are_not_said_again(stage
     async def stopped_while_listening(hand: Hand) -> None:
         (call,) = await hand.call("a")
         await hand.start(call)
-        live = next(iter(node.sessions._owner.live.values()))
-        await stage.until(lambda: bool(live._steers))
+        live = await hand.wait_steer()
         node.store.override("append", slowly)
         await hand.finish(call)
         await asyncio.sleep(0.1)  # the result is being written while they are heard
@@ -380,9 +361,7 @@ async def test_words_that_were_heard_at_the_last_moment_are_not_said_again(stage
         await asyncio.sleep(1)
         await append(*args, **kwargs)  # type: ignore[arg-type]
 
-    stage.parts["Long"] = stopped_while_listening
-    running = stage.send(node, "Long")
-    await stage.until(lambda: bool(stage.played))
+    running = await stage.playing(node, "Long", stopped_while_listening)
     steered = await stage.send(node, "Faster", on_busy="steer")
 
     assert (await running).by == "deadline"
@@ -396,15 +375,12 @@ async def test_who_has_spoken_to_a_turn_waits_for_it_while_the_store_is_away(sta
     node = await stage.boot()
 
     async def listening(hand: Hand) -> None:
-        live = next(iter(node.sessions._owner.live.values()))
-        await stage.until(lambda: bool(live._steers))
+        await hand.wait_steer()
         await stage.world.outage(for_s=2)
         await hand.open.take_steering()
         await hand.go_on()
 
-    stage.parts["Long"] = listening
-    running = stage.send(node, "Long")
-    await stage.until(lambda: bool(stage.played))
+    running = await stage.playing(node, "Long", listening)
     steered = await stage.send(node, "Faster", on_busy="steer")
 
     assert steered == await running
@@ -417,8 +393,7 @@ async def test_words_whose_fate_cannot_be_read_at_once_are_not_said_again(stage:
     node = await stage.boot()
 
     async def listening(hand: Hand) -> None:
-        live = next(iter(node.sessions._owner.live.values()))
-        await stage.until(lambda: bool(live._steers))
+        await hand.wait_steer()
         node.store.override("find_signal", rarely)
         await hand.open.take_steering()
         await hand.go_on()
@@ -431,9 +406,7 @@ async def test_words_whose_fate_cannot_be_read_at_once_are_not_said_again(stage:
             raise StoreUnavailable("away")
         return await find_signal(*args, **kwargs)  # type: ignore[arg-type]
 
-    stage.parts["Long"] = listening
-    running = stage.send(node, "Long")
-    await stage.until(lambda: bool(stage.played))
+    running = await stage.playing(node, "Long", listening)
     steered = await stage.send(node, "Faster", on_busy="steer")
 
     assert steered == await running
@@ -476,9 +449,7 @@ async def test_whoever_waits_for_a_session_that_is_deleted_is_told_so_and_starts
     one, two = await stage.boot(), await stage.boot()
     assert (await stage.send(one, "Hello")).ok
     session_id = await stage.id_of()
-    stage.parts["Long"] = hang(30)
-    running = stage.send(one, "Long")
-    await stage.until(lambda: stage.played[-1] == "Long")
+    running = await stage.playing(one, "Long", hang(30))
     waiting = [stage.send(node, "Me too") for node in (one, two, one, two)]
     await stage.sleep(1)
 
@@ -717,9 +688,7 @@ def test_a_cache_of_no_bytes_changes_nothing(home: Home) -> None:
         past = as_client_sees(await stage.snapshot(), whole=True)
         endings.append(await stage.send(two, "And now?", past=past))
         endings.append(await stage.send(one, "Then?", if_match=2))
-        stage.parts["Long"] = hang(30)
-        running = stage.send(two, "Long")
-        await stage.until(lambda: stage.played[-1] == "Long")
+        running = await stage.playing(two, "Long", hang(30))
         endings.append(await stage.send(one, "Stop it", on_busy="interrupt"))
         endings.append(await running)
         before = await stage.said()
@@ -742,9 +711,7 @@ async def test_a_node_that_is_shutting_down_begins_nothing_and_does_not_come_bac
 ) -> None:
     one, two = await stage.boot(), await stage.boot()
     await stage.sleep(TTL_S + 1)
-    stage.parts["Long"] = hang(3)
-    running = stage.send(one, "Long")
-    await stage.until(lambda: bool(stage.played))
+    running = await stage.playing(one, "Long", hang(3))
     waiting = stage.send(one, "Next")
 
     closing = stage.loop.create_task(one.run(lambda: one.sessions.close(grace_s=10)))
@@ -927,9 +894,7 @@ async def test_a_player_that_is_told_to_stop_several_times_ends_its_turn_once(st
             except asyncio.CancelledError:
                 told.append("stop")
 
-    stage.parts["Hello"] = hard_of_hearing
-    sent = stage.send(node, "Hello")
-    await stage.until(lambda: bool(stage.played))
+    sent = await stage.playing(node, "Hello", hard_of_hearing)
     (live,) = node.sessions._owner.live.values()
     stage.loop.call_in(node.place, 0.1, live.interrupt, "cancelled")
     stage.loop.call_in(node.place, 0.2, live._stop_playing)

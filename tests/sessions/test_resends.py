@@ -90,9 +90,7 @@ def test_what_a_discarded_turn_had_brought_is_new(home: str, on_busy: OnBusy) ->
 @on_stage
 async def test_an_interrupted_turn_that_was_discarded_had_brought_nothing(stage: Stage) -> None:
     node = await stage.boot()
-    stage.parts["one"] = Gate()
-    first = stage.send(node, "one", policy=DISCARDED)
-    await stage.until(lambda: "one" in stage.played)
+    first = await stage.playing(node, "one", Gate(), policy=DISCARDED)
     assert (await stage.send(node, "two", past=said("one"), on_busy="interrupt")).ok
     assert not (await first).kept
     assert await stage.said() == ["one", "two", "re: two"]

@@ -188,6 +188,7 @@ async def test_a_turn_whose_end_meets_damage_says_so_and_leaves_its_session_free
         await asked
     assert stage.loop.time() - began_s < AT_ONCE_S
     await stage.until(lambda: not node.sessions._owner.unstored)
+    await stage.sleep(1)  # its end is on its way
     [turn] = await stage.turns()
     assert (turn.state, turn.ended_by) == ("discarded", "crash")
     assert turn.detail.startswith("conversation_damaged: ")

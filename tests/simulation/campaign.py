@@ -1,4 +1,4 @@
-"""The campaign: many seeds, both stores, all cores. Exits with 1 if a promise was broken.
+"""The campaign: many seeds, every simulated store, all cores. Exits with 1 if a promise was broken.
 
 python -m tests.simulation --seeds 100000              # from a random first seed; says which
 python -m tests.simulation --minutes 30 --store sqlite
@@ -115,7 +115,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--store",
         choices=(*get_args(Home), "postgres"),
-        help="one store (default: memory and sqlite in turn)",
+        help="one store (default: memory, unlocked and sqlite in turn)",
     )
     parser.add_argument(
         "--jobs", type=int, help="at once (default: one for each core, or 16 in real time)"
@@ -177,8 +177,8 @@ def _campaign(asked: argparse.Namespace, homes: tuple[Where, ...]) -> int:
 
 def _jobs(first: int, count: int, homes: tuple[Where, ...]) -> Iterator[tuple[int, Where]]:
     """SQLite is some times slower, so it gets one seed of five."""
-    both: tuple[Where, ...] = ("memory", "memory", "memory", "memory", "sqlite")
-    weighted = homes if len(homes) == 1 else both
+    all_of_them: tuple[Where, ...] = ("memory", "unlocked", "memory", "unlocked", "sqlite")
+    weighted = homes if len(homes) == 1 else all_of_them
     return zip(range(first, first + count), itertools.cycle(weighted), strict=False)
 
 

@@ -44,3 +44,8 @@ INTERESTING: dict[int, str] = {
     26522854688: "a client whose message a broken turn has heard counts more retries than the first client",
 }
 """What they meet. Each of them notices a mutant (`tests/mutants`) that is about just that, or has found a mistake."""
+
+UNLOCKED: dict[int, str] = {
+    197: "another node begins a turn between the two reads of a retry under a key",
+}
+"""What happens between the steps of an operation, on the home where something can."""

@@ -38,9 +38,11 @@ from tests.simulation.loop import Places, SimulatedLoop, run
 from tests.simulation.persistent import PersistentClient
 from tests.simulation.plays import Temper, new_play
 from tests.simulation.seed_search import find_all
+from tests.simulation.unlocked_store import PACE_S, SharedTables, UnlockedStore
 from tests.simulation.world import EPOCH_MS, Node, World
 
-Home: TypeAlias = Literal["memory", "sqlite"]
+Home: TypeAlias = Literal["memory", "sqlite", "unlocked"]
+"""`unlocked` is PostgreSQL's driver: see `unlocked_store.py`."""
 
 FROZEN_S_MAX = 60
 PATIENCE_S = 2 * limits.lease_ttl_s + limits.sweep_s + 2 * DEADLINES_S[-1] + 5.0
@@ -456,8 +458,16 @@ def simulate(seed: int, home: Home, *, trace: Trace | None = None) -> Recording:
 
     async def main() -> Recording:
         plan = plan_of(seed, rng)
-        store = await open_store(loop, home, directory)
-        return await act_out(loop, store, rng, plan, instant=home == "memory", trace=trace)
+        connect = opener(loop, home, directory, Random(f"holdfast/unlocked/{seed}"))
+        return await act_out(
+            loop,
+            await connect(),
+            rng,
+            plan,
+            instant=home == "memory",
+            trace=trace,
+            connect=connect if home == "unlocked" else None,
+        )
 
     try:
         with overheard() as errors:
@@ -502,14 +512,30 @@ def scratch() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
-async def open_store(loop: SimulatedLoop, home: Home, directory: Path) -> Store:
+def opener(
+    loop: SimulatedLoop,
+    home: Home,
+    directory: Path,
+    rng: Random,
+    *,
+    pace_s: tuple[float, ...] = PACE_S,
+) -> Callable[[], Coroutine[Any, Any, Store]]:
+    """Opens the store of a run; `unlocked`, once for each node."""
+
     def now_ms() -> int:
         return EPOCH_MS + int(loop.time() * 1000)
 
-    if home == "memory":
-        return MemoryStore(now_ms=now_ms)
-    engine = partial(SqliteEngine.open, inline=True, clock=loop.time)
-    return await SqliteStore.open(directory / "store.db", now_ms=now_ms, engine=engine)
+    tables = SharedTables(now_ms, rng, pace_s)
+
+    async def connect() -> Store:
+        if home == "memory":
+            return MemoryStore(now_ms=now_ms)
+        if home == "unlocked":
+            return UnlockedStore(tables)
+        engine = partial(SqliteEngine.open, inline=True, clock=loop.time)
+        return await SqliteStore.open(directory / "store.db", now_ms=now_ms, engine=engine)
+
+    return connect
 
 
 async def act_out(

@@ -39,14 +39,15 @@ from holdfast.core.ports import OpenTurn, Play
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.effects import AskModel, RunCall, wanted
 from holdfast.ids import CallId, IdempotencyKey, MessageId, SessionId, SessionKey, Version
-from holdfast.sessions.session_requests import Ask, Ending, OnBusy
+from holdfast.sessions.session_requests import Ask, ClientHistory, Ending, OnBusy
+from holdfast.sessions.turns.live_turn import LiveTurn
 from holdfast.sessions.turns.watch import Watch
 from holdfast.store.outcomes import Attempt
 from holdfast.store.rows import TurnRow
 from tests.simulation.clients import TENANT
 from tests.simulation.faults import CALM
 from tests.simulation.loop import SimulatedLoop, run
-from tests.simulation.simulation import Home, open_store, scratch
+from tests.simulation.simulation import Home, opener, scratch
 from tests.simulation.world import Node, World
 
 Part: TypeAlias = Callable[["Hand"], Awaitable[None]]
@@ -69,6 +70,7 @@ class Asking(TypedDict, total=False):
     wait_s: float
     deadline_s: float
     queues: bool
+    follows: bool
 
 
 class Hand:
@@ -101,6 +103,12 @@ class Hand:
     async def finish(self, call: ToolCall) -> None:
         result = result_for(call, "ok", plain_text("done"), self.open.mint)
         await self.open.record(ev.ToolFinished(result=result))
+
+    async def wait_steer(self) -> LiveTurn:
+        """Wait until the turn has been sent a message that it has not read yet."""
+        live = next(iter(self.node.sessions._owner.live.values()))
+        await self.stage.until(lambda: bool(live._steers))
+        return live
 
     async def go_on(self) -> None:
         """Do whatever is wanted, quickly, to the end."""
@@ -208,6 +216,7 @@ class Stage:
             queues=asking.get("queues", False),
             if_match=None if if_match is None else Version(if_match),
             policies=(policy,) if policy else (),
+            history=ClientHistory() if asking.get("follows") else None,
             attempt=Attempt(
                 request_hash=sha256(asking.get("body", text).encode()).digest(),
                 key=IdempotencyKey(key) if key else None,
@@ -235,15 +244,22 @@ class Stage:
         )  # a test may not care
         return sent
 
+    async def playing(
+        self, node: Node, text: str, part: Part, **asking: Unpack[Asking]
+    ) -> asyncio.Task[Ending]:
+        """A message whose turn is played by this part, as soon as it is played."""
+        self.parts[text] = part
+        played = len(self.played)
+        sent = self.send(node, text, **asking)
+        await self.until(lambda: text in self.played[played:])
+        return sent
+
     async def answering(
         self, node: Node, text: str = "Wait", *, fails: bool = False
     ) -> tuple[Gate, asyncio.Task[Ending]]:
         """A message that is being answered until it is let go."""
-        gate = self.parts[text] = Gate(fails=fails)
-        played = len(self.played)
-        sent = self.send(node, text)
-        await self.until(lambda: text in self.played[played:])
-        return gate, sent
+        gate = Gate(fails=fails)
+        return gate, await self.playing(node, text, gate)
 
     async def steer_two(self, node: Node, gate: Gate, first: str) -> tuple[Ending, Ending]:
         """Say "two" and "three" to the turn that is asked `first`, the later message being at the store before the other
@@ -333,7 +349,8 @@ def act_out(
     with tempfile.TemporaryDirectory(dir=scratch()) as directory:
 
         async def main() -> None:
-            store = await open_store(loop, home, Path(directory))
+            connect = opener(loop, home, Path(directory), Random(2), pace_s=(0.0, 0.001))
+            store = await connect()
             stage: Stage
             world = World(
                 loop,
@@ -345,6 +362,7 @@ def act_out(
                 instant=home == "memory",
                 cache_bytes=cache_bytes,
                 background_max=background_max,
+                connect=connect if home == "unlocked" else None,
             )
             stage = Stage(loop, world)
             await scenario(stage)

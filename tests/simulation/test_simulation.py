@@ -14,10 +14,10 @@ import pytest
 from tests.simulation.campaign import judge, replay
 from tests.simulation.faults import FaultyStore
 from tests.simulation.loop import SimulatedLoop, Stuck, run
-from tests.simulation.seeds import INTERESTING
+from tests.simulation.seeds import INTERESTING, UNLOCKED
 from tests.simulation.simulation import CALLS, Home, simulate
 
-FIRST, STRETCH = 700_000, 40
+FIRST, STRETCH = 700_000, 32
 
 
 def hold(seed: int, home: Home) -> None:
@@ -32,8 +32,13 @@ def test_seeds_that_have_shown_something_hold(seed: int) -> None:
     hold(seed, "sqlite")
 
 
+@pytest.mark.parametrize("seed", UNLOCKED)
+def test_seeds_that_have_shown_something_between_two_steps_hold(seed: int) -> None:
+    hold(seed, "unlocked")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("home", ["memory", "sqlite"])
+@pytest.mark.parametrize("home", get_args(Home))
 def test_a_stretch_of_seeds_holds(home: Home) -> None:
     """The same in every run, so that it passes each time or fails each time; `make torture-sessions` has new ones."""
     count = STRETCH if home == "memory" else STRETCH // 4
@@ -42,7 +47,7 @@ def test_a_stretch_of_seeds_holds(home: Home) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("home", ["memory", "sqlite"])
+@pytest.mark.parametrize("home", get_args(Home))
 def test_the_same_seed_is_the_same_run_in_every_process(home: Home) -> None:
     """Without that, a failing seed would be worth nothing."""
     script = (

@@ -235,6 +235,8 @@ class World:
             )
         elif name == "open_queued" and isinstance(result, Started):
             self._note_queueing(result.fence.turn_id, result.fence.session_id, opened=True)
+        elif name == "end_stray" and result is not None:
+            self.complaints.append(f"{result.turn_id} was open, and its session did not name it")
         elif name == "takeover" and isinstance(result, Taken):
             turn_id = result.fence.turn_id
             self.takeovers.append(

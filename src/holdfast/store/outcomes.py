@@ -214,7 +214,6 @@ class FamilyTurn(Value):
     ended_by: EndedBy | None
     head: Version
     """The head of its line."""
-    open_turn: TurnId | None
     source_key: Words
     entry_agent: Words
 
@@ -261,24 +260,10 @@ class NotNext(Value):
 Known: TypeAlias = Joined | Replay | Unfinished | Mismatch | Gone
 """The outcomes for a request that the store has seen before."""
 
-BeginOutcome: TypeAlias = (
-    Started
-    | Joined
-    | Replay
-    | Unfinished
-    | Finished
-    | Mismatch
-    | Busy
-    | Moved
-    | Gone
-    | Missing
-    | NotLive
-)
+BeginOutcome: TypeAlias = Started | Known | Finished | Busy | Moved | Missing | NotLive
 """Every outcome but `Started` has changed nothing."""
 
-EnqueueOutcome: TypeAlias = (
-    Queued | Free | Joined | Replay | Unfinished | Mismatch | Moved | Gone | Missing
-)
+EnqueueOutcome: TypeAlias = Queued | Free | Known | Moved | Missing
 """Every outcome but `Queued` has changed nothing."""
 
 OpenOutcome: TypeAlias = Started | Busy | Moved | NotNext | NotLive
@@ -354,10 +339,8 @@ class ToldMore(Value):
     n: int
 
 
-SignalOutcome: TypeAlias = (
-    Signalled | TooLate | ToldMore | Joined | Replay | Unfinished | Mismatch | Gone
-)
-"""The last five come from the request's idempotency key. Every outcome but `Signalled` has changed nothing."""
+SignalOutcome: TypeAlias = Signalled | TooLate | ToldMore | Known
+"""`Known` comes from the request's idempotency key. Every outcome but `Signalled` has changed nothing."""
 
 
 class Orphan(Value):
@@ -368,6 +351,8 @@ class Orphan(Value):
     turn_id: TurnId
     holder: NodeId | None
     """None if a draining node handed the turn over."""
+    is_stray: bool = False
+    """Its session does not name it, so it has no holder and cannot be taken over (`end_stray`)."""
 
 
 class Annotated(Value):
@@ -468,6 +453,8 @@ class SearchMatch(Value):
     item: ItemId | None = None
     """The message that matches; None if the session's name does."""
     position: int | None = None
+    line: SessionId | None = None
+    """The line of the chat in which the match is, if it is not the session itself."""
 
 
 class Results(Value):

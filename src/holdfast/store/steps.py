@@ -23,11 +23,12 @@ decides in between. A home is a driver: it executes these steps, and contains no
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.codec import Value
 from holdfast.ids import NodeId
@@ -220,7 +221,12 @@ class Question(Generic[R]):
     def __init__(self, name: str, kind: type[R], **words: str) -> None:
         self.name = name
         self.words = words
-        self.rows = Table(name, kind)
+        self._kind = kind
+
+    @cached_property
+    def rows(self) -> Table[R]:
+        """Its rows; made when they are first read, since a server asks few of all questions."""
+        return Table(self.name, self._kind)
 
     def __repr__(self) -> str:
         return f"<Question {self.name}>"
@@ -267,7 +273,12 @@ def insert(table: Table[R], *rows: R, if_absent: bool = False) -> Insert:
 
 
 def change(table: Table[R], row: R, **columns: object) -> Update:
-    return Update(table, table.key_of(row), columns)
+    """Update a row that was read; the proofs that cover these columns change with them."""
+    after = replace(row, **columns)
+    proofs = {
+        each.column: each.of(after) for each in table.proofs if each.of(after) != each.of(row)
+    }
+    return Update(table, table.key_of(row), {**columns, **proofs})
 
 
 def become(table: Table[R], row: R, *columns: str) -> Update:

@@ -97,9 +97,7 @@ def test_it_is_part_of_a_turn_that_broke_off_also_where_no_retry_goes_on(
             await hand.finish(act)
             raise TurnFailed(by, "no more", reason="upstream_error")
 
-        stage.parts["one"] = hear_then_fail
-        first = stage.send(node, "one")
-        await stage.until(lambda: "one" in stage.played)
+        first = await stage.playing(node, "one", hear_then_fail)
         told = stage.send(node, "two", past=past, on_busy="steer")
         await stage.sleep(1)
         let_go.set()

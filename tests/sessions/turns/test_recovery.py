@@ -18,9 +18,11 @@ from holdfast.ids import MessageId, SessionKey, TurnId
 from holdfast.sessions.turns.recovery import SIDE_BY_SIDE_MAX
 from holdfast.sessions.turns.sweep_errors import AWAY_MAX
 from holdfast.sessions.turns.watch import Watch
+from holdfast.store.sql.tables import SESSIONS
+from holdfast.store.steps import Operation, change, get, write
 from tests.simulation.clients import TENANT
 from tests.simulation.simulation import Home
-from tests.simulation.stage import Hand, Stage, act_out, on_stage, outcomes
+from tests.simulation.stage import Gate, Hand, Stage, act_out, on_stage, outcomes
 from tests.simulation.world import Node
 
 TTL_S = limits.lease_ttl_s
@@ -250,3 +252,28 @@ async def test_a_store_that_is_away_is_not_asked_for_every_turn_of_a_dead_node(
     with pytest.raises(StoreUnavailable):
         await two.run(two.sessions._recovery.sweep)
     assert 0 < asked - before < AWAY_MAX + SIDE_BY_SIDE_MAX
+
+
+@on_stage
+async def test_a_retry_that_joins_a_turn_which_its_session_does_not_name_is_answered(
+    stage: Stage,
+) -> None:
+    """It would wait for ever, since no node holds such a turn, and so none is asked to go on with it."""
+    one, two = await stage.boot(), await stage.boot()
+    await stage.sleep(limits.lease_ttl_s + 1)
+    await stage.playing(one, "Wait", Gate(), key="k1")
+    session_id = await stage.id_of()
+
+    def forget() -> Operation[None]:
+        session = yield from get(SESSIONS, TENANT, session_id)
+        assert session is not None
+        gone = change(SESSIONS, session, open_turn=None, lease_node=None)
+        yield from write(gone, on=(session,))
+
+    stage.world.bury(one)
+    await stage.store._write(forget)
+    del stage.parts["Wait"]
+    joined = await stage.send(two, "Wait", key="k1")
+    assert (joined.kept, joined.by) == (False, "crash")
+    assert (await stage.send(two, "Wait", key="k1")).ok
+    assert await stage.said() == ["Wait", "re: Wait"]

@@ -33,7 +33,6 @@ from holdfast.store.operations import (
 )
 from holdfast.store.outcomes import Busy, ById, ByKey, Joined, Pruned, RestoreRefused, Started
 from holdfast.store.postgres import groups
-from holdfast.store.postgres.compiler import Stamps
 from holdfast.store.postgres.driver import Run, Steps
 from holdfast.store.postgres.engine import Db, PostgresEngine
 from holdfast.store.postgres.faults import StaleRead
@@ -391,9 +390,9 @@ class Between(Steps):
         await self._count()
         return await super()._look(db, step, run)
 
-    async def _find(self, db: Db, step: FindStep, stamps: Stamps) -> tuple[Value, ...]:
+    async def _find(self, db: Db, step: FindStep, run: Run) -> tuple[Value, ...]:
         await self._count()
-        return await super()._find(db, step, stamps)
+        return await super()._find(db, step, run)
 
     async def _count(self) -> None:
         self._taken += 1

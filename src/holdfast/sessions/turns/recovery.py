@@ -157,7 +157,8 @@ class Recovery:
             self._notice_losses(playing, orphans)
 
     async def sweep(self) -> int:
-        """Take over turns without a live holder, and open queued turns whose session is free. Returns how many of both.
+        """Take over turns without a live holder, end stray ones, and open queued turns whose session is free. Returns how
+        many of all these.
         Turns that were handed over, and queued ones, wait until this or another node has room.
 
         Raises StoreUnavailable if the store cannot be reached. A turn that cannot be recovered or opened is logged, and
@@ -172,9 +173,9 @@ class Recovery:
         if complete:
             self._notice_losses(playing, orphans)
         shared_out = self._from_our_place(orphans)
-        held = (each for each in shared_out if each.holder)
+        held = (each for each in shared_out if not _is_handed_over(each))
         taken = await self._recover_side_by_side(held, errors)
-        handed_over = (each for each in orphans if each.holder is None)
+        handed_over = filter(_is_handed_over, orphans)
         return taken + await self._make_room_for(handed_over, await self._queue.ready(), errors)
 
     async def _make_room_for(
@@ -214,6 +215,11 @@ class Recovery:
             return await errors.attempt(orphan, partial(self._recover, orphan))
 
     async def _recover(self, orphan: Orphan) -> bool:
+        if orphan.is_stray:
+            ended = await self._store.end_stray(orphan.tenant, orphan.turn_id)
+            if ended is not None:
+                event("turn.stray", turn=orphan.turn_id, session=orphan.session_id)
+            return ended is not None
         return await self.recover(
             orphan.tenant,
             orphan.session_id,
@@ -229,7 +235,7 @@ class Recovery:
     async def waiting(self) -> Counter[Tenant]:
         """How many turns of each tenant wait for a node with room, or for their session."""
         orphans, _ = await self._orphans()
-        let_go = Counter(each.tenant for each in orphans if each.holder is None)
+        let_go = Counter(each.tenant for each in filter(_is_handed_over, orphans))
         return let_go + await self._queue.counted()
 
     async def _orphans(self) -> tuple[tuple[Orphan, ...], bool]:
@@ -359,6 +365,10 @@ class Recovery:
             records=b"",
             settlement="failed",
         )
+
+
+def _is_handed_over(orphan: Orphan) -> bool:
+    return orphan.holder is None and not orphan.is_stray
 
 
 async def _resumed(play: Play, attempt: int, turn: OpenTurn) -> None:

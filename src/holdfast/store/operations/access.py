@@ -45,8 +45,8 @@ def api_keys(
 ) -> Operation[tuple[ApiKeyRow, ...]]:
     """Some keys, of one tenant or of all, the oldest first. Revoked keys are kept as a record of the past."""
     if tenant is None:
-        return (yield from find(EVERY_KEY, above=after, limit=limit))
-    return (yield from find(KEYS_OF, tenant=tenant, above=after, limit=limit))
+        return find(EVERY_KEY, above=after, limit=limit)
+    return find(KEYS_OF, tenant=tenant, above=after, limit=limit)
 
 
 def revoke_api_key(key_id: KeyId) -> Operation[ApiKeyRow | None]:
@@ -61,7 +61,7 @@ def put_seal_key(row: SealKeyRow) -> Operation[None]:
 
 def seal_keys() -> Operation[tuple[SealKeyRow, ...]]:
     """All seal keys, the oldest first. A plain read."""
-    return (yield from find(EVERY_SEAL_KEY))
+    return find(EVERY_SEAL_KEY)
 
 
 def remove_seal_key(key_id: KeyId) -> Operation[None]:
@@ -93,15 +93,13 @@ def grants(
     tenant: Tenant, where: GrantFilter = ANY_GRANT, *, after: GrantId | None = None, limit: int
 ) -> Operation[tuple[GrantRow, ...]]:
     """Some approvals, the oldest first. A plain read. Revoked approvals are kept as a record of the past."""
-    return (
-        yield from find(
-            LIVE_GRANTS if where.live else GRANTS_OF,
-            tenant=tenant,
-            source_key=where.source_key,
-            agent=where.agent,
-            above=after,
-            limit=limit,
-        )
+    return find(
+        LIVE_GRANTS if where.live else GRANTS_OF,
+        tenant=tenant,
+        source_key=where.source_key,
+        agent=where.agent,
+        above=after,
+        limit=limit,
     )
 
 
@@ -125,10 +123,8 @@ def _revoked(table: Table[A], *key: str) -> Operation[A | None]:
     row = found.row
     if row is None or row.revoked_ms is not None:
         return row
-    revoked = msgspec.structs.replace(row, revoked_ms=found.now_ms)
-    (proof,) = table.proofs
     yield from write(
-        change(table, row, revoked_ms=found.now_ms, proof=proof.of(revoked)),
+        change(table, row, revoked_ms=found.now_ms),
         as_read=(AsRead(table, row, ("revoked_ms",)),),
     )
-    return revoked
+    return msgspec.structs.replace(row, revoked_ms=found.now_ms)

@@ -54,12 +54,12 @@ TURN_AT = Finder(TURNS, tenant=":tenant", session_id=":session_id", seq=":seq")
 
 def queued_of(session: SessionRow, *, limit: int | None = None) -> Operation[tuple[TurnRow, ...]]:
     """The turns that wait for a session, in the order in which they came."""
-    return (yield from find(QUEUED, tenant=session.tenant, session_id=session.id, limit=limit))
+    return find(QUEUED, tenant=session.tenant, session_id=session.id, limit=limit)
 
 
 def signals_of(turn: TurnRow) -> Operation[tuple[SignalRow, ...]]:
     """All signals of a turn, consumed or not."""
-    return (yield from find(SIGNALS_OF, tenant=turn.tenant, turn_id=turn.turn_id))
+    return find(SIGNALS_OF, tenant=turn.tenant, turn_id=turn.turn_id)
 
 
 def turn_at(tenant: Tenant, session_id: SessionId, version: Version) -> Operation[TurnRow | None]:

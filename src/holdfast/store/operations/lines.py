@@ -11,7 +11,8 @@ A fork begins as another session stood at a version. A *family* is what one name
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -29,7 +30,6 @@ from holdfast.store.rows import (
     KeyRow,
     PastRow,
     SessionRow,
-    Standing,
     TurnRow,
 )
 from holdfast.store.snapshots import notes_of
@@ -42,7 +42,6 @@ from holdfast.store.steps import (
     Finder,
     Operation,
     Question,
-    Update,
     ask,
     change,
     find,
@@ -50,7 +49,6 @@ from holdfast.store.steps import (
     look,
     one,
 )
-from holdfast.store.verification import proofs
 
 KEYS_OF = Finder(
     KEYS,
@@ -169,15 +167,13 @@ def family_turns(
 ) -> Operation[tuple[FamilyTurn, ...]]:
     """The turns of a family that have one of these digests, or that a request with this hash has begun, the newest
     first. One plain read, however many turns there are."""
-    return (
-        yield from ask(
-            FAMILY_TURNS,
-            tenant=tenant,
-            family=family,
-            digests=[each.decode() for each in digests],
-            request_hash=request_hash,
-            limit=limit,
-        )
+    return ask(
+        FAMILY_TURNS,
+        tenant=tenant,
+        family=family,
+        digests=[each.decode() for each in digests],
+        request_hash=request_hash,
+        limit=limit,
     )
 
 
@@ -185,7 +181,7 @@ def family_lines(
     tenant: Tenant, family: SessionId, *, limit: int
 ) -> Operation[tuple[SessionRow, ...]]:
     """The lines of a family that are not deleted, the last active first. A plain read."""
-    return (yield from ask(FAMILY_LINES, tenant=tenant, family=family, limit=limit))
+    return ask(FAMILY_LINES, tenant=tenant, family=family, limit=limit)
 
 
 class LineLook(Facts):
@@ -236,7 +232,7 @@ def new_line(asked: Begin, target: NewLine, fence: Fence) -> Operation[MadeLine 
             entry_agent=asked.request.agent,
         )
     if current.family is None:  # it was alone under the name, and is the first line from now on
-        changes.append(adopted(current))
+        changes.append(change(SESSIONS, current, family=current.id))
         on = (current,)
     row = msgspec.structs.replace(row, family=target.family)
     changes += made(row_changes.held_session(row, fence, asked.node))
@@ -247,22 +243,16 @@ def _is_of(session: SessionRow, family: SessionId) -> bool:
     return session.state == "live" and session.family_id == family
 
 
-def adopted(session: SessionRow) -> Update:
-    """The change after which a session is the first line of a family."""
-    row = msgspec.structs.replace(session, family=session.id)
-    return change(SESSIONS, session, family=session.id, proof=proofs.SESSION.of(row))
-
-
 class NameMove(Value):
     """What T2 changes because of a family's name: columns of the turn's own session, and other rows."""
 
-    columns: dict[str, object]
+    columns: Mapping[str, object] = MappingProxyType({})
     changes: tuple[Change, ...] = ()
     on: tuple[SessionRow, ...] = ()
     as_read: tuple[AsRead, ...] = ()
 
 
-STAYS = NameMove(columns={})
+STAYS = NameMove()
 
 
 def name_after(session: SessionRow, made_by: Commit) -> Operation[NameMove]:
@@ -275,37 +265,22 @@ def name_after(session: SessionRow, made_by: Commit) -> Operation[NameMove]:
     if key is None or current is None or not _is_of(current, session.family_id):
         return STAYS
     standing = decisions.standing_of(session.head, streamed=followed.streamed)
+    named = change(KEYS, key, session_id=session.id, standing=standing)
+    as_held = (AsRead(KEYS, key, ("session_id", "generation", "standing")),)
     if current.id == session.id:
         if not decisions.is_firmer(standing, key.standing):
             return STAYS
-        return NameMove(
-            columns={}, changes=(_named(key, session.id, standing),), as_read=_as_held(key)
-        )
+        return NameMove(changes=(named,), as_read=as_held)
     empty = not current.head and current.open_turn is None
     if not decisions.takes_name(standing, key.standing, held_by_empty=empty):
         return STAYS
-    changes: list[Change] = [_named(key, session.id, standing)]
+    changes: list[Change] = [named]
     keys = yield from find(KEYS_OF, tenant=session.tenant, session_id=current.id)
     if len(keys) == 1:  # else it has a name of its own, too, and stays listed
-        changes.append(change(SESSIONS, current, **listed(current, anonymous=True)))
+        changes.append(change(SESSIONS, current, anonymous=True))
     return NameMove(
-        columns=listed(session, anonymous=False),
+        columns=change(SESSIONS, session, anonymous=False).columns,
         changes=tuple(changes),
         on=(current,),
-        as_read=_as_held(key),
+        as_read=as_held,
     )
-
-
-def _as_held(key: KeyRow) -> tuple[AsRead, ...]:
-    return (AsRead(KEYS, key, ("session_id", "generation", "standing")),)
-
-
-def _named(key: KeyRow, session_id: SessionId, standing: Standing) -> Update:
-    row = msgspec.structs.replace(key, session_id=session_id, standing=standing)
-    return change(KEYS, key, session_id=session_id, standing=standing, proof=proofs.KEY.of(row))
-
-
-def listed(session: SessionRow, *, anonymous: bool) -> dict[str, object]:
-    """The columns after which a line is listed, or is not any more."""
-    row = msgspec.structs.replace(session, anonymous=anonymous)
-    return {"anonymous": anonymous, "proof": proofs.SESSION.of(row)}

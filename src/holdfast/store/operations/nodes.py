@@ -66,7 +66,7 @@ def resign(node: NodeId) -> Operation[NodeRow | None]:
 
 def nodes() -> Operation[tuple[NodeRow, ...]]:
     """Every node that has enrolled and has not resigned, by id. For operators."""
-    return (yield from find(EVERY_NODE))
+    return find(EVERY_NODE)
 
 
 # ── holding ──────────────────────────────────────────────────────────────────────────────────
@@ -187,6 +187,7 @@ HELD = Question("held_turns", HeldTurn, by="{indexed session_held}", which="{tru
 HELD_BY_ONE = Question(
     "held_turns", HeldTurn, by="", which="s.tenant = :tenant and s.id = :session_id"
 )
+STRAY_TURNS = Question("stray_turns", OpenTurnName)
 OPEN_TURNS = Question("open_turns", OpenTurnName)
 QUEUED = Question("queued_turns", QueuedTurn)
 SIGNALS = Question("node_signals", SignalRow)
@@ -196,12 +197,14 @@ HOLDERS = Question("turn_holders", TurnHolder)
 def orphans(
     node: NodeId, *, limit: int, is_held: Callable[[int], bool]
 ) -> Operation[tuple[Orphan, ...]]:
-    """Open turns without a live holder, oldest first; `is_held` tells whether the process of a slot is alive."""
+    """Open turns without a live holder, oldest first, and then stray ones; `is_held` tells whether the process of a
+    slot is alive."""
     try:
         found = yield from ask(HELD, node=node)
+        strays = yield from ask(STRAY_TURNS)
     except StoreDamaged:
-        found = yield from _held_one_by_one(node)
-    return tuple(
+        found, strays = (yield from _held_one_by_one(node)), ()
+    held = [
         Orphan(
             tenant=each.tenant,
             session_id=each.session_id,
@@ -213,7 +216,18 @@ def orphans(
         or each.slot is None
         or each.is_late
         or not is_held(each.slot)
-    )[:limit]
+    ]
+    lost = [
+        Orphan(
+            tenant=each.tenant,
+            session_id=each.session_id,
+            turn_id=each.turn_id,
+            holder=None,
+            is_stray=True,
+        )
+        for each in strays
+    ]
+    return (*held, *lost)[:limit]
 
 
 def _held_one_by_one(node: NodeId) -> Operation[tuple[HeldTurn, ...]]:
@@ -249,7 +263,7 @@ def queued(*, limit: int) -> Operation[tuple[WaitingTurn, ...]]:
 
 def signals(node: NodeId) -> Operation[tuple[SignalRow, ...]]:
     """Every unread signal for a turn of this node, oldest first. One plain read."""
-    return (yield from ask(SIGNALS, node=node))
+    return ask(SIGNALS, node=node)
 
 
 def holders() -> Operation[tuple[NodeId | None, ...]]:

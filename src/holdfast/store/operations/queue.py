@@ -33,7 +33,6 @@ from holdfast.store.sql.tables import JOURNAL, NODES, SESSIONS, TURNS
 from holdfast.store.steps import (
     Facts,
     Operation,
-    become,
     change,
     holder,
     insert,
@@ -41,7 +40,6 @@ from holdfast.store.steps import (
     one,
     write,
 )
-from holdfast.store.verification import proofs
 
 
 def enqueue(ask: Begin, *, behind: bool = False) -> Operation[EnqueueOutcome]:
@@ -69,7 +67,7 @@ def enqueue(ask: Begin, *, behind: bool = False) -> Operation[EnqueueOutcome]:
     )
     yield from write(
         insert(TURNS, turn),
-        first_record(ask, token=0, now_ms=facts.now_ms),
+        insert(JOURNAL, first_record(ask, token=0, now_ms=facts.now_ms)),
         *claimed(ask.attempt, facts.claim, turn.tenant, turn.turn_id),
         on=(session,),
         as_read=claim_as_read(facts.claim),
@@ -116,19 +114,21 @@ def open_queued(ask: QueuedOpening) -> Operation[OpenOutcome]:
         return outcome
     assert session is not None
     fence = outcome.fence
-    opened = row_changes.opened_turn(turn, ask, fence, now_ms=now_ms)
-    records = row_changes.first_record(ask, now_ms=now_ms)
-    request = journal_row(ask.tenant, turn_id, 0, fence.token, records)
+    request = first_record(ask, token=fence.token, now_ms=now_ms)
+    queued = msgspec.structs.replace(request, token=0)
     yield from write(
         held(session, fence, ask.node),
-        become(TURNS, opened, *row_changes.OPENED),
         change(
-            JOURNAL,
-            request,
-            token=request.token,
-            records=request.records,
-            proof=proofs.JOURNAL.of(request),
+            TURNS,
+            turn,
+            state="open",
+            base_head=ask.request.base,
+            lease_token=fence.token,
+            agent=ask.request.agent,
+            source_digest=ask.request.source_digest,
+            began_ms=now_ms,
         ),
+        change(JOURNAL, queued, token=request.token, records=request.records),
         on=(session,),
         live=ask.node,
     )

@@ -215,7 +215,7 @@ def _removed(
     """Remove rows that are as they were read in these columns, and what belongs to them; how many. They are locked
     after the rows of `after`."""
     going = [Delete(table, table.key_of(each)) for each in rows]
-    return (yield from _changed(table, rows, columns, (*also, *going), after=after))
+    return _changed(table, rows, columns, (*also, *going), after=after)
 
 
 def _changed(
@@ -340,15 +340,18 @@ PARTS = (
 
 def stale_lines(horizon: Horizon, *, limit: int) -> Operation[tuple[SessionPlace, ...]]:
     before_ms = horizon.before_ms(limits.anonymous_keep_s)
+    return _places(STALE_LINES, LINES_AMONG, limit=limit, before_ms=before_ms)
+
+
+def _places(
+    which: Question[SessionPlace], among: Question[SessionPlace], *, limit: int, **given: object
+) -> Operation[tuple[SessionPlace, ...]]:
+    """The sessions that a question finds; if it meets damage, those that `among` finds in all that can be read."""
     try:
-        return (yield from ask(STALE_LINES, before_ms=before_ms, limit=limit))
+        return (yield from ask(which, limit=limit, **given))
     except StoreDamaged:
-        pass
-
-    def among(tenant: Tenant, ids: list[SessionId]) -> Operation[tuple[SessionPlace, ...]]:
-        return (yield from ask(LINES_AMONG, tenant=tenant, ids=ids, before_ms=before_ms))
-
-    return tuple((yield from lists.among_all(among))[: limit + MOMENTS_MAX])
+        found = yield from lists.among_all(among, **given)
+        return tuple(found[: limit + MOMENTS_MAX])
 
 
 def remove_line(place: SessionPlace, horizon: Horizon, *, limit: int) -> Operation[int]:
@@ -364,15 +367,7 @@ def remove_line(place: SessionPlace, horizon: Horizon, *, limit: int) -> Operati
 
 
 def clearable_sessions(horizon: Horizon, *, limit: int) -> Operation[tuple[SessionPlace, ...]]:
-    try:
-        return (yield from ask(CLEARABLE_SESSIONS, limit=limit))
-    except StoreDamaged:
-        found = yield from lists.among_all(_to_clear_among)
-        return tuple(found[: limit + MOMENTS_MAX])
-
-
-def _to_clear_among(tenant: Tenant, ids: list[SessionId]) -> Operation[tuple[SessionPlace, ...]]:
-    return (yield from ask(TO_CLEAR_AMONG, tenant=tenant, ids=ids))
+    return _places(CLEARABLE_SESSIONS, TO_CLEAR_AMONG, limit=limit)
 
 
 def clear_session(place: SessionPlace, horizon: Horizon, *, limit: int) -> Operation[int]:

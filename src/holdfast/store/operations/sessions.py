@@ -18,7 +18,6 @@ from holdfast.store.operations.lines import (
     attributes,
     family_lines,
     forked,
-    listed,
     made,
     unchanged,
 )
@@ -49,6 +48,7 @@ from holdfast.store.steps import (
     become,
     change,
     find,
+    get,
     insert,
     look,
     look_up,
@@ -56,7 +56,6 @@ from holdfast.store.steps import (
     write,
 )
 from holdfast.store.transfer import import_checks
-from holdfast.store.verification import proofs
 
 # ── annotations ──────────────────────────────────────────────────────────────────────────────
 
@@ -138,13 +137,7 @@ def rebind(
     )
     yield from write(
         insert(ANNOTATIONS, note),
-        change(
-            SESSIONS,
-            session,
-            meta_rev=row.meta_rev,
-            **columns,
-            agent_proof=proofs.AGENT.of(row),
-        ),
+        change(SESSIONS, session, meta_rev=row.meta_rev, **columns),
         on=(session,),
     )
     return row
@@ -209,17 +202,10 @@ def bind(
     if known is None:
         renamed = insert(KEYS, KeyRow(tenant=tenant, key=key, session_id=fresh))
     else:
-        moved = msgspec.structs.replace(known, session_id=fresh, generation=known.generation + 1)
-        renamed = change(
-            KEYS,
-            known,
-            session_id=moved.session_id,
-            generation=moved.generation,
-            proof=proofs.KEY.of(moved),
-        )
+        renamed = change(KEYS, known, session_id=fresh, generation=known.generation + 1)
     folded: list[Change] = []
     if session is not None and row.family is not None:  # the old line stays in the family
-        folded.append(change(SESSIONS, session, **listed(session, anonymous=True)))
+        folded.append(change(SESSIONS, session, anonymous=True))
     # The old session is written, too, so that a node that begins a turn on it notices the new binding.
     yield from write(
         *made(row),
@@ -241,7 +227,7 @@ class NameLook(Facts):
 def name(tenant: Tenant, session_id: SessionId, key: SessionKey) -> Operation[SessionRow]:
     """Give a session one more key, a new one. A line that is not listed is listed from now on.
 
-    NameLook it again changes nothing. Raises SessionMissing, SessionGone, and NameTaken if the key names another session.
+    Naming it again changes nothing. Raises SessionMissing, SessionGone, and NameTaken if the key names another session.
     """
     found = yield from look(NameLook, tenant=tenant, key=key, session_id=session_id)
     session = row_changes.demand_live(found.session, session_id)
@@ -252,7 +238,7 @@ def name(tenant: Tenant, session_id: SessionId, key: SessionKey) -> Operation[Se
     row = msgspec.structs.replace(session, anonymous=False)
     changes: list[Change] = [insert(KEYS, KeyRow(tenant=tenant, key=key, session_id=session_id))]
     if session.anonymous:
-        changes.append(change(SESSIONS, session, **listed(session, anonymous=False)))
+        changes.append(change(SESSIONS, session, anonymous=False))
     yield from write(*changes, on=(session,))
     return row
 
@@ -285,7 +271,9 @@ def remove_if(
         family = yield from family_lines(tenant, session.family, limit=EVERY_LINE)
         others = [each for each in family if each.id != session.id]
         if (yield from _stands_for_family(session, others)):
-            going += others
+            for each in others:  # a plain read does not know whether the row has changed since
+                line = yield from get(SESSIONS, tenant, each.id)
+                going += [line] if line is not None and line.state != "deleted" else []
     changes: list[Change] = []
     for each in going:
         changes += yield from _removed(each, now_ms=found.now_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -10,8 +10,16 @@ from holdfast import limits
 from holdfast.core.history.branches import digests_of
 from holdfast.core.history.conversation import Commit
 from holdfast.core.items import EndedBy, path_text
-from holdfast.core.turns.events import MemoryAdded, MemoryDeleted, StateSet
-from holdfast.ids import Tenant, TurnId
+from holdfast.core.turns.events import (
+    NO_USAGE,
+    Began,
+    MemoryAdded,
+    MemoryDeleted,
+    StateSet,
+    Usage,
+)
+from holdfast.core.turns.journal import encode_records, numbered
+from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.store import decisions, row_changes
 from holdfast.store.first_words import opening_of
 from holdfast.store.operations.finders import (
@@ -22,7 +30,7 @@ from holdfast.store.operations.finders import (
     queued_of,
     turn_of,
 )
-from holdfast.store.operations.lines import STAYS, adopted, name_after, new_line
+from holdfast.store.operations.lines import STAYS, name_after, new_line
 from holdfast.store.operations.nodes import held
 from holdfast.store.outcomes import (
     Attempt,
@@ -73,7 +81,6 @@ from holdfast.store.steps import (
     Delete,
     Facts,
     Finder,
-    Insert,
     Moment,
     Operation,
     Update,
@@ -274,9 +281,9 @@ def begin(ask: Begin) -> Operation[BeginOutcome]:
     on: tuple[SessionRow, ...] = (session,) if session else ()
     family = session.family if session else None
     if session is not None:
-        changes.append(_begun(session, ask, fence))
         if family is None and row_changes.is_followed(ask):
-            family, changes[0] = session.id, _begun_first_line(session, changes[0])
+            family = session.id
+        changes.append(_begun(session, ask, fence, family))
     elif isinstance(ask.target, NewLine):
         line = yield from new_line(ask, ask.target, fence)
         if isinstance(line, Moved):
@@ -291,7 +298,8 @@ def begin(ask: Begin) -> Operation[BeginOutcome]:
     turn = row_changes.open_turn(
         ask, outcome, now_ms=now_ms, continued=facts.head_turn, family=family
     )
-    changes += (insert(TURNS, turn), first_record(ask, token=fence.token, now_ms=now_ms))
+    request = first_record(ask, token=fence.token, now_ms=now_ms)
+    changes += (insert(TURNS, turn), insert(JOURNAL, request))
     if ask.request.continues is not None:
         moved = yield from _moved_keys(ask)
         as_read += tuple(map(_leads_there, moved))
@@ -302,19 +310,16 @@ def begin(ask: Begin) -> Operation[BeginOutcome]:
     return outcome
 
 
-def _begun_first_line(session: SessionRow, begun: Change) -> Update:
-    """The change that begins a turn, with those of `adopted`."""
-    assert isinstance(begun, Update)
-    columns = {**begun.columns, **adopted(session).columns}
-    return msgspec.structs.replace(begun, columns=columns)
-
-
-def _begun(session: SessionRow, ask: Begin, fence: Fence) -> Update:
+def _begun(session: SessionRow, ask: Begin, fence: Fence, family: SessionId | None) -> Update:
+    """The change that begins a turn on a session. A retry that continues its head uses up one of `retries_left`."""
     update = held(session, fence, ask.node)
-    if not ask.request.links:
-        return update
-    left = row_changes.begun_session(session, ask, fence).retries_left
-    return msgspec.structs.replace(update, columns={**update.columns, "retries_left": left})
+    more: dict[str, object] = {}
+    if ask.request.links:
+        assert session.retries_left, "T1 lets no other retry continue it"
+        more["retries_left"] = session.retries_left - 1
+    if family != session.family:
+        more |= change(SESSIONS, session, family=family).columns
+    return msgspec.structs.replace(update, columns={**update.columns, **more}) if more else update
 
 
 def _new_session(ask: Begin, made: SessionRow) -> Iterator[Change]:
@@ -324,10 +329,10 @@ def _new_session(ask: Begin, made: SessionRow) -> Iterator[Change]:
         yield insert(KEYS, key)
 
 
-def first_record(ask: Begin | QueuedOpening, *, token: int, now_ms: int) -> Insert:
+def first_record(ask: Begin | QueuedOpening, *, token: int, now_ms: int) -> JournalRow:
     """The first row of a turn's journal: the request as it was decided."""
-    records = row_changes.first_record(ask, now_ms=now_ms)
-    return insert(JOURNAL, journal_row(ask.tenant, ask.request.turn_id, 0, token, records))
+    records = encode_records(numbered((Began(request=ask.request),), first=0, at_ms=now_ms))
+    return journal_row(ask.tenant, ask.request.turn_id, 0, token, records)
 
 
 def journal_row(tenant: Tenant, turn_id: TurnId, n: int, token: int, records: bytes) -> JournalRow:
@@ -341,17 +346,9 @@ def _moved_keys(ask: Begin) -> Operation[list[IdempotencyRow]]:
     return [row for row in rows if row.state == "done" and row.key != ask.attempt.key]
 
 
-def _led_to(turn_id: TurnId, row: IdempotencyRow) -> Update:
-    """The change after which a key leads to another, open turn, as its own."""
-    moved = msgspec.structs.replace(row, turn_id=turn_id, state="running", expires_ms=0, steer=None)
-    return _replaced(moved)
-
-
-def _replaced(row: IdempotencyRow) -> Update:
-    """The change that replaces what a key leads to."""
-    fields = msgspec.structs.asdict(row)
-    columns = {name: fields[name] for name in CLAIMS.names if name not in CLAIMS.key}
-    return change(CLAIMS, row, **columns, proof=proofs.CLAIM.of(row))
+def _led_to(turn_id: TurnId, row: IdempotencyRow, steer: int | None = None) -> Update:
+    """The change after which a key leads to another, open turn: its own, unless a signal has steered it in."""
+    return change(CLAIMS, row, turn_id=turn_id, state="running", expires_ms=0, steer=steer)
 
 
 def claimed(
@@ -369,6 +366,8 @@ def claimed(
     """
     if attempt is None or attempt.key is None:
         return []
+    if claim is not None:
+        return [_led_to(turn_id, claim.row, steer)]
     row = IdempotencyRow(
         tenant=tenant,
         key=attempt.key,
@@ -377,9 +376,7 @@ def claimed(
         state="running",
         steer=steer,
     )
-    if claim is None:
-        return [insert(CLAIMS, row)]
-    return [_replaced(row)]
+    return [insert(CLAIMS, row)]
 
 
 def claim_as_read(claim: decisions.Claim | None) -> tuple[AsRead, ...]:
@@ -421,14 +418,12 @@ def append(
 
 
 def _appending(fence: Fence, n: int) -> Operation[AppendLook]:
-    return (
-        yield from look(
-            AppendLook,
-            tenant=fence.tenant,
-            turn_id=fence.turn_id,
-            session_id=fence.session_id,
-            n=n,
-        )
+    return look(
+        AppendLook,
+        tenant=fence.tenant,
+        turn_id=fence.turn_id,
+        session_id=fence.session_id,
+        n=n,
     )
 
 
@@ -522,7 +517,7 @@ def commit(
 _CLAIMS_EXPIRE = Moment(CLAIM_KEEP_MS)
 
 
-def _committed(session: SessionRow, made: Commit, more: dict[str, object]) -> Update:
+def _committed(session: SessionRow, made: Commit, more: Mapping[str, object]) -> Update:
     """The change that gives a session its next version. The first commit also writes its source, agent and opening."""
     columns: dict[str, object] = {
         **more,
@@ -660,7 +655,7 @@ def settled(
         after = decisions.settled(row, settlement, told, expires_ms=expires_ms, back_to=back_to)
         columns: dict[str, object] = {"state": after.state, "expires_ms": expires_ms}
         if after.turn_id != row.turn_id:  # written only if it differs: the column has an index
-            columns |= {"turn_id": after.turn_id, "proof": proofs.CLAIM.of(after)}
+            columns["turn_id"] = after.turn_id
         changes.append(change(CLAIMS, row, **columns))
     return changes
 
@@ -676,6 +671,7 @@ def end(
     n: int,
     records: bytes,
     settlement: Settlement,
+    usage: Usage = NO_USAGE,
 ) -> Operation[TurnRow]:
     """Discard the turn: everything but its own row and journal is as if it had not been.
 
@@ -692,19 +688,34 @@ def end(
     changes = _appended(fence, found, n=n, records=records)
     changes.append(change(SESSIONS, session, open_turn=None, lease_node=None))
     row, more = yield from discarded(
-        turn, ended_by=ended_by, detail=detail, settlement=settlement, now_ms=found.now_ms
+        turn,
+        ended_by=ended_by,
+        detail=detail,
+        settlement=settlement,
+        now_ms=found.now_ms,
+        usage=usage,
     )
     yield from write(*changes, *more, on=(session,))
     return row
 
 
 def discarded(
-    turn: TurnRow, *, ended_by: EndedBy, detail: str, settlement: Settlement, now_ms: int
+    turn: TurnRow,
+    *,
+    ended_by: EndedBy,
+    detail: str,
+    settlement: Settlement,
+    now_ms: int,
+    usage: Usage = NO_USAGE,
 ) -> Operation[tuple[TurnRow, list[Change]]]:
     """The row of an open or queued turn after it was discarded, and the changes to write."""
-    row = msgspec.structs.replace(
-        turn, state="discarded", ended_by=ended_by, detail=detail, ended_ms=now_ms
-    )
+    to: dict[str, object] = {
+        "state": "discarded",
+        "ended_by": ended_by,
+        "detail": detail,
+        "ended_ms": now_ms,
+        "usage": usage,
+    }
     changes = yield from settled(
         turn.tenant,
         turn.turn_id,
@@ -712,18 +723,41 @@ def discarded(
         expires_ms=now_ms + CLAIM_KEEP_MS,
         back_to=None if ended_by == "deleted" else turn.continues,
     )
-    ending = change(
-        TURNS,
-        turn,
-        state="discarded",
-        ended_by=ended_by,
-        detail=detail,
-        ended_ms=now_ms,
-        end_proof=proofs.END.of(row),
-    )
-    return row, [ending, *changes]
+    return msgspec.structs.replace(turn, **to), [change(TURNS, turn, **to), *changes]
 
 
 def acknowledge(tenant: Tenant, turn_id: TurnId) -> Operation[None]:
     """Note that the client was sent the whole answer. Absent turns are ignored."""
     yield from write(Update(TURNS, (tenant, turn_id), {"acked": True}))
+
+
+# ── stray turns ──────────────────────────────────────────────────────────────────────────────
+
+
+class StrayTurn(Facts):
+    """The rows that decide whether a turn is stray: open, and not named by its session. No operation leaves one; a server
+    with a mistake has made it, or damage. A retry that joined it would wait for ever, so sweeps end it."""
+
+    turn: TurnRow | None = one(TURNS, tenant=":tenant", turn_id=":turn_id")
+    session: SessionRow | None = one(SESSIONS, tenant="turn.tenant", id="turn.session_id")
+
+
+def end_stray(tenant: Tenant, turn_id: TurnId) -> Operation[TurnRow | None]:
+    """Discard an open turn that its session does not name; its keys have failed. Returns its row; None, and nothing is
+    changed, if it has ended or its session names it."""
+    found = yield from look(StrayTurn, tenant=tenant, turn_id=turn_id)
+    turn, session = found.turn, found.session
+    if turn is None or turn.state != "open":
+        return None
+    if session is not None and session.open_turn == turn_id:
+        return None
+    row, changes = yield from discarded(
+        turn,
+        ended_by="crash",
+        detail="its session went on without it",
+        settlement="failed",
+        now_ms=found.now_ms,
+    )
+    on = (session,) if session is not None else ()
+    yield from write(*changes, on=on, as_read=(AsRead(TURNS, turn, ("state",)),))
+    return row

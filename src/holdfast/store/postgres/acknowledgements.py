@@ -1,7 +1,7 @@
 """Acknowledgements on their way to the database.
 
-Whoever hands an answer to its client does not wait until that is noted, and on a pool of connections nothing keeps
-statements in their order. So whoever asks whether it is a retry lets what was sent before it arrive first: otherwise
+A request that has sent its answer does not wait until that is noted, and on a pool of connections nothing keeps
+statements in their order. So a request that may be a retry first waits for the acknowledgements before it: otherwise
 it might take a request that was answered for one whose answer got lost. That is the order of one process, as a
 connection of a client has it; between processes there is none to keep.
 """

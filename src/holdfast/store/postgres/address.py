@@ -74,7 +74,7 @@ def _demand_ports(netloc: str) -> None:
 
 
 def _listen(said: str | None, dsn: str, *, pgbouncer: bool) -> str | None:
-    """A pooler in transaction mode hands no notifications on, so nobody listens through one."""
+    """A pooler in transaction mode hands no notifications on, so no process listens through one."""
     if said == "off" or (said is None and pgbouncer):
         return None
     if said and not said.startswith(("postgresql://", "postgres://")):

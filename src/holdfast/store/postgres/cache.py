@@ -5,7 +5,7 @@ the stamp does, and the next write names the stamp in any case. So a process tha
 commits its turns by one statement each, and reads nothing.
 
 1. What is known is a proposal: the statement that builds on it touches nothing if another process has written since.
-2. Only a yes comes of it. Whatever looks like a refusal, a repetition or a late commit is read before it is said.
+2. Only a yes comes of it. What looks like a refusal, a repetition or a late commit is read before it is said.
 3. It is used once, and known anew from what was written: a statement whose answer was lost leaves nothing behind.
 4. A connection that breaks ends all of it. There may be another database behind the next one, a standby that has
    heard less, and there the same stamp can come a second time.
@@ -35,7 +35,7 @@ class Known(Value):
     session: SessionRow
     stamp: int
     key: SessionKey | None
-    """One that means it: whatever moves a key moves the stamp of what it meant."""
+    """One that means it: an operation that moves a key moves the stamp of its session."""
     last_n: int = -1
     """The first number of the last row in its open turn's journal."""
     replayable: bool = False
@@ -62,7 +62,7 @@ class Known(Value):
                 session=self.session,
                 replayable=self.replayable,
                 last_n=self.last_n,
-                is_told=False,  # whatever is told moves the stamp
+                is_told=False,  # each signal moves the stamp
                 is_claimed=self.is_claimed,
             )
         return None

@@ -10,8 +10,8 @@ What keeps that right, and must stay:
    as they were read, locked; rows absent, by their unique keys.
 2. A row is written once in a statement: PostgreSQL does not say which of two writes would win.
 3. After the wait for a lock only the locked row is read anew, and everything else is seen as it was when the statement
-   began. So whatever an operation depends on lies behind the stamp of a locked session, behind a locked row, or behind a
-   unique key.
+   began. So each row that an operation depends on lies behind the stamp of a locked session, behind a locked row, or
+   behind a unique key.
 4. Sessions, and rows as they were read, are locked in the order of their keys, so that two statements cannot wait for
    each other; several operations in one statement do not wait at all, and leave out what is locked.
 5. No column that changes with every turn is in an index, so that a row stays on its page (HOT).

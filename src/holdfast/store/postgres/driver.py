@@ -33,7 +33,7 @@ from holdfast.store.postgres.faults import StaleRead, described
 from holdfast.store.postgres.faults import is_damage as is_page_damage
 from holdfast.store.postgres.groups import StatementGroup
 from holdfast.store.postgres.queries import PostgresQuery, Row, compiled
-from holdfast.store.rows import KeyRow
+from holdfast.store.rows import KeyRow, SessionRow, Tombstone
 from holdfast.store.search.words import Needed
 from holdfast.store.sql.codecs import Codec
 from holdfast.store.sql.dialects import POSTGRES, text_of
@@ -85,10 +85,14 @@ class Run:
         self.known = known
         """What was known of the session before."""
         self.stamps: Stamps = {}
-        """Of each session, as it was read first. An operation may read one again, such as by a claim that leads to it,
-        and has decided by then: the stamp of a later read would let it write over what came in between."""
+        """Of each session, as it was read first."""
         self.key: SessionKey | None = None
         """A name that means the session which is written."""
+
+    def note_read(self, session: SessionRow | Tombstone, stamp: int) -> None:
+        """An operation may read a session again, such as by a claim that leads to it, and has decided by then: the stamp
+        of a later read would let it write over what came in between."""
+        self.stamps.setdefault((session.tenant, session.id), stamp)
 
 
 Written: TypeAlias = Callable[[Db, WriteStep, Run, int], None]
@@ -134,7 +138,7 @@ class Steps:
             case LookStep():
                 return await self._look(db, step, run)
             case FindStep():
-                return await self._find(db, step, run.stamps)
+                return await self._find(db, step, run)
             case AskStep():
                 return await self._ask(db, step)
             case WriteStep():
@@ -146,7 +150,7 @@ class Steps:
     # reading
 
     async def _look(self, db: Db, step: LookStep, run: Run) -> Value:
-        look, stamps = step.look, run.stamps
+        look = step.look
         known = self._looks.get(look)
         if known is None:
             sql = looking(look, schema=SCHEMA, now="{now}", stamped=True)
@@ -167,14 +171,14 @@ class Steps:
             at += width
             if part.table.name == SESSIONS.name:
                 if made is not None:
-                    stamps.setdefault((made.tenant, made.id), row[at])
+                    run.note_read(made, row[at])
                 at += 1
             if part.table is KEYS and made is not None:
                 run.key = made.key
         facts: Value = look.kind(row[0], *found)
         return facts
 
-    async def _find(self, db: Db, step: FindStep, stamps: Stamps) -> tuple[Value, ...]:
+    async def _find(self, db: Db, step: FindStep, run: Run) -> tuple[Value, ...]:
         finder = step.finder
         bounds = (step.above is not None, step.upto is not None, step.limit is not None)
         known = self._finders.get((finder, *bounds))
@@ -184,13 +188,13 @@ class Steps:
         query, given = known
         more = {"above": step.above, "upto": step.upto, "limit": step.limit}
         rows = await db.fetch(query, _bound({**step.given, **more}, given))
-        return tuple([self._made(finder, row, stamps) for row in rows])
+        return tuple([self._made(finder, row, run) for row in rows])
 
-    def _made(self, finder: Finder[Any], row: Row, stamps: Stamps) -> Value:
+    def _made(self, finder: Finder[Any], row: Row, run: Run) -> Value:
         width = len(finder.table.columns)
         made = _codec(finder.table).made(row[:width])
         if finder.table is SESSIONS:
-            stamps.setdefault((made.tenant, made.id), row[width])
+            run.note_read(made, row[width])
         found: Value = made
         return found
 
@@ -221,6 +225,11 @@ class Steps:
             run.written(db, step, run, now_ms)
         return now_ms
 
+    async def write_group(self, db: Db, group: Sequence[Proposed]) -> dict[int, int]:
+        """Write what can be written, by one statement: the places of those in the group, from 1 on, and when it was."""
+        query, values = self.compiler.statement([each[0] for each in group], waits=False)
+        return {row[0]: row[1] for row in await db.put(query, values)}
+
 
 STEPS = Steps()
 """What one connection has needed, another one needs as well."""
@@ -232,8 +241,9 @@ class PostgresDriver:
     Operations on known sessions that are under way at the same time are written together (`groups.py`).
     """
 
-    def __init__(self, engine: PostgresEngine) -> None:
+    def __init__(self, engine: PostgresEngine, steps: Steps = STEPS) -> None:
         self.engine = engine
+        self.steps = steps
         self.cache = Cache(era=lambda: engine.pool.dropped)
         self.gatherings: dict[WriteShape, StatementGroup[Proposed, int]] = {}
 
@@ -264,7 +274,7 @@ class PostgresDriver:
                         return _ended(operation, now_ms)
             operation.close()
         return await (engine or self.engine).run(
-            lambda db: STEPS.take(db, start(), Run(self._written_alone, known)), once=once
+            lambda db: self.steps.take(db, start(), Run(self._written_alone, known)), once=once
         )
 
     # on what is known
@@ -301,9 +311,7 @@ class PostgresDriver:
         return await gathering.ask(proposed)
 
     async def _write_all(self, db: Db, group: Sequence[Proposed]) -> list[int | None]:
-        query, values = STEPS.compiler.statement([each[0] for each in group], waits=False)
-        rows = await db.put(query, values)
-        done: dict[int, int] = {row[0]: row[1] for row in rows}
+        done = await self.steps.write_group(db, group)
         for n, (_, writing, known) in enumerate(group, 1):
             if n in done:
                 self._note(db, writing, known, known.stamp + 1, known.key, done[n])

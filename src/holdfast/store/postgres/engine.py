@@ -3,7 +3,7 @@
 *Work* is a function of a `Db`. It reads, asks `store/decisions.py`, and writes by a single statement that is
 conditional on what it has read (`driver.py`). So
 
-1. no lock is held while we wait for the network: a process that dies holds up nobody, and nothing is needed of a
+1. no lock is held while we wait for the network: a process that dies delays no other, and nothing is needed of a
    connection but that it carries one statement;
 2. if what was read has changed, nothing was written, and the work is run again from the start;
 3. if an answer was lost, the work is run again as well: it finds what it has done, or does it. Whichever of the

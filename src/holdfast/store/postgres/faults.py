@@ -5,10 +5,10 @@ again    the statement did not happen, and would now: another transaction came f
 lost     the connection is gone, and with it the answer: whether a write happened is not known
 full     no room left
 passing  the database cannot serve us now: starting, stopping, out of connections, out of time
-unknown  whatever else the database says: a privilege that was taken away, an internal error, a table that is being
+unknown  any other error of the database: a privilege that was taken away, an internal error, a table that is being
          restored. That is its fault and not a mistake of ours, and may pass
 
-What is left is ours: a value that does not fit or breaks a constraint, and whatever our own code raises.
+What is left is ours: a value that does not fit or breaks a constraint, and what our own code raises.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _OURS = (
 
 
 def fault_of(error: BaseException) -> Fault | None:
-    """What kind of failure this is; None for one that is nobody's but ours."""
+    """What kind of failure this is; None for a mistake of our own."""
     if isinstance(error, _AGAIN):
         return "again"
     if isinstance(error, _FULL):

@@ -1,12 +1,12 @@
 """What many callers ask for at once, in one statement and one sync.
 
-Whoever asks while a few statements are on their way waits in a queue; as soon as one of them has returned, all that
-has queued goes in the next. The previous sync is the wait, there is no timer. Whoever comes when nothing is on its way
-goes at once.
+A write that comes while a few statements are on their way waits in a queue; as soon as one of them has returned, all
+that has queued goes in the next. The previous sync is the wait, there is no timer. A write that comes when nothing is
+on its way goes at once.
 
 1. A statement writes what it can, and leaves out what it cannot; the caller is told.
 2. If it fails as a whole, perhaps because of one of them, all of them were left out; the others need not suffer for it.
-3. Nobody waits in the queue beyond the time that a call may take: who is too late is told so, and nothing was sent.
+3. No write waits in the queue beyond the time that a call may take: a late one gets an error, and nothing was sent.
 4. A statement has the time of the youngest call in it. With that of the oldest, an overloaded database would fail calls
    that had just come, and their retries would keep it overloaded.
 """
@@ -70,7 +70,7 @@ class StatementGroup(Generic[A, D]):
         self._single = 0
         self._sending: set[Task[None]] = set()
         self.statements = 0
-        """How many went out, for whoever measures."""
+        """How many went out, for measurements."""
 
     async def ask(self, what: A) -> D | None:
         """What came of it, durable when this returns; None if it was left out."""
@@ -115,7 +115,7 @@ class StatementGroup(Generic[A, D]):
         self._go_on()
 
     def _take(self, now: float) -> list[_Asked[A, D]]:
-        """What goes into the next statement; the rest stays. Who has stopped waiting has changed their mind."""
+        """What goes into the next statement; the rest stays. A write whose caller no longer waits is left out."""
         group: dict[Hashable, _Asked[A, D]] = {}
         later: list[_Asked[A, D]] = []
         size = 0

@@ -1,7 +1,7 @@
 """Hints: that there may be something for a node to read, told at once by NOTIFY.
 
 A hint carries nothing that counts. It is sent after what it hints at is durable, several at once in one statement,
-and may be lost: whoever waits for one also looks by itself now and then. So nothing depends on the connection that
+and may be lost: a node that waits for one also polls now and then. So nothing depends on the connection that
 listens, which has to be a direct one; if it breaks, the supervisor has it made again, and all nodes are told to look.
 """
 
@@ -89,7 +89,7 @@ class PostgresHints:
                 if self._listening is not None:
                     self._listening.note_success()
                 for wake in self._wakes.values():
-                    wake()  # what was said while nobody listened
+                    wake()  # for signals that were sent while this process did not listen
                 await broken.wait()
             finally:
                 connection.terminate()

@@ -4,7 +4,7 @@
    the server, and few warm ones are better than many cold ones.
 2. Nothing is set up on a connection that a pooler in transaction mode would lose: no session settings but those
    that the start-up message carries, no named statement unless the connection is ours alone.
-3. Whoever waits for a connection waits in line, and not past its deadline.
+3. Callers wait for a connection in line, and not past their deadlines.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class Pool:
         return link
 
     async def _wait(self, *, until: float) -> PooledConnection | None:
-        """A connection that somebody gives back; None if one may be made now."""
+        """A connection that another caller gives back; None if one may be made now."""
         waiter: Future[PooledConnection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:

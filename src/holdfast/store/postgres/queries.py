@@ -20,7 +20,7 @@ Row: TypeAlias = Sequence[Any]
 
 
 def utf8(text: str) -> bytes:
-    """What somebody said, as a column."""
+    """Text from people and models, as a column."""
     return text.encode()
 
 

@@ -18,7 +18,8 @@ from holdfast.store.operations import nodes
 from holdfast.store.operations.signals import SignalResult
 from holdfast.store.postgres.acknowledgements import Acknowledgements
 from holdfast.store.postgres.address import DatabaseAddress
-from holdfast.store.postgres.driver import STEPS, PostgresDriver
+from holdfast.store.postgres.condition import examine
+from holdfast.store.postgres.driver import PostgresDriver
 from holdfast.store.postgres.engine import ONE_MOMENT, Clock, Db, PostgresEngine, database_clock
 from holdfast.store.postgres.hints import PostgresHints
 from holdfast.store.postgres.loop_engines import LoopEngines
@@ -31,11 +32,13 @@ from holdfast.store.store import Store
 T = TypeVar("T")
 
 MIGRATION_S = 600.0
-"""How long bringing the tables up to date may take, and waiting for somebody else who does."""
+"""How long bringing the tables up to date may take, and waiting for another process that does it."""
 
 
 class PostgresStore(Store):
     """Conversations in one PostgreSQL database."""
+
+    examine = staticmethod(examine)
 
     def __init__(
         self,
@@ -104,9 +107,9 @@ class PostgresStore(Store):
     async def _read(self, start: Start[T], *, one_moment: bool = False) -> T:
         async def work(db: Db) -> T:
             if not one_moment:
-                return await STEPS.take(db, start())
+                return await self.driver.steps.take(db, start())
             async with db.transaction(ONE_MOMENT):
-                return await STEPS.take(db, start())
+                return await self.driver.steps.take(db, start())
 
         return await self.engine.run(work)
 

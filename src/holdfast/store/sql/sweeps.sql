@@ -12,6 +12,14 @@ select s.tenant, s.id, t.turn_id, s.lease_node, n.slot, n.expires_ms <= {now}
      or n.expires_ms <= {now} or n.slot > 0)
  order by t.turn_id;
 
+-- stray_turns
+-- Open turns that a retry may join, and that their session does not name.
+select t.tenant, t.session_id, t.turn_id
+  from @turn t {indexed turn_replayable}
+  left join @session s on s.tenant = t.tenant and s.id = t.session_id and s.open_turn = t.turn_id
+ where t.replayable = {true} and t.ended_ms = 0 and t.state = 'open' and s.id is null
+ order by t.turn_id;
+
 -- open_turns
 -- Every turn that is open, by the table of turns alone.
 select tenant, session_id, turn_id from @turn where state = 'open' order by turn_id;
