@@ -265,6 +265,39 @@ class Player:
         await turn.commit()
         return turn
 
+    async def play_line(
+        self,
+        name: str,
+        said: Words,
+        answer: Words = "Hi",
+        *,
+        after: SessionId | None = None,
+        version: int = 1,
+    ) -> Playing:
+        """A whole turn in a new line of the family that a name stands for; after a version of another line, or by
+        itself."""
+        current = await self.store.session(self.tenant, await self.id_of(name))
+        assert current is not None
+        base = await self.snapshot(after, version=version) if after else None
+        ask = await self.ask(None, said, followed=Followed(name=name))
+        family, fresh = current.family_id, self.mint(SessionId)
+        line = NewLine(key=SessionKey(name), family=family, fresh=fresh, parent=after)
+        if base is not None:
+            request = msgspec.structs.replace(
+                ask.request,
+                base=base.version,
+                base_rev=base.notes.rev,
+                base_length=len(base.items),
+            )
+            ask = msgspec.structs.replace(ask, request=request)
+        ask = msgspec.structs.replace(ask, target=line)
+        outcome = await self.store.begin(ask)
+        assert isinstance(outcome, Started), outcome
+        turn = await self.playing(ask, outcome)
+        await turn.answer(answer)
+        await turn.commit()
+        return turn
+
     async def break_off(
         self,
         name: Name,

@@ -41,7 +41,6 @@ OVERLOOKED: dict[str, str] = {
     "node.expires_ms": LEASE,
     "session.lease_token": LEASE,
     "session.lease_nonce": LEASE,
-    "session.lease_node": LEASE,
     "session.stamp": "moves with every write, and a write that names another one is made again",
     "turn.attempt": "bounds how often a crashed turn is resumed",
     "turn.source_digest": "nothing reads it: the journal's request has it, and is compared",

@@ -10,12 +10,13 @@ from holdfast import limits
 from holdfast.ids import Minter, SessionId
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.operations.reads import BODIES_OF, snapshot
-from holdfast.store.operations.search import MESSAGES, search
+from holdfast.store.operations.search import search
 from holdfast.store.operations.sessions import remove
 from holdfast.store.outcomes import EVERYTHING, Results
 from holdfast.store.pages import start
 from holdfast.store.search.effort import Effort
 from holdfast.store.search.matches import parse_query
+from holdfast.store.search.span_reader import MESSAGES
 from holdfast.store.snapshots import Later
 from holdfast.store.sql.tables import ITEMS
 from holdfast.store.steps import AskStep, Delete, FindStep, Operation, write

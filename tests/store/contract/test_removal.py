@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from holdfast.core.exchanges import Followed
 from holdfast.core.history.conversation import SettingsChanged, Titled
 from holdfast.core.items import SessionSettings
 from holdfast.core.turns import events as ev
@@ -145,3 +146,17 @@ async def test_operators_still_see_that_it_was_there(store: Store, player: Playe
     await store.remove(ACME, turn.session_id)
     assert await store.session_ids(ACME, after=None, limit=10) == (turn.session_id,)
     assert (await store.stats()).sessions == 0
+
+
+async def test_a_chat_goes_with_all_of_its_lines(store: Store, player: Player) -> None:
+    one = await player.play("chat", "One", followed=Followed(name="chat"))
+    await player.play("chat", "Two")
+    made = [
+        one.session_id,
+        (await player.play_line("chat", "Two", after=one.session_id)).session_id,
+    ]
+    made.append((await player.play_line("chat", "Uno")).session_id)
+    await store.remove(ACME, await player.id_of("chat"))
+    for each in made:
+        row = await store.session(ACME, each)
+        assert row is not None and row.state == "deleted"

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from holdfast import limits
+from holdfast.core.exchanges import Followed
 from holdfast.core.history.conversation import Titled, Visibility
 from holdfast.core.items import AssistantMessage, Item, Reasoning, Refusal, Text, UserMessage
 from holdfast.core.turns import events as ev
@@ -25,7 +26,7 @@ from holdfast.ids import (
 from holdfast.store.operations import lists
 from holdfast.store.operations import search as searches
 from holdfast.store.outcomes import EVERYTHING, ExcerptPiece, SearchMatch, SessionFilter
-from holdfast.store.search import matches
+from holdfast.store.search import matches, span_reader
 from holdfast.store.search.matches import parse_query
 from holdfast.store.search.words import FoldedText
 from holdfast.store.steps import Operation, PauseStep
@@ -340,6 +341,65 @@ async def test_rewinds_and_resets_are_followed(
     assert await ids(store, "oslo", SessionFilter(key_prefix="trip")) == []
 
 
+# ── in the lines of a chat ───────────────────────────────────────────────────────────────────
+
+
+async def in_lines(store: Store, typed: str) -> list[tuple[SessionId, SessionId | None]]:
+    return [(match.info.session.id, match.line) for match in await search(store, typed)]
+
+
+@pytest.fixture(params=["in one page", "in small pages"])
+def effort(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far a page of a search gets; it must make no difference."""
+    if request.param == "in small pages":
+        monkeypatch.setattr(limits, "search_items_max", 1)
+
+
+@pytest.mark.usefixtures("effort")
+async def test_what_was_said_in_any_line_of_a_chat_is_found_once(
+    store: Store, player: Player, indexing: Indexing
+) -> None:
+    trip = (
+        await player.play("trip", "To Oslo", "When?", followed=Followed(name="trip"))
+    ).session_id
+    await player.play("trip", "On Friday", "By ferry?")
+    await player.play("other", "Oslo", "Yes")
+    again = await player.play_line("trip", "On Friday", "By train, or by bus?", after=trip)
+    edit = await player.play_line("trip", "To Bergen", "By train?")
+    chat = await player.id_of("trip")
+    assert chat == again.session_id
+    await indexing()
+    assert len(await in_lines(store, "oslo")) == 2
+    assert await in_lines(store, "ferry") == [(chat, trip)]
+    assert await in_lines(store, "bus") == [(chat, None)]
+    assert await in_lines(store, "bergen") == [(chat, edit.session_id)]
+    assert await in_lines(store, '"by train" bergen') == []
+    folded = SessionFilter(anonymous=True)
+    assert await ids(store, "ferry", folded) == [trip]
+    await store.name(ACME, trip, SessionKey("by-sea"))
+    assert await in_lines(store, "ferry") == [(trip, None)], "it is listed by itself"
+    assert await in_lines(store, "bergen") == [(chat, edit.session_id)], "of the chat alone"
+    await store.remove(ACME, chat)
+    assert len(await in_lines(store, "oslo")) == 1 and await in_lines(store, "bergen") == []
+
+
+@pytest.mark.usefixtures("effort")
+async def test_a_question_about_a_chat_is_not_found(
+    store: Store, player: Player, indexing: Indexing
+) -> None:
+    """Each chat has some, for a title and for tags, with the same words in all of them."""
+    await player.play("trip", "To Oslo", "When?", followed=Followed(name="trip"))
+    await player.play_line("trip", "Write a title\nUSER: To Oslo\nASSISTANT: When?", "Travel")
+    edit = await player.play_line("trip", "Write a title: To Oslo", "When?")
+    await player.play_line("trip", "Write tags\n<chat>\nTo Bergen\n</chat>", "sea")
+    await indexing()
+    chat = await player.id_of("trip")
+    assert await in_lines(store, "travel") == []
+    assert await in_lines(store, "title") == [(chat, edit.session_id)]
+    (match,) = await in_lines(store, "tags")
+    assert match[0] == chat, "it quotes nothing that was said"
+
+
 # ── in which order, for whom ─────────────────────────────────────────────────────────────────
 
 
@@ -493,7 +553,7 @@ async def test_what_lies_further_back_than_is_read_ahead_is_found(
 ) -> None:
     """The ends of some spans are read together, and the rest of each as it is needed."""
     for name, size in (("SPANS_AT_ONCE", 2), ("POSITIONS_AT_ONCE", 6), ("PAGE", 4)):
-        monkeypatch.setattr(searches, name, size)
+        monkeypatch.setattr(span_reader, name, size)
     monkeypatch.setattr(lists, "NAMED_AT_ONCE", 3)
     made = []
     for number in range(5):
@@ -550,7 +610,7 @@ async def test_a_page_ends_among_items_that_no_person_reads(
     await turn.record(ev.ToolFinished(result=turn.result(call)))
     await turn.answer("Yes")
     await turn.commit()
-    monkeypatch.setattr(searches, "PAGE", 1)
+    monkeypatch.setattr(span_reader, "PAGE", 1)
     monkeypatch.setattr(limits, "search_items_max", 2)
     monkeypatch.setattr(limits, "search_hits_max", 0)
     pages = 0

@@ -76,3 +76,22 @@ async def test_turns_that_broke_off_are_listed_while_they_can_be_continued_and_a
     assert gone.turn_id not in {each.turn_id for each in found}, "it was cancelled on purpose"
     assert await store.failures(ACME, since_ms=2**53, limit=10) == ()
     assert await store.failures(OTHERS, since_ms=0, limit=10) == ()
+
+
+async def test_of_some_sessions_those_that_ask_or_have_failed_are_told(
+    store: Store, player: Player
+) -> None:
+    quiet, asking, other = (
+        await player.play("quiet"),
+        await asks(player, "a"),
+        await asks(player, "b"),
+    )
+    failed = await player.open("quiet", "Again")
+    await failed.end("model_error")
+    ids = [quiet.session_id, asking.session_id]
+    found = await store.troubled(ACME, ids, since_ms=0)
+    assert {each.turn_id for each in found} == {asking.turn_id, failed.turn_id}
+    assert [each.turn_id for each in await store.troubled(ACME, ids, since_ms=2**53)] == [
+        asking.turn_id
+    ]
+    assert await store.troubled(OTHERS, [*ids, other.session_id], since_ms=0) == ()

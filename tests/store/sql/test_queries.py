@@ -21,13 +21,12 @@ GOOD = """\
 -- The session with this id, or no row.
 select *
   from session  -- one of many; really
-
  where id = :id;
 
 -- drop_session
 -- Forget a session;
 -- its turns go with it.
-delete from session where id = :id
+delete from session where id = :id;
 """
 
 
@@ -59,13 +58,14 @@ def test_no_query_lists_the_columns_of_a_row(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "because"),
     [
-        ("select 1;", "queries:1: a statement without a name"),
-        ("-- A sentence only.\nselect 1;", "without a name"),
-        ("-- one\nselect 1;", "'one' needs a sentence"),
+        ("select 1;", "queries:1: neither"),
+        ("-- A sentence only.\nselect 1;", "queries:1: neither"),
+        ("-- one\nselect 1;", "queries:1: neither"),
         ("-- one\n-- It is.\nselect 1;\n\n-- one\n-- Again.\nselect 2;", "queries:5: .* is taken"),
-        ("-- one\n-- It is.\nselect 1;\nselect 2;", "queries:4: a statement without a name"),
-        ("-- one\n-- It is.\n\n-- two\n-- It is.\nselect 2;", "queries:1: a name without a query"),
-        ("-- one\n-- It is.\nselect 1\n\n-- two\n-- It is.\nselect 2;", "does not end before"),
+        ("-- one\n-- It is.\nselect 1;\nselect 2;", "queries:1: neither"),
+        ("-- one\n-- It is.\n\n-- two\n-- It is.\nselect 2;", "queries:1: neither"),
+        ("-- one\n-- It is.\nselect 1\n\n-- two\n-- It is.\nselect 2;", "queries:1: neither"),
+        ("-- one\n-- It is.\nselect 1;\n\nwhere true;", "queries:5: neither"),
     ],
 )
 def test_a_mistake_is_an_error_at_load(text: str, because: str) -> None:

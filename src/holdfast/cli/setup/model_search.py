@@ -26,8 +26,6 @@ class FoundModel(Value):
     model: str
     because: str
     """What shows that it can be used, for people."""
-    base_url: str = ""
-    """Where it answers, if that is not the provider's own address."""
 
     @property
     def name(self) -> str:
@@ -41,6 +39,11 @@ class LocalServer(Value):
     provider: str
     base_url: str
 
+    @classmethod
+    def of(cls, title: str, provider: str) -> LocalServer:
+        """The server at the address that an agent file gets by naming `provider`. It has no key, so none is sent there."""
+        return cls(title=title, provider=provider, base_url=SERVERS[provider].base_url)
+
 
 DEMO = FoundModel(provider="demo", model="parrot", because="it is built in, and needs no key")
 
@@ -52,9 +55,9 @@ HOSTED: Mapping[str, str] = {
 """Provider → the model of a new agent: one that is quick, and good enough to begin with."""
 
 LOCAL = (
-    LocalServer(title="Ollama", provider="ollama", base_url="http://127.0.0.1:11434/v1"),
-    LocalServer(title="LM Studio", provider="openai", base_url="http://127.0.0.1:1234/v1"),
-    LocalServer(title="llama.cpp", provider="openai", base_url="http://127.0.0.1:8080/v1"),
+    LocalServer.of("Ollama", "ollama"),
+    LocalServer.of("LM Studio", "lmstudio"),
+    LocalServer.of("llama.cpp", "llamacpp"),
 )
 
 
@@ -93,7 +96,6 @@ async def _local_model(http: aiohttp.ClientSession, server: LocalServer) -> Foun
         provider=server.provider,
         model=listed.data[0].id,
         because=f"{server.title} answers at {server.base_url}",
-        base_url=server.base_url,
     )
 
 

@@ -33,7 +33,7 @@ def turns(
     """The session's own turns, newest first, in every state: by the version that they made, or that they began from;
     queued turns come last. With `before`, only the turns older than that turn; none if it is not a turn of this
     session's own."""
-    return (yield from ask(TURNS, tenant=tenant, session_id=session_id, before=before, limit=limit))
+    return ask(TURNS, tenant=tenant, session_id=session_id, before=before, limit=limit)
 
 
 RECENT = Question("recent_turns", TurnRow)
@@ -46,7 +46,7 @@ def recent_turns(
 ) -> Operation[tuple[TurnRow, ...]]:
     """A tenant's turns in every state, by the time of their beginning, newest first; with `before`, only the older
     ones."""
-    return (yield from ask(RECENT, tenant=tenant, before=before or AFTER_ALL, limit=limit))
+    return ask(RECENT, tenant=tenant, before=before or AFTER_ALL, limit=limit)
 
 
 class PlayingTurn(Value):
@@ -75,17 +75,28 @@ FAILURES: frozenset[EndedBy] = frozenset(
 
 def playing(tenant: Tenant, *, limit: int) -> Operation[tuple[PlayingTurn, ...]]:
     """A tenant's open turns, the oldest first."""
-    return (yield from ask(PLAYING, tenant=tenant, limit=limit))
+    return ask(PLAYING, tenant=tenant, limit=limit)
 
 
 def asking(tenant: Tenant, *, since_ms: int, limit: int) -> Operation[tuple[TurnRow, ...]]:
     """A tenant's turns since a time whose calls wait for an approval that can be given, the newest first."""
-    return (yield from _heads(ASKING, tenant, since_ms=since_ms, waiting=WAITS, limit=limit))
+    return _heads(ASKING, tenant, since_ms=since_ms, waiting=WAITS, limit=limit)
 
 
 def unfinished(tenant: Tenant, *, since_ms: int, limit: int) -> Operation[tuple[TurnRow, ...]]:
     """A tenant's turns that broke off since a time and can be continued, the newest first."""
-    return (yield from _heads(UNFINISHED, tenant, since_ms=since_ms, limit=limit))
+    return _heads(UNFINISHED, tenant, since_ms=since_ms, limit=limit)
+
+
+def troubled(
+    tenant: Tenant, ids: Sequence[SessionId], *, since_ms: int
+) -> Operation[tuple[TurnRow, ...]]:
+    """Of these sessions, the last turns whose calls wait for an approval, and turns that failed since a time and were
+    discarded."""
+    asking = yield from ask(ASKING, tenant=tenant, ids=list(ids), waiting=WAITS)
+    ends, limit = sorted(FAILURES), LOOKED_AT_ONCE
+    gone = yield from ask(DISCARDED, tenant=tenant, since_ms=since_ms, ends=ends, limit=limit)
+    return (*asking, *(each for each in gone if each.session_id in ids))
 
 
 def failures(tenant: Tenant, *, since_ms: int, limit: int) -> Operation[tuple[TurnRow, ...]]:
@@ -104,9 +115,7 @@ def _heads(
     """The last turns that fit a question, of the sessions that were active since a time; the sessions that were active
     last are looked at first, some at a time."""
 
-    def read(ids: list[SessionId]) -> Operation[tuple[TurnRow, ...]]:
-        return (yield from ask(question, tenant=tenant, ids=ids, **given))
-
+    read = partial(ask, question, tenant=tenant, **given)
     found: list[TurnRow] = []
     for anonymous in (False, True):
         where, enough = SessionFilter(anonymous=anonymous), len(found) + limit
@@ -145,17 +154,17 @@ IDS_AT_ONCE = 1_000
 
 def by_halves(
     ids: Sequence[SessionId],
-    read: Callable[[list[SessionId]], Operation[tuple[R, ...]]],
+    read: Callable[..., Operation[tuple[R, ...]]],
     damaged: list[SessionId],
 ) -> Operation[list[R]]:
-    """What is read of these sessions, in their order; `damaged` gets the sessions that cannot be read. If some that are
-    read together meet damage, each half of them is read by itself."""
+    """What `read` finds of these `ids`, in their order; `damaged` gets the sessions that cannot be read. If some that
+    are read together meet damage, each half of them is read by itself."""
     left = [list(ids[at : at + IDS_AT_ONCE]) for at in range(0, len(ids), IDS_AT_ONCE)][::-1]
     found: list[R] = []
     while left:
         some = left.pop()
         try:
-            found += yield from read(some)
+            found += yield from read(ids=some)
         except StoreDamaged:
             if len(some) == 1:
                 damaged += some
@@ -165,15 +174,13 @@ def by_halves(
     return found
 
 
-def among_all(
-    read: Callable[[Tenant, list[SessionId]], Operation[tuple[R, ...]]],
-) -> Operation[list[R]]:
-    """What is read of all sessions of all tenants, without those that cannot be read: for sweeps that meet one of these.
+def among_all(question: Question[R], **given: object) -> Operation[list[R]]:
+    """The answers about all sessions of all tenants but those that cannot be read: for sweeps that meet one of these.
     The index of a sweep leads to the next session only by way of the row of this one."""
     found: list[R] = []
     for tenant in (yield from tenants()):
         ids = yield from reads.every_id(tenant)
-        found += yield from by_halves(ids, partial(read, tenant), [])
+        found += yield from by_halves(ids, partial(ask, question, tenant=tenant, **given), [])
     return found
 
 
@@ -243,7 +250,8 @@ class ListCursor:
             except StoreDamaged:
                 self._before, self._ids = before, (yield from reads.every_id(self._tenant))
         if self._places is None:
-            found = yield from by_halves(sorted(self._ids), self._placed, self.damaged)
+            placed = partial(ask, PLACES, tenant=self._tenant, **self._after())
+            found = yield from by_halves(sorted(self._ids), placed, self.damaged)
             found.sort(key=lambda each: (each.active_ms, each.id), reverse=True)
             self._places = [each.id for each in found]
         some, self._places = self._places[:NAMED_AT_ONCE], self._places[NAMED_AT_ONCE:]
@@ -252,9 +260,6 @@ class ListCursor:
         return tuple(
             each for each in shown if pages.is_listed(each.session, each.keys, self._where)
         )
-
-    def _placed(self, ids: list[SessionId]) -> Operation[tuple[ListedPlace, ...]]:
-        return (yield from ask(PLACES, tenant=self._tenant, ids=ids, **self._after()))
 
     def _named(self, ids: list[SessionId]) -> Operation[tuple[SessionInfo, ...]]:
         rows = yield from ask(NAMED, tenant=self._tenant, ids=ids)
@@ -311,7 +316,7 @@ def all_memories(
 ) -> Operation[tuple[MemoryRow, ...]]:
     """The memories of all agents of a tenant, by agent and id. For operators."""
     agent, memory_id = (after.agent, after.memory_id) if after else ("", "")
-    return (yield from ask(ALL_MEMORIES, tenant=tenant, agent=agent, after=memory_id, limit=limit))
+    return ask(ALL_MEMORIES, tenant=tenant, agent=agent, after=memory_id, limit=limit)
 
 
 def tenants() -> Operation[tuple[Tenant, ...]]:

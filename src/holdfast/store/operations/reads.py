@@ -301,4 +301,4 @@ MEMORIES_OF = Finder(MEMORIES, tenant=":tenant", agent=":agent", order=("at_ms",
 
 def memories(tenant: Tenant, agent: str) -> Operation[tuple[MemoryRow, ...]]:
     """An agent's memories, oldest first."""
-    return (yield from find(MEMORIES_OF, tenant=tenant, agent=agent))
+    return find(MEMORIES_OF, tenant=tenant, agent=agent)

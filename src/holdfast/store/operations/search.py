@@ -19,10 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import sha256
-from itertools import islice
 
 import msgspec
-from msgspec import Struct
 
 from holdfast import limits
 from holdfast.core.codec import Value
@@ -32,11 +30,20 @@ from holdfast.ids import ItemId, SessionId, Tenant
 from holdfast.store.operations import lists
 from holdfast.store.operations.lines import annotations_of
 from holdfast.store.outcomes import Query, Results, SearchMatch, SessionFilter, SessionInfo
-from holdfast.store.pages import Place, Within, before_in, page_upto
-from holdfast.store.rows import ChunkWords, IndexedRow, SessionName, SessionRow, Words
+from holdfast.store.pages import LeftPlace, Place, Within, left_in, page_upto
+from holdfast.store.rows import ChunkWords, IndexedRow, SessionRow, Words
 from holdfast.store.search import matches
 from holdfast.store.search.effort import Effort
+from holdfast.store.search.folded_lines import (
+    AFTER_ALL,
+    FORKS,
+    FoldedLines,
+    folded_among,
+    is_aside,
+    listed_lines,
+)
 from holdfast.store.search.matches import Hit, ItemSpan, NarrowedSearch, ParsedQuery, spans_to_read
+from holdfast.store.search.span_reader import SpanItem, SpanReader
 from holdfast.store.search.words import Needed, words_in
 from holdfast.store.snapshots import notes_of
 from holdfast.store.sql.tables import CHUNK_WORDS, CHUNKS, INDEXED
@@ -61,7 +68,6 @@ PAGE = 100
 
 HITS = Question("search_hits", ItemSpan)
 UNKNOWN = Question("tenants_behind", ItemSpan)
-FORKS = Question("forks_of", SessionName)
 
 
 def search(
@@ -80,10 +86,19 @@ def search(
         return Results(matches=(), cursor=None)
     narrowed = yield from _narrowed(tenant, query)
     ids = None if narrowed is None else (yield from _may_be_found(tenant, narrowed))
+    folded = FoldedLines(tenant, None)
+    if ids is not None and not where.anonymous:
+        try:
+            members = yield from folded_among(tenant, ids)
+            listed = yield from listed_lines(tenant, {each.family for each in members})
+        except StoreDamaged:
+            narrowed = ids = None  # look everywhere: a list steps past what is damaged
+        else:
+            folded = FoldedLines(tenant, members)
+            ids |= {each.id for each in listed}
     walk = lists.ListCursor(tenant, where=where, before=before, ids=ids)
-    found = yield from _found(
-        walk, ParsedQuery(query), narrowed, within, limit=limit, effort=effort
-    )
+    sought = ParsedQuery(query)
+    found = yield from _found(walk, sought, narrowed, folded, within, limit=limit, effort=effort)
     return msgspec.structs.replace(found, damaged=tuple(walk.damaged)) if walk.damaged else found
 
 
@@ -91,6 +106,7 @@ def _found(
     walk: lists.ListCursor,
     sought: ParsedQuery,
     narrowed: NarrowedSearch | None,
+    folded: FoldedLines,
     within: Within | None,
     *,
     limit: int,
@@ -99,7 +115,7 @@ def _found(
     found: list[SearchMatch] = []
     while not walk.at_end:
         some = yield from walk.next(lists.NAMED_AT_ONCE)
-        lookup = SessionSearch(some, sought, narrowed, within, effort)
+        lookup = SessionSearch(some, sought, narrowed, folded, within, effort)
         for info in some:
             try:
                 match = yield from lookup.match(info)
@@ -110,8 +126,8 @@ def _found(
                 return page_upto(found, found[-1].info)
             if match is not None:
                 found.append(match)
-            if lookup.left_at is not None or effort.is_spent:
-                return page_upto(found, info, lookup.left_at)
+            if lookup.left is not None or effort.is_spent:
+                return page_upto(found, info, lookup.left)
     return Results(matches=tuple(found), cursor=None)
 
 
@@ -141,62 +157,102 @@ def _may_be_found(tenant: Tenant, narrowed: NarrowedSearch) -> Operation[set[Ses
 
 
 class SessionSearch:
-    """Searches one session after the other, for one page."""
+    """Searches one session after the other, for one page; with each, the folded lines of the chat that it stands for."""
 
     def __init__(
         self,
         some: Iterable[SessionInfo],
         sought: ParsedQuery,
         narrowed: NarrowedSearch | None,
+        folded: FoldedLines,
         within: Within | None,
         effort: Effort,
     ) -> None:
         """`within`: see `pages.resumed`."""
-        self.left_at: int | None = None
-        """The position down to which the last session was searched; None if down to its beginning."""
+        self.left: LeftPlace | None = None
+        """The place in the last session at which the page ends; None if that session was searched to its beginning."""
         self._sought = sought
+        self._narrowed = narrowed
+        self._folded = folded
         self._within = within
         self._effort = effort
-        self._spans = {
-            each.session.id: spans_to_read(
-                each.session, narrowed, before=before_in(each.session, within)
-            )
-            for each in some
-        }
+        self._spans = {each.session.id: self._spans_of(each.session) for each in some}
         self._reader = SpanReader(span for spans in self._spans.values() for span in spans)
 
+    def _spans_of(self, session: SessionRow, left: LeftPlace | None = None) -> tuple[ItemSpan, ...]:
+        left = left or left_in(session, self._within)
+        return spans_to_read(session, self._narrowed, before=left.before if left else None)
+
     def match(self, info: SessionInfo) -> Operation[SearchMatch | None]:
-        """The match in this session, or None."""
+        """The match in this session, else in a folded line behind it, or None."""
         session = info.session
-        if before_in(session, self._within) is None:
+        left = left_in(session, self._within)
+        if left is None or left.line is None:
+            spans = self._spans[session.id]
+            found = yield from self._in_line(info, session, spans, self._reader, left)
+            if found is not None or self.left is not None:
+                return found
+            left = None
+        return (yield from self._in_folded_lines(info, left))
+
+    def _in_folded_lines(
+        self, info: SessionInfo, left: LeftPlace | None
+    ) -> Operation[SearchMatch | None]:
+        before = f"{left.line}~" if left is not None else AFTER_ALL
+        while some := (yield from self._folded.behind(info.session, before=before)):
+            for line in some:
+                here = left if left is not None and left.line == line.id else None
+                spans = self._spans_of(line, here)
+                found = yield from self._in_line(info, line, spans, SpanReader(spans), here)
+                if found is not None and not (yield from is_aside(line, info.session)):
+                    return found
+                if self.left is not None:
+                    return None
+                if self._effort.is_spent:
+                    self.left = LeftPlace(before=0, line=line.id)
+                    return None
+            before = some[-1].id
+        return None
+
+    def _in_line(
+        self,
+        info: SessionInfo,
+        session: SessionRow,
+        spans: Iterable[ItemSpan],
+        reader: SpanReader,
+        left: LeftPlace | None,
+    ) -> Operation[SearchMatch | None]:
+        """The match in these spans of one line, or None; also in its name, unless the search has begun with it before."""
+        line = session.id if session.id != info.session.id else None
+        if left is None:
             self._effort.spend()  # for its name, so that a page also ends after many sessions without items
             named = self._sought.find(matches.name_of(session))
             if named:
-                return SearchMatch(info=info, excerpt=named)
+                return SearchMatch(info=info, excerpt=named, line=line)
         hidden: frozenset[ItemId] | None = None
-        for span in self._spans[session.id]:
+        for span in spans:
             while span.start < span.end:
-                tail = yield from self._reader.end_of(session.tenant, span)
+                tail = yield from reader.end_of(session.tenant, span)
                 for message in tail.messages:
                     hit = yield from self._hit(message)
                     if hit is not None:
                         hidden = (yield from _hidden(session)) if hidden is None else hidden
                         if hit.item not in hidden:
-                            return hit.match(info)
-                    if self._ends_at(message.pos):
+                            return hit.match(info, line)
+                    if self._ends_at(message.pos, line):
                         return None
                 if not tail.messages:
                     self._effort.spend()
-                    if self._ends_at(tail.start):
+                    if self._ends_at(tail.start, line):
                         return None
                 span = ItemSpan(session_id=span.session_id, start=span.start, end=tail.start)
         return None
 
-    def _ends_at(self, position: int) -> bool:
+    def _ends_at(self, position: int, line: SessionId | None) -> bool:
         """Whether the page ends here."""
         if self._effort.is_spent:
-            self.left_at = position
-        return self.left_at is not None
+            self.left = LeftPlace(before=position, line=line)
+        return self.left is not None
 
     def _hit(self, message: SpanItem) -> Operation[Hit | None]:
         self._effort.spend(len(message.body))
@@ -216,73 +272,6 @@ def _hidden(session: SessionRow) -> Operation[frozenset[ItemId]]:
         return frozenset()
     rows = yield from annotations_of(session.tenant, matches.whole_of(session))
     return notes_of(rows).hidden_from_people
-
-
-# ── reading ──────────────────────────────────────────────────────────────────────────────────
-
-SPANS_AT_ONCE = 50
-POSITIONS_AT_ONCE = 1000
-"""How many bytes are read ahead, of several sessions together: as many as one page may read at all."""
-
-
-class SpanItem(Value):
-    """An item that may be a message, in the span of this number."""
-
-    nth: int
-    pos: int
-    body: bytes
-
-
-MESSAGES = Question("messages_in", SpanItem)
-
-
-class LastMessages(Struct, frozen=True):
-    """The last messages of a span, the last first: all of them from `start` on."""
-
-    start: int
-    messages: list[SpanItem]
-
-
-class SpanReader:
-    """Reads the items of some spans. When the end of the first span is needed, the ends of many are read together: a
-    round trip takes longer than a few messages."""
-
-    def __init__(self, spans: Iterable[ItemSpan]) -> None:
-        """The spans, in the order in which the search may need them."""
-        self._spans = tuple(dict.fromkeys(spans))
-        self._places = {span: n for n, span in enumerate(self._spans)}
-        self._at = 0
-        self._known: dict[ItemSpan, LastMessages] = {}
-
-    def end_of(self, tenant: Tenant, span: ItemSpan) -> Operation[LastMessages]:
-        self._at = max(self._at, self._places.get(span, 0))
-        if span not in self._known:
-            later = (each for each in self._spans[self._at + 1 :] if each not in self._known)
-            some = [span, *islice(later, SPANS_AT_ONCE - 1)]
-            try:
-                self._known |= yield from _tails(tenant, some)
-            except StoreDamaged:
-                # One of these spans cannot be read; reading this one alone shows whether it is the damaged one.
-                self._known |= yield from _tails(tenant, [span])
-        return self._known[span]
-
-
-def _tails(tenant: Tenant, spans: list[ItemSpan]) -> Operation[dict[ItemSpan, LastMessages]]:
-    """The ends of the first of these spans: as many as fit into the bytes that are read ahead."""
-    size = min(PAGE, POSITIONS_AT_ONCE // len(spans))
-    tails = [LastMessages(max(each.start, each.end - size), []) for each in spans]
-    wanted = [
-        (each.session_id, tail.start, each.end) for each, tail in zip(spans, tails, strict=True)
-    ]
-    most = limits.search_bytes_max
-    rows = yield from ask(MESSAGES, tenant=tenant, spans=wanted, bytes=most)
-    for row in rows:
-        tails[row.nth - 1].messages.append(row)
-    if sum(len(row.body) for row in rows) >= most:
-        # The last span may have more items, and nothing is known of later spans.
-        last = rows[-1]
-        tails = [*tails[: last.nth - 1], LastMessages(last.pos, tails[last.nth - 1].messages)]
-    return dict(zip(spans, tails, strict=False))
 
 
 # ── indexing ─────────────────────────────────────────────────────────────────────────────────
@@ -381,15 +370,11 @@ def _behind(after: IndexPlace) -> Operation[tuple[tuple[UnindexedSession, ...], 
     else:
         last = IndexPlace(tenant=rows[-1].tenant, id=rows[-1].session_id) if rows else after
         return rows, last, len(rows) == PAGE
-    readable = yield from lists.among_all(_behind_among)
+    readable = yield from lists.among_all(BEHIND_AMONG)
     later = [each for each in readable if (each.tenant, each.session_id) > (after.tenant, after.id)]
     some = tuple(sorted(later, key=lambda each: (each.tenant, each.session_id))[:PAGE])
     last = IndexPlace(tenant=some[-1].tenant, id=some[-1].session_id) if some else after
     return some, last, len(some) == PAGE
-
-
-def _behind_among(tenant: Tenant, ids: list[SessionId]) -> Operation[tuple[UnindexedSession, ...]]:
-    return (yield from ask(BEHIND_AMONG, tenant=tenant, ids=ids))
 
 
 def _step(behind: UnindexedSession, *, bytes_max: int) -> Operation[IndexStep]:

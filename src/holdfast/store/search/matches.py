@@ -170,9 +170,11 @@ class Hit(Value):
     item: ItemId
     excerpt: tuple[ExcerptPiece, ...]
 
-    def match(self, info: SessionInfo) -> SearchMatch:
-        """The hit as the match of its session."""
-        return SearchMatch(info=info, excerpt=self.excerpt, item=self.item, position=self.position)
+    def match(self, info: SessionInfo, line: SessionId | None) -> SearchMatch:
+        """The hit as the match of its session; in another line of its chat, if one is given."""
+        return SearchMatch(
+            info=info, excerpt=self.excerpt, item=self.item, position=self.position, line=line
+        )
 
 
 def _joined(words: Iterable[str]) -> str:

@@ -132,7 +132,7 @@ select (select count(*) from @session where state = 'live'),
 -- family_turns
 -- The turns of a family that have one of these digests, or that the same request has begun, the newest first.
 select t.turn_id, t.session_id, t.state, t.seq, t.agent, t.request_hash, t.answer, t.prefix, t.answer_id, t.ended_by,
-       s.head, s.open_turn, s.source_key, s.entry_agent
+       s.head, s.source_key, s.entry_agent
   from (select t.turn_id from {each digests} {then} @turn t {indexed turn_by_answer}
             on t.tenant = :tenant and t.family = :family and t.answer = {bytes digests.value}
         union select t.turn_id from {each digests} {then} @turn t {indexed turn_by_prefix}

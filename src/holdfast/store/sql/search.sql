@@ -37,6 +37,25 @@ select c.session_id, c.from_pos, c.upto_pos from {found words} and c.tenant = :t
 select p.session_id from @session_past p
  where p.tenant = :tenant and p.ancestor {in ids} limit :limit;
 
+-- folded_among
+-- Those of the given sessions that are folded lines of a family.
+select s.id, s.family from @session s
+ where s.tenant = :tenant and s.id {in ids}
+   and s.family is not null and s.anonymous = :yes and s.state = 'live' and s.head > 0;
+
+-- listed_lines
+-- The lines of these families that lists show.
+select s.id, s.family from @session s {indexed session_by_family}
+ where s.tenant = :tenant and s.family {in families}
+   and s.anonymous = :no and s.state = 'live' and s.head > 0;
+
+-- folded_lines
+-- Some lines of a family that lists fold away, the newest first, from before an id on.
+select s.{session} from @session s {indexed session_by_family}
+ where s.tenant = :tenant and s.family = :family and s.id < :before
+   and s.anonymous = :yes and s.state = 'live' and s.head > 0
+ order by s.id desc limit :limit;
+
 -- messages_in
 -- The conversation's own items in some stretches (none of sub-agents), the last first, until their sizes add up to the
 -- given bytes. Sizes are computed without reading the bodies.
