@@ -17,7 +17,7 @@ async def test_a_chat_is_a_tree_that_one_can_walk(browser: Browser) -> None:
     model = ScriptedModel(otherwise=lambda prompt: f"A{len(model.prompts)}")
     async with serving(agent(model)) as server, window(browser, server.url) as here:
         program = ChatProgram(server, model)
-        await program.side_call("### Task: title")
+        await program.side_call("### Task: title", "One")
         one = await program.say("One", stream=True)
         two = await program.say("Two", one)
         assert two.parent is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,19 @@ from tests.server.chat_program import ChatProgram, joined
 from tests.server.stubs import agent, serving
 from tests.store.verification.test_verification import findings
 
+Said = list[tuple[str, str]]
+
+ASKED = ("say", "say", "say", "again", "edit", "side", "on", "last", "last")
+CHANGED = ("delete", "change", "clone")
+"""What a person does in the program alone: the next request shows it."""
+
 
 @pytest.mark.parametrize("seed", range(24))
 async def test_each_prompt_is_the_branch_and_each_branch_is_a_line(seed: int) -> None:
     chance, store = Random(seed), MemoryStore()
     words = ["Yes.", "No.", "<think>hm</think>Well"] if seed % 3 == 0 else []
+    pictures = ["AAAA", "BBBB"] if seed % 4 == 3 else []
+    """Alike but for a picture: the words tell less."""
 
     def reply(prompt: object) -> str:
         return (
@@ -26,11 +35,13 @@ async def test_each_prompt_is_the_branch_and_each_branch_is_a_line(seed: int) ->
     model = ScriptedModel(otherwise=reply)
     agents = [agent(model, name=each) for each in ("root", "other")]
     async with serving(*agents, store=store) as server:
-        program = ChatProgram(server, model, ids=seed % 4 == 1)
-        for n in range(14):
+        programs = [ChatProgram(server, model, ids=seed % 4 == 1)]
+        branches: list[Said] = []
+        for n in range(16):
+            program = chance.choice(programs)
             answers = program.answers
             pick = chance.choice(answers) if answers else None
-            how = {
+            how: dict[str, Any] = {
                 "stream": chance.random() < 0.5,
                 "model": "other" if chance.random() < 0.15 else "root",
                 "window": 4 if seed % 5 == 2 else None,
@@ -38,23 +49,43 @@ async def test_each_prompt_is_the_branch_and_each_branch_is_a_line(seed: int) ->
                 if seed % 5 == 3 and chance.random() < 0.5
                 else "",
             }
-            match chance.choice(("say", "say", "say", "again", "edit", "side", "on", "last")):
+            shows = {"picture": chance.choice((None, *pictures))} if pictures else {}
+            leaf = None
+            match chance.choice((*ASKED, *CHANGED)):
                 case "say":
-                    await program.say(chance.choice(("Go on", f"Q{n}")), pick, **how)
+                    leaf = await program.say(
+                        chance.choice(("Go on", f"Q{n}")), pick, **how, **shows
+                    )
                 case "last" if answers:
-                    await program.say(f"Q{n}", answers[-1], **how)
+                    leaf = await program.say(f"Q{n}", answers[-1], **how)
                 case "again" if pick is not None and pick.parent is not None:
-                    await program.answer(pick.parent, **how)
+                    leaf = await program.answer(pick.parent, **how)
                 case "edit" if pick is not None and pick.parent is not None:
-                    await program.say(f"E{n}", pick.parent.parent, **how)
+                    text = pick.parent.text if shows else f"E{n}"
+                    leaf = await program.say(text, pick.parent.parent, **how, **shows)
                 case "on" if pick is not None and pick not in [
                     each.parent.parent for each in answers if each.parent
                 ]:
                     await program.go_on(pick, **how)
+                    leaf = pick
+                case "delete" if pick is not None:
+                    program.delete(pick)
+                case "change" if pick is not None and pick.parent is not None:
+                    if pick.parent.picture is not None:
+                        pick.parent.picture = "CCCC"
+                    else:
+                        chance.choice((pick, pick.parent)).text = f"Changed {n}"
+                case "clone" if pick is not None:
+                    programs.append(program.cloned(pick, chat=f"chat-{n + 2}"))
                 case _:
-                    await program.side_call(f"### Task: {chance.choice(('title', 'tags'))}")
+                    about = (pick.parent.text,) if pick is not None and pick.parent else ()
+                    await program.side_call(f"### Task: {chance.choice(('title', 'tags'))}", *about)
+            if leaf is not None:
+                seen = leaf.branch if how["window"] is None else leaf.branch[-4:]
+                branches.append(joined([(each.role, each.text) for each in seen]))
         listed = (await server.get("/api/sessions")).json["sessions"]
-        assert len(listed) == 1, "one entry for the chat"
+        chats = {key for each in listed for key in each["keys"]}
+        assert len(listed) == len(chats), "one entry for each chat"
         lines = [*listed, *(await server.get("/api/sessions?anonymous=true")).json["sessions"]]
         held = []
         for line in lines:
@@ -65,15 +96,25 @@ async def test_each_prompt_is_the_branch_and_each_branch_is_a_line(seed: int) ->
                 if each["type"] in ("user", "assistant")
             ]
             held.append(joined(told))
-    for leaf in program.answers:
-        branch = joined([(each.role, each.text) for each in leaf.branch])
-        assert any(is_line(branch, line) for line in held), f"{leaf.branch} is a line"
+    for branch in branches:
+        assert any(is_line(branch, line) for line in held), f"{branch} is a line"
     assert await findings(store) == []
 
 
-def is_line(branch: list[tuple[str, str]], line: list[tuple[str, str]]) -> bool:
-    """Whether a line begins with a branch; passages may stand before its questions."""
-    return len(branch) <= len(line) and all(
-        role == held_role and (held == text or (role == "user" and held.endswith(text)))
-        for (role, text), (held_role, held) in zip(branch, line, strict=False)
+def is_line(branch: Said, line: Said) -> bool:
+    """Whether a line begins with a branch, or has it after messages that were cut off or deleted at the beginning.
+    Passages may stand before its questions, and its last answer may have been continued."""
+    return any(_begins(branch, line[cut:]) for cut in range(len(line)))
+
+
+def _begins(branch: Said, line: Said) -> bool:
+    pairs = [*zip(branch, line, strict=False)]
+    (_, last), (_, held_last) = pairs[-1]
+    return (
+        len(branch) <= len(line)
+        and held_last.startswith(last)
+        and all(
+            role == held_role and (held == text or (role == "user" and held.endswith(text)))
+            for (role, text), (held_role, held) in pairs[:-1]
+        )
     )

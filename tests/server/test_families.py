@@ -14,7 +14,7 @@ from tests.store.verification.test_verification import findings
 async def talk(server: Serving, model: ScriptedModel) -> ChatProgram:
     """A chat with a title, a regenerated answer that was gone on with, and an edit of the first message."""
     program = ChatProgram(server, model)
-    await program.side_call("### Task: title")
+    await program.side_call("### Task: title", "One")
     one = await program.say("One", stream=True)
     two = await program.say("Two", one)
     assert two.parent is not None
@@ -52,12 +52,61 @@ async def test_a_chat_is_a_tree_of_lines() -> None:
         assert asked(parent) == [("One", "A2"), ("Two", "A3")]
         assert current["after"] == parent["exchanges"][0]["id"]
         by_first = {each["exchanges"][0]["asked"]: each for each in lines.values()}
-        assert by_first["### Task: title"]["is_aside"]
+        (title,) = [each for first, each in by_first.items() if first.startswith("### Task: title")]
+        assert title["is_aside"] and not by_first["Uno"]["is_aside"]
         assert not parent["is_aside"] and not current["is_aside"]
         assert {each["after"] for each in lines.values()} == {None, current["after"]}
         for each in lines:
             assert (await family_of(server, each))["id"] == family["id"], "from any of its lines"
             assert (await server.get(f"/api/sessions/{each}")).json["family"] == family["id"]
+
+
+async def test_a_search_finds_what_was_said_in_any_line() -> None:
+    """It is told once for each chat, with the line; what a title call says of a chat is not found."""
+    model, store = answering(), MemoryStore()
+    async with serving(agent(model), store=store) as server:
+        await talk(server, model)
+        await server.chat("Uno, due", to="another")
+        current = (await family_of(server, "chat-1"))["current"]
+        lines = {
+            words: {each["id"]: each["match"]["line"] for each in await found(server, words)}
+            for words in ("two", "a3", "three", "uno", "a6", "task", "a1")
+        }
+        assert lines["two"] == lines["three"] == {current: None}
+        assert lines["task"] == lines["a1"] == {}
+        for words, first in (("a3", "One"), ("uno", "Uno"), ("a6", "Uno")):
+            line = lines[words].pop(current)
+            assert asked_first(await family_of(server, line), line) == first, words
+        assert len(lines["uno"]) == 1 and not lines["a3"] and not lines["a6"]
+        aside = await found(server, "task", anonymous="true")
+        assert [each["match"]["line"] for each in aside] == [None]
+
+
+def asked_first(family: dict[str, Any], line: str) -> str:
+    (found,) = [each for each in family["lines"] if each["id"] == line]
+    return str(found["exchanges"][0]["asked"])
+
+
+async def found(server: Serving, words: str, anonymous: str = "false") -> list[dict[str, Any]]:
+    page = await server.get(f"/api/sessions?q={words}&anonymous={anonymous}")
+    sessions: list[dict[str, Any]] = page.json["sessions"]
+    return sessions
+
+
+async def test_a_chat_that_was_changed_in_place_is_no_side_call() -> None:
+    """Its line begins by itself, with one turn that brings all that was said before: shown in the tree, and found."""
+    model, store = answering(), MemoryStore()
+    async with serving(agent(model), store=store) as server:
+        program = ChatProgram(server, model)
+        one = await program.say("One", stream=True)
+        two = await program.say("Two", one)
+        three = await program.say("Three", two)
+        assert one.parent is not None
+        one.parent.text = "Uno"
+        await program.say("Quattro", three)
+        assert asked_first(await family_of(server, "chat-1"), program.line) == "Quattro"
+        assert not any(each["is_aside"] for each in (await family_of(server, "chat-1"))["lines"])
+        assert [each["match"]["line"] for each in await found(server, "quattro")] == [program.line]
 
 
 async def test_a_session_alone_is_the_only_line() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 
 import msgspec
@@ -23,7 +24,10 @@ async def post(
     return await server.request("POST", path, headers=headers, data=chat_body("Hi", **more))
 
 
-async def test_a_base_url_names_the_conversation_on_every_endpoint() -> None:
+async def test_a_base_url_names_the_conversation_on_every_endpoint(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="holdfast.events")
     async with serving(agent(ScriptedModel(otherwise=lambda _: "Yes."))) as server:
         first = await post(server, f"/c/kitchen%2Fsink{CHAT}")
         assert first.headers["x-conversation-id"] == "kitchen/sink"
@@ -31,7 +35,12 @@ async def test_a_base_url_names_the_conversation_on_every_endpoint() -> None:
         again = await server.request("POST", "/c/kitchen%2Fsink/v1/responses", data=body)
         assert again.headers["x-conversation-id"] == "kitchen/sink"
         assert (await server.get("/c/kitchen%2Fsink/v1/models")).status == 200
+        slash = await post(server, "/c/kitchen%2Fsink/v1//chat/completions")
+        assert slash.headers["x-conversation-id"] == "kitchen/sink"
         assert b"kitchen" not in (await server.get("/metrics")).body
+        assert (await post(server, f"/c/kitchen%2Fsink{CHAT}", n=2)).status == 400
+    assert any("/v1/chat/completions" in str(each.__dict__) for each in caplog.records)
+    assert not any("kitchen" in str(each.__dict__) for each in caplog.records)
 
 
 @pytest.mark.parametrize(

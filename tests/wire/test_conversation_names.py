@@ -54,6 +54,8 @@ def test_a_name_that_is_a_secret_or_does_not_survive_a_proxy_is_refused(name: st
         ({"x-claude-code-session-id": "s1"}, "s1"),
         ({"x-claude-code-session-id": "s1", "x-claude-code-agent-id": "a7"}, "s1/a7"),
         ({"x-claude-code-agent-id": "a7"}, None),
+        ({"x-session-affinity": "node-3", "x-openwebui-chat-id": "3f2a-77"}, "3f2a-77"),
+        ({"x-openwebui-chat-id": "3f2a-77", "x-claude-code-session-id": "s1"}, "s1"),
         ({"x-openwebui-chat-id": "local:abc"}, None),
         ({"x-openwebui-chat-id": "temporary:abc"}, None),
         ({"x-openwebui-chat-id": " "}, None),
@@ -74,7 +76,8 @@ def test_the_header_of_a_chat_program_names_a_chat_that_is_kept(
         ("user", {"user": "100%"}, "user:100%25"),
         ("session_id", {"session_id": "s1"}, "session_id:s1"),
         ("metadata.chat", {"metadata": {"chat": "c1"}}, "metadata.chat:c1"),
-        ("metadata.chat", {"metadata": {"chat": 7}}, None),
+        ("metadata.chat", {"metadata": {"chat": 7}}, "metadata.chat:7"),
+        ("metadata.chat", {"metadata": {"chat": None}}, None),
         ("user", {"user": " "}, None),
         ("user", {}, None),
     ],
@@ -85,6 +88,14 @@ def test_a_body_names_a_conversation_under_a_prefix(
     found = derived_name(parse_conversation_from(source), msgspec.json.encode(body))
     assert found == name
     assert found is None or SessionKey(found)
+
+
+@pytest.mark.parametrize("value", [True, 1.5, {"id": "c1"}, ["c1"]])
+def test_a_part_that_is_no_name_is_refused(value: object) -> None:
+    """The conversation would be lost without a word otherwise."""
+    with pytest.raises(Refused) as caught:
+        derived_name("session_id", msgspec.json.encode({"session_id": value}))
+    assert caught.value.problem.param == "session_id"
 
 
 def test_what_cannot_be_read_names_nothing() -> None:

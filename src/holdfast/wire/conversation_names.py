@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from holdfast.core.codec import Value
+from holdfast.core.codec import DAMAGE, Value
 from holdfast.errors import InvalidValue
 from holdfast.wire.problems import bad_request
 
@@ -71,8 +71,9 @@ UNCOUNTED = frozenset(("x-claude-code-session-id",))
 """Headers of programs that send a request again until it is answered, and say every time that it is the first attempt.
 They send no request twice for another reason."""
 
-CHAT_IDS = UNCOUNTED | {"x-openwebui-chat-id", "x-session-affinity"}
-"""Headers by which chat programs tell the id of a chat; docs/guides/clients.md says which program sends which."""
+CHAT_IDS = (*UNCOUNTED, "x-openwebui-chat-id", "x-session-affinity")
+"""Headers by which chat programs tell the id of a chat; docs/guides/clients.md says which program sends which. The first
+one that a request has names its conversation: a proxy may add the last."""
 
 _BRANCHES = ("x-claude-code-agent-id",)
 """Headers by which a program tells the sub-agent that asks: it has a history of its own, beside its chat's."""
@@ -117,20 +118,27 @@ _decoder = msgspec.json.Decoder(_NamingBody)
 
 
 def derived_name(source: str, body: bytes) -> str | None:
-    """The name that a body gives its conversation by its part `source`: `user:ada`. None if it has no such part.
+    """The name that a body gives its conversation by its part `source`: `user:ada`. None if it has no such part, or an
+    empty one; Refused if it is neither a text nor a number, since an answer without the conversation would be wrong.
 
     The prefix keeps it apart from names that other clients choose: a client that can say only who its user is cannot
     choose a whole name.
     """
     try:
         asked = _decoder.decode(body)
-    except msgspec.DecodeError:
+    except DAMAGE:
         return None  # the request's own reader refuses it, and says why
     part, _, name = source.partition(".")
     value = (asked.metadata or {}).get(name) if name else getattr(asked, part)
-    if not isinstance(value, str) or not value.strip():
+    if value is None or (isinstance(value, str) and not value.strip()):
         return None
-    return f"{source}:{_key_text(value)}"
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise bad_request(
+            "invalid_conversation_key",
+            f"{source} names the conversation of requests with this API key: it has to be a text",
+            param=source,
+        )
+    return f"{source}:{_key_text(str(value))}"
 
 
 def _key_text(text: str) -> str:

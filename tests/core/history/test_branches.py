@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from holdfast.core.exchanges import WHOLE, ShownPast
 from holdfast.core.history.branches import (
+    PLACES,
     RECENT,
     ClientBranch,
+    ComparisonBudget,
     LineMatch,
     TurnDigests,
     answer_digest,
@@ -22,6 +24,7 @@ from holdfast.core.history.branches import (
     call_digest,
     digests_of,
     followed_by,
+    held_line,
     id_digest,
     matched,
     matched_anywhere,
@@ -34,6 +37,7 @@ from holdfast.core.items import (
     AssistantMessage,
     CallDecision,
     Image,
+    Inline,
     Item,
     Link,
     Part,
@@ -110,7 +114,7 @@ def compared(messages: Sequence[Incoming], held: Snapshot) -> LineMatch | None:
     """A request up to its last answer, compared with a line at its head."""
     branch = branch_of(messages)
     last = [each for each in branch.boundaries if each.last.is_answered][-1]
-    return matched(branch, last, held)
+    return matched(branch, last, held_line(held), ComparisonBudget())
 
 
 def place(found: LineMatch | None) -> tuple[int, int, int] | None:
@@ -164,6 +168,21 @@ def test_an_answer_in_which_only_the_server_asked_is_still_an_answer() -> None:
     assert answer_words(QUESTION) not in ("", answer_words("Cold."))
     assert answer_words("<think>North.</think>") == answer_words(" ") == ""
     assert answer_words("1 < 2") == "1<2"
+    assert answer_words("<details>North.</details>") == "<details>North.</details>"
+
+
+def test_a_letter_is_the_same_however_it_is_composed() -> None:
+    assert answer_words("e\u0301tude") == answer_words("\u00e9tude") == "\u00e9tude"
+
+
+@pytest.mark.parametrize(
+    "opened",
+    ["<think>", "<details ", '<details type="a">', '<details type="a', "<thought></think>"],
+)
+def test_an_answer_that_opens_many_elements_and_closes_none_is_read_once(opened: str) -> None:
+    """A search from each of them would keep a server busy for hours."""
+    text = opened * 100_000
+    assert answer_words(text) == "".join(text.split())
 
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────
@@ -205,7 +224,7 @@ def test_an_answer_that_a_later_message_turns_into_reasoning_is_none() -> None:
     pieces = [heard("<think>North"), heard("</think>"), heard("Cold.")]
     assert ends(branch_of(pieces)) == [(3, 1, True)]
     branch = branch_of([says("a"), *pieces])
-    assert ends(branch) == [(1, 1, False), (3, 1, False), (4, 1, True)]
+    assert ends(branch) == [(1, 1, False), (4, 1, True)]
     assert branch.boundaries[-1].prefix == prefix_of(*talk("a", "Cold."))
 
 
@@ -229,6 +248,29 @@ def test_how_a_client_groups_an_answer_makes_no_other_conversation() -> None:
 )
 def test_any_other_word_picture_or_call_makes_another_conversation(other: list[Incoming]) -> None:
     assert prefix_of(*other) != prefix_of(*talk("a", "A"))
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        (says("a"),),
+        (heard(""), says("a")),
+        (heard("<think>", "call_1"), tells("call_1")),
+        (heard("b", "call_1"), tells("call_1")),
+    ],
+)
+def test_an_exchange_of_many_messages_has_few_places(unit: tuple[Incoming, ...]) -> None:
+    """Else a request of 4 MB takes gigabytes to compare."""
+    branch = branch_of([says("q"), *unit * 20_000, says("new")])
+    assert len(branch.boundaries) <= PLACES
+    assert branch.boundaries[-1].end >= 20_000 * len(unit)
+
+
+def test_instructions_behind_an_answer_do_not_make_it_the_past() -> None:
+    """Some programs ask for more of an answer, or for a person's part, with a system message at the end."""
+    nudge = Incoming(role="system", content=(Text(text="Go on."),))
+    assert branch_of([*talk("a", "A"), nudge]).continues_answer
+    assert not branch_of([*talk("a", "A"), says("b"), nudge]).continues_answer
 
 
 def test_results_after_the_last_answer_are_looked_up_by_their_calls() -> None:
@@ -358,6 +400,55 @@ def test_passages_in_front_of_a_held_question_may_be_missing_later() -> None:
     assert compared(talk("a", "A", "Other passages.\nb", "B", "c"), held) is None
 
 
+def _shows(address: str) -> Image:
+    return Image(source=Link(url=address))
+
+
+def _data(letter: bytes) -> Image:
+    return Image(source=Inline(media_type="image/png", data=letter))
+
+
+@pytest.mark.parametrize(
+    ("sent", "held", "agrees"),
+    [
+        ([_data(b"a")], [_data(b"a")], True),
+        ([_data(b"a")], [_data(b"b")], False),
+        ([_shows("https://e.com/a?x=1")], [_shows("https://e.com/a?x=2")], True),
+        ([_shows("https://e.com/a")], [_shows("https://e.com/b")], False),
+        ([_shows("https://e.com/a")], [_data(b"a")], True),
+        ([_data(b"a")], [_shows("https://e.com/a")], True),
+        ([_data(b"a"), _data(b"b")], [_data(b"a"), _data(b"c")], False),
+        ([], [_data(b"a")], True),
+        ([_data(b"a")], [], False),
+    ],
+)
+def test_a_picture_that_is_certainly_another_one_is_not_the_held_one(
+    sent: list[Part], held: list[Part], agrees: bool
+) -> None:
+    """Equal bytes are one picture; of bytes and an address nobody knows; an address may be signed anew."""
+    question = msgspec.structs.replace(user("what"), content=(Text(text="what"), *held))
+    told = [says("what", *sent), heard("A cat."), says("new")]
+    found = compared(told, holding(question, spoken("A cat.")))
+    assert (found is not None) is agrees
+    stopped = holding(question)
+    branch = branch_of([told[0], says("new")])
+    unfinished = matched_unfinished(branch, branch.boundaries[0], held_line(stopped))
+    assert (unfinished is not None) is (agrees or not held)
+
+
+def test_what_is_found_by_digests_alone_has_no_picture() -> None:
+    assert branch_of([says("what", PICTURE), *talk("b", "B")[1:]]).has_media
+    assert not branch_of(talk("b", "B", "c")).has_media
+    followed = followed_by(
+        branch_of([says("what", PICTURE)]),
+        name="chat-1",
+        answer_id="",
+        streamed=False,
+        shown=WHOLE,
+    )
+    assert [each.media for each in followed.last.asked] == [()]
+
+
 def test_what_is_left_of_a_question_is_whole_words() -> None:
     held = line("All about cats", "A")
     assert compared(talk("s", "A", "b"), held) is None
@@ -396,7 +487,12 @@ def test_a_question_without_an_answer_is_not_taken_for_calls_that_the_line_does_
     )
     foreign = heard("", "call_other")
     for request in ([says("a"), foreign], [foreign]):
-        assert matched_anywhere(branch_of([*request, tells("call_other")]), stopped) is None
+        assert (
+            matched_anywhere(
+                branch_of([*request, tells("call_other")]), stopped, ComparisonBudget()
+            )
+            is None
+        )
 
 
 def test_an_approval_in_the_chat_is_a_question_and_its_answer() -> None:
@@ -461,11 +557,23 @@ def test_an_empty_answer_divides_no_questions() -> None:
 def test_the_version_that_covers_most_of_a_request_is_found_in_its_line(
     messages: list[Incoming], expected: tuple[int, int, int] | None
 ) -> None:
-    assert place(matched_anywhere(branch_of(messages), LINE)) == expected
+    assert place(matched_anywhere(branch_of(messages), LINE, ComparisonBudget())) == expected
 
 
 def test_a_new_line_has_no_version_to_go_on_from() -> None:
-    assert matched_anywhere(branch_of(talk("a", "A", "b")), new_session()) is None
+    assert (
+        matched_anywhere(branch_of(talk("a", "A", "b")), new_session(), ComparisonBudget()) is None
+    )
+
+
+def test_a_request_that_has_spent_its_budget_matches_nothing() -> None:
+    """A chat of equal words could be compared with itself in each of its places."""
+    request, held = branch_of(talk(*["yes", "ok"] * 40, "new")), line(*["yes", "ok"] * 40)
+    for left in (0, 100, 170):
+        assert matched_anywhere(request, held, ComparisonBudget(left)) is None
+    assert place(matched_anywhere(request, held, ComparisonBudget())) == (40, 80, 0)
+    last = request.boundaries[-1]
+    assert matched(request, last, held_line(held), ComparisonBudget(20)) is None
 
 
 # ── a turn that did not complete ─────────────────────────────────────────────────────────────
@@ -500,7 +608,7 @@ def test_a_turn_that_did_not_complete_matches_without_its_answer_or_with_a_begin
     branch = branch_of([*SO_FAR, *then])
     made = found_by(SO_FAR, user("d"), spoken("The thing is"), whole=False)
     asks = next(each for each in branch.boundaries if each.prefix == made.prefix)
-    found = matched_unfinished(branch, asks, UNFINISHED)
+    found = matched_unfinished(branch, asks, held_line(UNFINISHED))
     assert place(found) == (None if known is None else (4, known, 0))
 
 
@@ -509,9 +617,9 @@ def test_a_turn_that_did_not_complete_matches_though_its_items_are_hidden() -> N
     held = line("a", "A")
     for each in held.items:
         held = noted(held, Visibility(to_people=False), item_id(each))
-    assert matched_unfinished(branch, branch.boundaries[0], held) is None
+    assert matched_unfinished(branch, branch.boundaries[0], held_line(held)) is None
     branch = branch_of([says("a"), says("b")])
-    assert place(matched_unfinished(branch, branch.boundaries[0], held)) == (1, 1, 0)
+    assert place(matched_unfinished(branch, branch.boundaries[0], held_line(held))) == (1, 1, 0)
 
 
 # ── any conversation ─────────────────────────────────────────────────────────────────────────

@@ -63,6 +63,11 @@ class ScriptedAnswers:
     def expect(self, request: RecordedRequest) -> None:
         self._expected.append(request)
 
+    def forget(self, request: RecordedRequest) -> None:
+        """Expect a request no longer, if its model was not asked."""
+        if request in self._expected:
+            self._expected.remove(request)
+
     def answer(self, model: str, messages: Sequence[dict[str, Any]]) -> Script:
         shown = told(messages)
         self.prompts.append(shown)

@@ -61,11 +61,8 @@ def is_side_call(request: Sequence[dict[str, Any]]) -> bool:
     return text.startswith("### Task") and "<context>" not in text
 
 
-async def demand_tree(
-    server: Server, recording: Recording, lines: Sequence[str], *, cut_off: bool = False
-) -> None:
-    """Each branch of the program's tree is a line, and each line is what the person saw at some time, or a side call;
-    with `cut_off`, also the beginning of it: an answer that was committed and never arrived."""
+async def demand_tree(server: Server, recording: Recording, lines: Sequence[str]) -> None:
+    """Each branch of the program's tree is a line, and each line is what the person saw at some time, or a side call."""
     held = await lines_of(server, lines)
     branches = [branch_said(each) for each in recording.branches]
     for branch in branches:
@@ -74,8 +71,7 @@ async def demand_tree(
     sides = [told(each.messages) for each in recording.requests if is_side_call(each.messages)]
     for line in held:
         is_side = line[:1] in sides and len(line) == 2
-        begun = [each[: len(line)] for each in known] if cut_off else known
-        ends = [each for each in begun if len(each) == len(line) and is_in(each, line)]
+        ends = [each for each in known if len(each) == len(line) and is_in(each, line)]
         assert is_side or ends, f"{line} was seen"
 
 

@@ -11,23 +11,28 @@ for a chat therefore stands for a *family* of lines, and a request is compared b
 3. An equal prefix is a match. An equal answer is a candidate: it matches if, going backwards, all answers agree and each
    question equals the held one or is its end, since chat programs put retrieved passages in front of a question and
    leave them out the next time. The request may begin later than the line. The model is shown what the request has.
+   Pictures are in no digest, since they come as data and later as addresses: a request with pictures is compared.
 4. The match that covers most of a request wins; the rest of the request is new, answers of other models included.
 5. A turn that did not complete also matches without its answer, or with a beginning of it.
 6. A version whose calls wait for the client is found by the id of its last call.
+7. What a request may cost is bounded (`ComparisonBudget`): a chat of equal answers could be compared with itself in each
+   of its places. A request that has spent all begins a line of its own, as one does that agrees with nothing.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from unicodedata import normalize
 
-import msgspec
-
+from holdfast import limits
 from holdfast.core.approval_questions import without_question
 from holdfast.core.codec import Unreadable, Value
 from holdfast.core.exchanges import WHOLE, Followed, ShownPast, SpokenExchange, UserWords
 from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.log import Log
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.history.seen_messages import media
 from holdfast.core.items import (
@@ -43,22 +48,46 @@ from holdfast.ids import Version
 DIGEST_BYTES = 16
 RECENT = 8
 """How many of a request's last exchanges are looked up first: most requests go on from the last one."""
+PLACES = 16
+"""How many places of one exchange a version may end at, the last ones: each round of tools makes another one."""
 
 # ── what is compared ─────────────────────────────────────────────────────────────────────────
 
-_REASONING = re.compile(
-    r"<(think|thinking|thought|reasoning)>.*?</\1>|<details\b[^>]*\btype=\"[^\"]*\"[^>]*>.*?</details>",
-    re.DOTALL | re.IGNORECASE,
-)
+_OPENING = re.compile(r"<(?:(think|thinking|thought|reasoning)|(details)\b[^<>]*)>", re.IGNORECASE)
+_TYPED = re.compile(r'\btype="[^"]*"', re.IGNORECASE)
+_CLOSING = {
+    name: re.compile(f"</{name}>", re.IGNORECASE)
+    for name in ("think", "thinking", "thought", "reasoning", "details")
+}
 _ASKED = "\x01"
 """Stands for an answer in which only the server spoke: a question about calls that wait for an approval."""
 
 
 def answer_words(text: str) -> str:
     """An answer as it is compared: without reasoning, white space, and questions of the server."""
-    shown = _REASONING.sub("", text) if "<" in text else text
+    shown = _without_reasoning(normalize("NFC", text))
     spoken = without_question(shown)
     return "".join(spoken.split()) or (_ASKED if spoken != shown else "")
+
+
+def _without_reasoning(text: str) -> str:
+    """The text without elements of reasoning. Takes time in proportion to its length, however many tags it opens."""
+    kept: list[str] = []
+    end = 0
+    unclosed: set[str] = set()
+    for opening in _OPENING.finditer(text) if "<" in text else ():
+        name = (opening[1] or opening[2]).lower()
+        if opening.start() < end or name in unclosed:
+            continue
+        if name == "details" and not _TYPED.search(opening[0]):
+            continue
+        closing = _CLOSING[name].search(text, opening.end())
+        if closing is None:
+            unclosed.add(name)
+            continue
+        kept.append(text[end : opening.start()])
+        end = closing.end()
+    return "".join((*kept, text[end:]))
 
 
 def _digest(kind: bytes, *parts: bytes) -> bytes:
@@ -123,13 +152,20 @@ class ClientBranch(Value):
     results: tuple[tuple[int, str], ...] = ()
     """The tool results after the last answer: the number of the message, and the call that it answers."""
     length: int = 0
-    """How many messages the request has."""
+    """How many messages the request has, up to its last one that is no instruction."""
+    has_media: bool = False
+    """It has pictures or files: equal digests do not tell that it is the same conversation."""
 
     def digests(self, *, recent: int | None = RECENT) -> frozenset[bytes]:
         """The digests that versions are looked up by, of its last boundaries or of all of them."""
         chosen = self.boundaries if recent is None else self.boundaries[-2 * recent :]
-        found = {digest for each in chosen for digest in (each.prefix, *each.answers)}
-        return frozenset(found.union(call_digest(call) for _, call in self.results))
+        return self.prefixes(recent=recent).union(*(each.answers for each in chosen))
+
+    def prefixes(self, *, recent: int | None = RECENT) -> frozenset[bytes]:
+        """Those of them that few versions have: of prefixes, and of the calls that it answers."""
+        chosen = self.boundaries if recent is None else self.boundaries[-2 * recent :]
+        calls = (call_digest(call) for _, call in self.results)
+        return frozenset((*(each.prefix for each in chosen), *calls))
 
     @property
     def answer_before(self) -> Boundary | None:
@@ -144,61 +180,116 @@ class ClientBranch(Value):
 
 
 def branch_of(messages: Sequence[Incoming]) -> ClientBranch:
-    """A request's messages, to be compared."""
-    exchanges: list[SpokenExchange] = []
-    boundaries: list[Boundary] = []
-    results: list[tuple[int, str]] = []
-    past, current, text = b"", SpokenExchange(), ""
-    answering = False
+    """A request's messages, to be compared. Takes time in proportion to their length, however they are divided."""
+    reading = _BranchReading()
     for n, message in enumerate(messages):
+        reading.take(n, message)
+    return reading.branch()
+
+
+class _BranchReading:
+    """Reads a request's messages as exchanges."""
+
+    def __init__(self) -> None:
+        self._exchanges: list[SpokenExchange] = []
+        self._boundaries: list[Boundary] = []
+        self._past = b""
+        self._results: list[tuple[int, str]] = []
+        self._length = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin an exchange."""
+        self._asked: list[UserWords] = []
+        self._texts: list[str] = []
+        self._calls: list[str] = []
+        self._places: deque[tuple[int, int, int, int]] = deque(maxlen=PLACES)
+        """Where a version may end: how many messages, questions, texts and calls come before it."""
+        self._is_answering = False
+
+    def take(self, n: int, message: Incoming) -> None:
+        if message.role != "system":
+            self._length = n + 1
         if message.role == "user":
             question = _question(message.content)
-            if question is None:
-                continue
-            if current.is_answered:
-                exchanges.append(current)
-                past, current, text = prefix_digest(past, current), SpokenExchange(), ""
-            elif current.asked:
-                boundaries.append(_boundary(n, exchanges, current, past))
-            current = SpokenExchange(asked=(*current.asked, question))
-            answering, results = False, []
+            if question is not None:
+                self._ask(n, question)
         elif message.role == "assistant":
-            text += text_of(message.content)
-            calls = tuple(each.call_id for each in message.calls)
-            if answering:
-                boundaries.pop()  # neighbouring answers are one
-            elif current.asked and not current.is_answered:
-                boundaries.append(_boundary(n, exchanges, current, past))
-            current = SpokenExchange(
-                asked=current.asked, said=answer_words(text), calls=(*current.calls, *calls)
-            )
-            answering = current.is_answered
-            if answering:
-                boundaries.append(_boundary(n + 1, exchanges, current, past))
-                results = []
+            if self._is_answering:
+                self._places.pop()  # neighbouring answers are one
+            elif self._asked and not (self._texts or self._calls):
+                self._note(n)
+            self._texts.append(text_of(message.content))
+            self._calls += (each.call_id for each in message.calls)
+            self._note(n + 1)
+            self._is_answering = True
         elif message.role == "tool":
-            answering = False
-            results.append((n, message.call_id))
-    if current.asked or current.is_answered:
-        exchanges.append(current)
-    return ClientBranch(
-        exchanges=tuple(exchanges),
-        boundaries=tuple(boundaries),
-        results=tuple(results),
-        length=len(messages),
-    )
+            self._is_answering = False
+            self._results.append((n, message.call_id))
+
+    def _ask(self, n: int, question: UserWords) -> None:
+        said = self._said(len(self._texts))
+        if said or self._calls:
+            self._close(said)
+        else:
+            self._forget_empty_answers()
+            if self._asked:
+                self._note(n)
+        self._asked.append(question)
+        self._results = []
+        self._is_answering = False
+
+    def _forget_empty_answers(self) -> None:
+        self._texts = []
+        while self._places and self._places[-1][2]:
+            self._places.pop()
+        if self._places and self._places[-1][1] == len(self._asked):
+            self._places.pop()
+
+    def _note(self, end: int) -> None:
+        self._places.append((end, len(self._asked), len(self._texts), len(self._calls)))
+
+    def _said(self, texts: int) -> str:
+        return answer_words("".join(self._texts[:texts])) if texts else ""
+
+    def _close(self, said: str) -> None:
+        """End the exchange."""
+        for end, asked, texts, calls in self._places:
+            last = SpokenExchange(
+                asked=tuple(self._asked[:asked]),
+                said=said if texts == len(self._texts) else self._said(texts),
+                calls=tuple(self._calls[:calls]),
+            )
+            if last.is_answered or not texts:
+                count = len(self._exchanges) + 1
+                self._boundaries.append(
+                    Boundary(end=end, exchanges=count, last=last, past=self._past)
+                )
+        whole = SpokenExchange(asked=tuple(self._asked), said=said, calls=tuple(self._calls))
+        self._exchanges.append(whole)
+        self._past = prefix_digest(self._past, whole)
+        self._begin()
+
+    def branch(self) -> ClientBranch:
+        """All that has been read."""
+        said = self._said(len(self._texts))
+        if self._asked or said or self._calls:
+            self._close(said)
+        answered = (each.end for each in self._boundaries[-1:] if each.last.is_answered)
+        since = next(answered, 0)
+        return ClientBranch(
+            exchanges=tuple(self._exchanges),
+            boundaries=tuple(self._boundaries),
+            results=tuple(each for each in self._results if each[0] >= since),
+            length=self._length,
+            has_media=any(question.parts for each in self._exchanges for question in each.asked),
+        )
 
 
 def _question(content: Parts) -> UserWords | None:
     """A user's message to be compared; None if nothing is in it."""
-    words, parts = text_of(content).strip(), len(media(content))
-    return UserWords(words=words, parts=parts) if words or parts else None
-
-
-def _boundary(
-    end: int, before: list[SpokenExchange], last: SpokenExchange, past: bytes
-) -> Boundary:
-    return Boundary(end=end, exchanges=len(before) + 1, last=last, past=past)
+    words, others = text_of(content).strip(), media(content)
+    return UserWords(words=words, parts=len(others), media=others) if words or others else None
 
 
 # ── what a version is found by ───────────────────────────────────────────────────────────────
@@ -269,6 +360,11 @@ def followed_by(
         past = prefix_digest(past, each)
     if branch.exchanges:
         last = branch.exchanges[-1]
+        last = SpokenExchange(
+            asked=tuple(each.without_media() for each in last.asked),
+            said=last.said,
+            calls=last.calls,
+        )
     return Followed(
         name=name,
         past=past,
@@ -291,6 +387,20 @@ class LineMatch(Value):
     shown: ShownPast = WHOLE
 
 
+class ComparisonBudget:
+    """How much may still be compared for one request: a number of exchanges and items."""
+
+    def __init__(self, left: int = limits.family_comparisons_max) -> None:
+        self._left = left
+
+    @property
+    def is_spent(self) -> bool:
+        return self._left <= 0
+
+    def spend(self, count: int = 1) -> None:
+        self._left -= count
+
+
 class _Held(Value):
     """An exchange of a line, and the positions of its questions and of the beginning of its answer."""
 
@@ -299,12 +409,46 @@ class _Held(Value):
     answer: int = 0
 
 
-def matched(branch: ClientBranch, boundary: Boundary, snapshot: Snapshot) -> LineMatch | None:
-    """Compare a request up to a boundary with a line at its head, from the end on. None if they differ.
+class HeldLine(Value):
+    """A line at a version, in exchanges. The versions of a line share all but the last exchange of each."""
+
+    version: Version
+    before: Log[_Held] = Log()
+    last: _Held = _Held()
+
+    def __len__(self) -> int:
+        return len(self.before) + (self.last != _Held())
+
+    def at(self, n: int) -> _Held:
+        return self.before[n] if n < len(self.before) else self.last
+
+
+def matched(
+    branch: ClientBranch, boundary: Boundary, held: HeldLine, budget: ComparisonBudget
+) -> LineMatch | None:
+    """Compare a request up to a boundary with a line at a version. None if they differ.
 
     The request may begin later than the line, and may have only the end of a question.
     """
-    return _compared(branch, boundary, _exchanges_of(snapshot), snapshot.version)
+    assert boundary.last.is_answered, "a question alone anchors nothing"
+    count, skipped = boundary.exchanges, len(held) - boundary.exchanges
+    if skipped < 0:
+        return None
+
+    def pair(n: int) -> tuple[SpokenExchange, _Held]:
+        theirs = boundary.last if n == count - 1 else branch.exchanges[n]
+        return theirs, held.at(skipped + n)
+
+    for n in (0, *range(count - 1, 0, -1)):  # the first one first: most that differ, differ there
+        budget.spend()
+        theirs, ours = pair(n)
+        if budget.is_spent or not _agrees(theirs, ours.exchange, is_cut=n == 0):
+            return None
+    first, ours = pair(0)
+    missing = len(ours.exchange.asked) - len(first.asked)
+    since = 0 if not skipped and not missing else (*ours.questions, ours.answer)[missing]
+    shown = ShownPast(since=since, ends=tuple(_ends(map(pair, range(count)))))
+    return LineMatch(version=held.version, known=boundary.end, shown=shown)
 
 
 def begun_after(snapshot: Snapshot) -> LineMatch:
@@ -313,44 +457,24 @@ def begun_after(snapshot: Snapshot) -> LineMatch:
     return LineMatch(version=snapshot.version, known=0, shown=shown)
 
 
-def matched_anywhere(branch: ClientBranch, snapshot: Snapshot) -> LineMatch | None:
+def matched_anywhere(
+    branch: ClientBranch, snapshot: Snapshot, budget: ComparisonBudget
+) -> LineMatch | None:
     """The version of a line that covers most of a request. For lines whose versions have no digests: they are older, or
     other requests have appended to them."""
-    held = list(_versions_of(snapshot))
+    alike: defaultdict[str, list[HeldLine]] = defaultdict(list)
+    for held in held_versions(snapshot, budget):
+        alike[held.last.exchange.said].append(held)
     for boundary in reversed(branch.boundaries):
         if not boundary.last.is_answered:
             continue
-        for version, exchanges in reversed(held):
-            found = _compared(branch, boundary, exchanges, version)
+        for held in reversed(alike[boundary.last.said]):
+            if budget.is_spent:
+                return None
+            found = matched(branch, boundary, held, budget)
             if found is not None:
                 return found
     return None
-
-
-def _versions_of(snapshot: Snapshot) -> Iterator[tuple[Version, list[_Held]]]:
-    """Each version of a line with its exchanges."""
-    for mark in snapshot.marks:
-        seen = msgspec.structs.replace(snapshot, items=snapshot.items.prefix(mark.end))
-        yield mark.version, _exchanges_of(seen)
-
-
-def _compared(
-    branch: ClientBranch, boundary: Boundary, held: Sequence[_Held], version: Version
-) -> LineMatch | None:
-    assert boundary.last.is_answered, "a question alone anchors nothing"
-    sent = [*branch.exchanges[: boundary.exchanges - 1], boundary.last]
-    if len(sent) > len(held):
-        return None
-    back = list(zip(reversed(sent), reversed(held), strict=False))
-    for n, (theirs, ours) in enumerate(back, start=1):
-        if not _agrees(theirs, ours.exchange, is_cut=n == len(sent)):
-            return None
-    first, ours = back[-1]
-    missing = len(ours.exchange.asked) - len(first.asked)
-    is_whole = len(sent) == len(held) and not missing
-    since = 0 if is_whole else (*ours.questions, ours.answer)[missing]
-    shown = ShownPast(since=since, ends=tuple(_ends(reversed(back))))
-    return LineMatch(version=version, known=boundary.end, shown=shown)
 
 
 def _ends(pairs: Iterable[tuple[SpokenExchange, _Held]]) -> Iterator[tuple[int, int]]:
@@ -376,55 +500,110 @@ def _agrees(theirs: SpokenExchange, ours: SpokenExchange, *, is_cut: bool) -> bo
 
 
 def matched_unfinished(
-    branch: ClientBranch, boundary: Boundary, snapshot: Snapshot
+    branch: ClientBranch, boundary: Boundary, held: HeldLine
 ) -> LineMatch | None:
     """The same for a version that did not complete, and that the request has without its answer, or with a beginning of
     it. `boundary` ends with the version's question."""
     known = boundary.end
-    held = _exchanges_of(snapshot)
-    ours = held[-1].exchange.said if held else ""
     following = next((each for each in branch.boundaries if each.end > boundary.end), None)
     if following is not None and following.last.asked == boundary.last.asked:
-        if following.last.calls or not ours.startswith(following.last.said):
+        said = held.last.exchange.said
+        if following.last.calls or not said.startswith(following.last.said):
             return None
         known = following.end
-    return LineMatch(version=snapshot.version, known=known)
+    for n in range(min(boundary.exchanges, len(held)) if branch.has_media else 0):
+        asked = zip(branch.exchanges[n].asked, held.at(n).exchange.asked, strict=False)
+        if any(sent.shows_other_media(ours) for sent, ours in asked):
+            return None
+    return LineMatch(version=held.version, known=known)
 
 
-def _exchanges_of(snapshot: Snapshot) -> list[_Held]:
-    """A line at a version, as its clients have seen it."""
-    found: list[_Held] = []
-    current, text = _Held(), ""
+def held_line(snapshot: Snapshot) -> HeldLine:
+    """A line at its head, as its clients have seen it."""
+    reading = _LineReading()
     for position, item in _seen(snapshot):
-        exchange = current.exchange
+        reading.take(position, item)
+    return reading.line(snapshot.version)
+
+
+def held_versions(snapshot: Snapshot, budget: ComparisonBudget) -> Iterator[HeldLine]:
+    """Each version of a line, as its clients see it now, as far as the budget goes."""
+    reading, seen = _LineReading(), list(_seen(snapshot))
+    budget.spend(len(seen))
+    seen.reverse()
+    for mark in snapshot.marks:
+        while seen and seen[-1][0] < mark.end:
+            reading.take(*seen.pop())
+        budget.spend(reading.open_length)
+        if budget.is_spent:
+            return
+        yield reading.line(mark.version)
+
+
+class _LineReading:
+    """Reads the items of a line as exchanges."""
+
+    def __init__(self) -> None:
+        self._before = Log[_Held]()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin an exchange."""
+        self._asked: list[tuple[int, UserWords]] = []
+        self._texts: list[str] = []
+        self._calls: list[str] = []
+        self._answer: int | None = None
+        self._asks_approval = False
+
+    @property
+    def open_length(self) -> int:
+        """How many pieces the last exchange has so far."""
+        return len(self._asked) + len(self._texts) + len(self._calls)
+
+    def take(self, position: int, item: UserMessage | AssistantMessage | ToolCall) -> None:
         if isinstance(item, UserMessage):
             question = _question(item.content)
-            if question is None:
-                continue
-            if exchange.is_answered:
-                found.append(current)
-                current, text = _Held(), ""
-            current = _Held(
-                exchange=SpokenExchange(asked=(*current.exchange.asked, question)),
-                questions=(*current.questions, position),
-            )
-            continue
-        said, calls = exchange.said, exchange.calls
+            if question is not None:
+                self._ask(position, question)
+            return
         if isinstance(item, AssistantMessage):
-            text += text_of(item.content)
-            said = answer_words(text) or said
+            text = text_of(item.content)
+            if not text.strip():
+                return
+            self._texts.append(text)
         elif item.waits_for == "client":
-            calls = (*calls, item.call_id)
+            self._calls.append(item.call_id)
         else:
-            said = said or _ASKED
-        current = _Held(
-            exchange=SpokenExchange(asked=exchange.asked, said=said, calls=calls),
-            questions=current.questions,
-            answer=current.answer if exchange.is_answered else position,
+            self._asks_approval = True
+        if self._answer is None:
+            self._answer = position
+
+    def _ask(self, position: int, question: UserWords) -> None:
+        said = self._said()
+        if said or self._calls:
+            self._before = self._before.appended(self._current(said))
+            self._begin()
+        self._texts, self._answer = [], None
+        self._asked.append((position, question))
+
+    def _said(self) -> str:
+        said = answer_words("".join(self._texts)) if self._texts else ""
+        return said or (_ASKED if self._asks_approval else "")
+
+    def _current(self, said: str) -> _Held:
+        return _Held(
+            exchange=SpokenExchange(
+                asked=tuple(each for _, each in self._asked),
+                said=said,
+                calls=tuple(self._calls),
+            ),
+            questions=tuple(position for position, _ in self._asked),
+            answer=self._answer or 0,
         )
-    if current != _Held():
-        found.append(current)
-    return found
+
+    def line(self, version: Version) -> HeldLine:
+        """What has been read, as a line at a version."""
+        return HeldLine(version=version, before=self._before, last=self._current(self._said()))
 
 
 def _seen(

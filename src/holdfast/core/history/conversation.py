@@ -97,6 +97,17 @@ REBOUND = "agents.rebound"
 client can set one with a dot."""
 
 
+DECIDED = "approvals.decided"
+"""The flag of a call about which a person has decided: the decision, the id of the key, and the time."""
+
+
+def decided_flag(*, approve: bool, key: str | None, at_ms: int) -> Flagged:
+    """The flag of a call that a person has approved or refused; without a key, where none is needed."""
+    return Flagged(
+        name=DECIDED, value=f"{'approved' if approve else 'refused'} {key or '-'} {at_ms}"
+    )
+
+
 _REBOUND = re.compile(r"([0-9]{1,15}) ([0-9]{1,15})", re.ASCII)
 
 
@@ -534,7 +545,14 @@ def seen_in_turn(turn: Turn, path: Path = (), *, after: Iterable[Item] = ()) -> 
     `after` are the unsettled items before the turn, such as calls that the turn before left waiting. They
     are included with their results; a result whose call is not among them is left out.
     """
-    both = [*after, *_for_model(turn.items, frozenset(), path)]
+    return seen_in_branch(turn.items, path, after=after)
+
+
+def seen_in_branch(
+    items: Iterable[StoredItem], path: Path = (), *, after: Iterable[Item] = ()
+) -> list[Item]:
+    """The same, of the items that a turn had at some point."""
+    both = [*after, *_for_model(items, frozenset(), path)]
     alone = _alone(both, ())
     return [each for each in both if each.id not in alone]
 

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from holdfast.models.families.family import Family, VendorPage, find_family
@@ -63,7 +64,6 @@ FABLE_5 = _page("models/fable-5/introducing-claude-fable-5-and-claude-mythos-5")
 OPUS_5_5 = _page("models/opus-5-5/whats-new-opus-5-5")
 OPUS_5 = _page("models/opus-5/overview")
 SONNET_5_5 = _page("models/sonnet-5-5/whats-new-sonnet-5-5")
-SONNET_5 = _page("models/sonnet-5/overview")
 HAIKU_5_5 = _page("models/haiku-5-5/whats-new-haiku-5-5")
 GATEWAY = VendorPage(
     url="https://docs.apiyi.com/en/live/2026-11/claude-thinking-guide-refresh", read="2026-11-18"
@@ -321,6 +321,7 @@ COMPATIBLE = ClaudeFamily(names=("",), output_max=32_000, off="disabled", prefil
 """Models that are not Claude's, on servers that speak Anthropic's API: nothing is known of them."""
 
 
+@lru_cache  # every request of a turn asks
 def claude_family(model: str) -> ClaudeFamily | None:
     """The row of a model; None for a Claude that is newer than the table: it takes what `NEWEST` takes.
 

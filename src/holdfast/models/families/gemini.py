@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from holdfast.models.families.family import Family, VendorPage, find_family
@@ -139,6 +140,7 @@ FAMILIES: tuple[GeminiFamily, ...] = (
 NEWEST = FAMILIES[0]
 
 
+@lru_cache  # every request of a turn asks
 def gemini_family(model: str) -> GeminiFamily | None:
     """The row of a model; None for one that is newer than the table: it takes what `NEWEST` takes."""
     return find_family(FAMILIES, model.lower())

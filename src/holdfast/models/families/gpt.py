@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from holdfast.models.families.family import Family, VendorPage, find_family
 
@@ -172,6 +173,7 @@ _OPENAI = re.compile(r"gpt-(?!oss)|o\d|codex-|chatgpt-|computer-use-")
 """The beginnings of the names of models that OpenAI alone makes."""
 
 
+@lru_cache  # every request of a turn asks
 def rules_for(model: str) -> GptFamily | None:
     """The row that holds for a model: its own, or `NEWEST` for one of OpenAI's that is not in the table. None for the
     models of others, of which nothing is known."""

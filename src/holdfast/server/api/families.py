@@ -13,6 +13,7 @@ from holdfast import limits
 from holdfast.core.codec import Unreadable
 from holdfast.core.history.conversation import Snapshot, TurnMark
 from holdfast.core.items import AssistantMessage, StoredItem, UserMessage, text_of
+from holdfast.core.quotations import SaidMessages
 from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.server.api.objects import session_shown
 from holdfast.server.api.session_lookup import find_session, session_key
@@ -58,13 +59,13 @@ class FamiliesApi:
         ids = {info.session.id: None, **{each.id: None for each in rows}}
         found = [await self._store.info(call.tenant, each) for each in ids]
         infos = [each for each in found if each is not None and _is_shown(each)]
-        lines = [await self._line(call, each) for each in infos]
+        told = [await self._line(call, each) for each in infos]
         current = await self._current(call.tenant, infos) or info.session.id
         await call.say(
             shown.LineFamily(
                 id=info.session.family_id,
                 current=current,
-                lines=tuple(_with_asides(lines, current)),
+                lines=tuple(_with_asides(told, current)),
                 is_whole=len(rows) < limits.family_lines_shown_max,
             )
         )
@@ -78,12 +79,14 @@ class FamiliesApi:
                 return each.session.id
         return listed[0].session.id if listed else None
 
-    async def _line(self, call: HttpCall, info: SessionInfo) -> shown.FamilyLine:
+    async def _line(self, call: HttpCall, info: SessionInfo) -> tuple[shown.FamilyLine, list[str]]:
+        """A line, and what its user has said in its own turns."""
         row = info.session
         snapshot = await self._sessions.snapshot(call.tenant, row.id) or Snapshot(session_id=row.id)
         inherited = row.lineage[-1].upto_version if row.lineage else 0
         marks = snapshot.marks
-        return shown.FamilyLine(
+        own = snapshot.items[marks[inherited - 1].end if inherited else 0 :]
+        line = shown.FamilyLine(
             id=row.id,
             keys=info.keys,
             title=row.title or row.opening,
@@ -95,6 +98,7 @@ class FamiliesApi:
             exchanges=tuple(_exchange(snapshot, each) for each in marks.since(inherited)),
             is_listed=not row.anonymous,
         )
+        return line, _texts(own, UserMessage)
 
     @Route(
         "POST /api/sessions/{name}/name",
@@ -139,12 +143,15 @@ def _exchange(snapshot: Snapshot, mark: TurnMark) -> shown.LineTurn:
 
 def _words(items: Sequence[StoredItem], kind: type[UserMessage | AssistantMessage]) -> str:
     """The text of the last message of this kind that has some."""
-    said = (
+    return next(filter(None, reversed(_texts(items, kind))), "")
+
+
+def _texts(items: Sequence[StoredItem], kind: type[UserMessage | AssistantMessage]) -> list[str]:
+    return [
         text_of(each.content).strip()
         for each in items
         if not isinstance(each, Unreadable) and isinstance(each, kind) and not each.path
-    )
-    return next(filter(None, reversed([*said])), "")
+    ]
 
 
 def _label(text: str, *, is_question: bool = False) -> str:
@@ -154,17 +161,19 @@ def _label(text: str, *, is_question: bool = False) -> str:
     return words if len(words) <= LABEL_CHARS else f"{words[: LABEL_CHARS - 1]}…"
 
 
-def _with_asides(lines: Iterable[shown.FamilyLine], current: str) -> Iterable[shown.FamilyLine]:
-    """The lines, each told whether it is an aside: one question of its own that no other line asks or goes on from."""
-    lines = tuple(lines)
-    firsts = [each.exchanges[0].asked for each in lines if each.after is None and each.exchanges]
-    gone_on_from = {each.after for each in lines}
-    for each in lines:
-        is_alone = each.after is None and len(each.exchanges) == 1 and each.id != current
+def _with_asides(
+    told: Sequence[tuple[shown.FamilyLine, list[str]]], current: str
+) -> Iterable[shown.FamilyLine]:
+    """The lines, each told whether it is an aside: a question of its own about the chat that no other line goes on
+    from. A search has the same rule (`store/search/folded_lines.py`)."""
+    gone_on_from = {line.after for line, _ in told}
+    said = SaidMessages(text for _, questions in told for text in questions)
+    for line, questions in told:
+        is_alone = line.after is None and len(line.exchanges) == 1 and line.id != current
         is_aside = (
             is_alone
-            and not each.keys
-            and each.exchanges[0].id not in gone_on_from
-            and firsts.count(each.exchanges[0].asked) == 1
+            and not line.keys
+            and line.exchanges[0].id not in gone_on_from
+            and said.are_quoted_in(questions)
         )
-        yield msgspec.structs.replace(each, is_aside=is_aside)
+        yield msgspec.structs.replace(line, is_aside=is_aside)

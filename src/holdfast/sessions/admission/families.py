@@ -6,7 +6,8 @@ has not moved, and a request that meets a busy or moved line goes on in a fork o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -16,17 +17,22 @@ from holdfast.core.exchanges import WHOLE
 from holdfast.core.history.branches import (
     Boundary,
     ClientBranch,
+    ComparisonBudget,
+    HeldLine,
     LineMatch,
     begun_after,
     branch_of,
     call_digest,
     followed_by,
+    held_line,
+    held_versions,
     id_digest,
     matched,
     matched_anywhere,
     matched_unfinished,
 )
 from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.reconciliation import question_of, question_shown
 from holdfast.errors import SessionConflict, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant, Version
 from holdfast.sessions.admission.session_lookup import SessionLookup
@@ -43,10 +49,51 @@ class _Base(Value):
     session_id: SessionId
     match: LineMatch
     head: Version
-    is_free: bool
     is_same_agent: bool
-    snapshot: Snapshot | None = None
-    """The line at that version, if it was read for the comparison."""
+
+
+class _LineReader:
+    """Reads lines at versions for one request, each version once."""
+
+    def __init__(self, store: Store, lookup: SessionLookup, ask: Ask) -> None:
+        self._store = store
+        self._lookup = lookup
+        self._tenant = ask.tenant
+        self.question = question_shown(ask.messages)
+        """The question about waiting calls that the request shows last, if it does."""
+        self._read: dict[tuple[SessionId, Version], Snapshot] = {}
+        self._held: dict[tuple[SessionId, Version], HeldLine] = {}
+        self.budget = ComparisonBudget()
+        self.is_unclear = False
+        """Versions that differ agreed with the request: none of them is chosen."""
+
+    async def at(self, session_id: SessionId, version: Version) -> Snapshot:
+        """A line at a version."""
+        key = session_id, version
+        if key not in self._read:
+            found: Snapshot | None = await self._lookup.snapshot(
+                self._tenant, session_id, verify=True
+            )
+            if found is None or found.version != version:
+                found = await self._store.snapshot(self._tenant, session_id, version=version)
+            if found is None:
+                raise SessionGone(session_id, why="deleted")
+            self._read[key] = found
+        return self._read[key]
+
+    async def held_at(self, session_id: SessionId, version: Version) -> HeldLine | None:
+        """The same, as its clients have seen it; None if the budget is spent."""
+        key = session_id, version
+        if key not in self._held and not self.budget.is_spent:
+            head = await self._lookup.snapshot(self._tenant, session_id, verify=True)
+            if head.broken_off or head.notes.hidden_from_people:  # a version may have seen more
+                snapshot = await self.at(session_id, version)
+                self.budget.spend(len(snapshot.items))
+                self._held[key] = held_line(snapshot)
+            else:
+                versions = held_versions(head, self.budget)
+                self._held.update({(session_id, each.version): each for each in versions})
+        return self._held.get(key)
 
 
 class Families:
@@ -83,15 +130,16 @@ class Families:
         if begun is not None:
             return begun
         choice = self._choose(ask, Snapshot(session_id=current.id))
-        base = await self._base(ask, branch, found, current, choice)
+        reader = _LineReader(self._store, self._lookup, ask)
+        base = await self._base(ask, branch, found, current, choice, reader)
         if base is None:
             fresh = self._ambient.mint(SessionId)
             target = NewLine(key=ask.name, family=family, fresh=fresh)
             _demand_version(ask, Version(0), fresh)
             return self._line(ask, branch, target, None, Snapshot(session_id=fresh), None)
         _demand_version(ask, base.match.version, base.session_id)
-        snapshot = base.snapshot or await self._at(ask.tenant, base.session_id, base.match.version)
-        is_head = base.is_free and base.head == base.match.version
+        snapshot = await reader.at(base.session_id, base.match.version)
+        is_head = base.head == base.match.version
         if may_stay and is_head and base.is_same_agent and not is_held(base.session_id):
             own = ById(session_id=base.session_id)
             return self._line(ask, branch, own, base.session_id, snapshot, base.match)
@@ -160,12 +208,17 @@ class Families:
     async def _turns(
         self, ask: Ask, family: SessionId, branch: ClientBranch
     ) -> tuple[FamilyTurn, ...]:
-        """The turns by which a request is found, in one read; in a second one if its last exchanges are unknown."""
-        found = await self._look(ask, family, branch.digests())
+        """The turns by which a request is found. Most requests go on from a prefix that one read finds; many turns may
+        have the same answer."""
+        found = await self._look(ask, family, branch.prefixes())
+        last = branch.boundaries[-1] if branch.boundaries else None
+        if last is None or (last.last.is_answered and _have_prefix(found, last.prefix)):
+            return found
+        found = (*found, *await self._look(ask, family, branch.digests()))
         few = len(branch.digests(recent=None)) > len(branch.digests())
         if few and not any(each.state == "committed" for each in found):
             found = await self._look(ask, family, branch.digests(recent=None))
-        return found
+        return tuple({each.turn_id: each for each in found}.values())
 
     async def _look(
         self, ask: Ask, family: SessionId, digests: Iterable[bytes]
@@ -181,12 +234,16 @@ class Families:
         )
 
     async def _begun(self, ask: Ask, found: Sequence[FamilyTurn]) -> Known | None:
-        """The turn that the same request has begun before, in whichever line."""
-        for each in found:
-            is_same = each.request_hash == ask.attempt.request_hash
-            if is_same and each.state != "discarded" and ask.attempt.request_hash:
-                target = ById(session_id=each.session_id)
-                return await self._store.find_attempt(ask.tenant, ask.attempt, target)
+        """The turn that the same request has begun before, in whichever line: a person may have regenerated meanwhile."""
+        if not ask.attempt.request_hash:
+            return None
+        same = (each for each in found if each.request_hash == ask.attempt.request_hash)
+        lines = dict.fromkeys(each.session_id for each in same if each.state != "discarded")
+        for session_id in lines:
+            target = ById(session_id=session_id)
+            known = await self._store.find_attempt(ask.tenant, ask.attempt, target)
+            if known is not None:
+                return known
         return None
 
     # ── the version to go on from ──
@@ -198,38 +255,69 @@ class Families:
         found: Sequence[FamilyTurn],
         current: SessionRow,
         choice: AgentChoice,
+        reader: _LineReader,
     ) -> _Base | None:
         kept = [each for each in found if each.state == "committed" and each.seq is not None]
-        found_by = await self._by_call(ask, branch, kept, choice)
-        found_by = found_by or await self._by_id(ask, branch, kept, choice)
+        found_by = await self._by_call(branch, kept, choice, reader)
+        found_by = found_by or await self._by_id(ask, branch, kept, choice, reader)
         if found_by is not None:
             return found_by
+        by_prefix, by_answer = (
+            _indexed(kept, lambda each: each.prefix),
+            _indexed(kept, lambda each: each.answer),
+        )
         for boundary in reversed(branch.boundaries):
-            equal = [each for each in kept if each.prefix == boundary.prefix]
-            bases = [_base_of(each, choice, known=boundary.end) for each in equal]
-            if not boundary.last.is_answered:
-                bases = []
-                for each in equal:
-                    snapshot = await self._at(ask.tenant, each.session_id, each.seq)
-                    match = matched_unfinished(branch, boundary, snapshot)
-                    if match is not None:
-                        bases.append(_base_of(each, choice, match=match, snapshot=snapshot))
-            chosen = await self._chosen(ask.tenant, bases)
+            if reader.budget.is_spent:
+                return None
+            equal = by_prefix.get(boundary.prefix, [])
+            chosen = await self._equal(branch, boundary, equal, choice, reader)
             if chosen is not None:
                 return chosen
-            alike = [
-                await self._compared(ask.tenant, branch, boundary, each, choice)
-                for each in kept
-                if each.answer in boundary.answers
-            ]
-            bases = [each for each in alike if each is not None]
-            chosen = await self._chosen(ask.tenant, bases)
-            if chosen is not None:
-                return chosen
-        return await self._by_comparison(ask, branch, current, choice)
+            alike = [turn for each in boundary.answers for turn in by_answer.get(each, ())]
+            heads_first = not (branch.has_media or reader.question)
+            for group in _ranked(alike, choice, heads_first=heads_first):
+                compared = [
+                    await self._compared(branch, boundary, each, choice, reader) for each in group
+                ]
+                bases = [each for each in compared if each is not None]
+                chosen = await self._chosen(branch, bases, reader)
+                if chosen is not None:
+                    return chosen
+                if bases:
+                    break
+        if reader.is_unclear:
+            return None
+        return await self._by_comparison(ask, branch, current, choice, reader)
+
+    async def _equal(
+        self,
+        branch: ClientBranch,
+        boundary: Boundary,
+        equal: Sequence[FamilyTurn],
+        choice: AgentChoice,
+        reader: _LineReader,
+    ) -> _Base | None:
+        """The version to go on from among those that have the prefix of a boundary."""
+        if boundary.last.is_answered:
+            found = [await self._compared(branch, boundary, each, choice, reader) for each in equal]
+            bases = [each for each in found if each is not None]
+        else:
+            bases = []
+            for each in equal:
+                assert each.seq is not None, "only a committed turn has a version"
+                held = await reader.held_at(each.session_id, each.seq)
+                match = None if held is None else matched_unfinished(branch, boundary, held)
+                if match is not None:
+                    bases.append(_base_of(each, choice, match=match))
+        return await self._chosen(branch, bases, reader)
 
     async def _by_id(
-        self, ask: Ask, branch: ClientBranch, kept: Sequence[FamilyTurn], choice: AgentChoice
+        self,
+        ask: Ask,
+        branch: ClientBranch,
+        kept: Sequence[FamilyTurn],
+        choice: AgentChoice,
+        reader: _LineReader,
     ) -> _Base | None:
         """The version whose answer has the client's id, if the client has not changed what it holds: the id tells lines
         apart that look alike. A request that ends with an answer is found by content."""
@@ -240,54 +328,65 @@ class Families:
         for each in kept:
             if each.answer_id != digest:
                 continue
-            base = await self._compared(ask.tenant, branch, branch.answer_before, each, choice)
+            base = await self._compared(branch, branch.answer_before, each, choice, reader)
             if base is not None:
                 return base
         return None
 
     async def _by_call(
-        self, ask: Ask, branch: ClientBranch, kept: Sequence[FamilyTurn], choice: AgentChoice
+        self,
+        branch: ClientBranch,
+        kept: Sequence[FamilyTurn],
+        choice: AgentChoice,
+        reader: _LineReader,
     ) -> _Base | None:
-        """The version whose calls wait for results that end the request: by the id of the call, whatever else the
-        request has."""
+        """The version whose calls wait for results that end the request: by the id of the call, also if the
+        request has more."""
         for n, call_id in branch.results:
             digest = call_digest(call_id)
             waiting = [each for each in kept if each.answer == digest]
             first = min((at for at, _ in branch.results), default=n)
             last = branch.boundaries[-1] if branch.boundaries else None
             alike = [
-                await self._compared(ask.tenant, branch, last, each, choice)
+                await self._compared(branch, last, each, choice, reader)
                 for each in (waiting if last is not None else ())
             ]
             bases = [_as_known(each, first) for each in alike if each is not None]
             bases = bases or [_base_of(each, choice, known=first) for each in waiting]
-            chosen = await self._chosen(ask.tenant, bases)
+            chosen = await self._chosen(branch, bases, reader)
             if chosen is not None:
                 return chosen
         return None
 
     async def _compared(
         self,
-        tenant: Tenant,
         branch: ClientBranch,
         boundary: Boundary | None,
         turn: FamilyTurn,
         choice: AgentChoice,
+        reader: _LineReader,
     ) -> _Base | None:
         """A version as the base of a request up to a boundary, if both agree. Without a boundary the request begins
         after the version."""
-        if boundary is not None and turn.prefix == boundary.prefix:
-            return _base_of(turn, choice, known=boundary.end)
-        snapshot = await self._at(tenant, turn.session_id, turn.seq)
+        assert turn.seq is not None, "only a committed turn has a version"
         if boundary is None:
-            return _base_of(turn, choice, match=begun_after(snapshot), snapshot=snapshot)
-        match = matched(branch, boundary, snapshot) if boundary.last.is_answered else None
-        if match is None:
+            snapshot = await reader.at(turn.session_id, turn.seq)
+            return _base_of(turn, choice, match=begun_after(snapshot))
+        if turn.prefix == boundary.prefix and not branch.has_media:
+            return _base_of(turn, choice, known=boundary.end)
+        if not boundary.last.is_answered or reader.budget.is_spent:
             return None
-        return _base_of(turn, choice, match=match, snapshot=snapshot)
+        held = await reader.held_at(turn.session_id, turn.seq)
+        match = None if held is None else matched(branch, boundary, held, reader.budget)
+        return None if match is None else _base_of(turn, choice, match=match)
 
     async def _by_comparison(
-        self, ask: Ask, branch: ClientBranch, current: SessionRow, choice: AgentChoice
+        self,
+        ask: Ask,
+        branch: ClientBranch,
+        current: SessionRow,
+        choice: AgentChoice,
+        reader: _LineReader,
     ) -> _Base | None:
         """The version of the name's own line, or of the family's first one, for versions that have no digests."""
         if not any(each.last.is_answered for each in branch.boundaries):
@@ -297,7 +396,7 @@ class Families:
             if row is None or row.state == "deleted":
                 continue
             line = await self._lookup.snapshot(ask.tenant, session_id, verify=True)
-            match = matched_anywhere(branch, line)
+            match = matched_anywhere(branch, line, reader.budget)
             if match is not None:
                 mark = line.marks[match.version - 1]
                 same = _is_same(choice, row.source_key, row.entry_agent, mark.agent)
@@ -305,33 +404,38 @@ class Families:
                     session_id=session_id,
                     match=match,
                     head=row.head,
-                    is_free=row.open_turn is None,
                     is_same_agent=same,
                 )
         return None
 
-    async def _chosen(self, tenant: Tenant, bases: Sequence[_Base]) -> _Base | None:
-        """One of several versions that a request may go on from: of the same agent, then a head. Among those that are
-        left, any, if a model sees the same in all of them; else none, since it would be a guess."""
+    async def _chosen(
+        self, branch: ClientBranch, bases: Sequence[_Base], reader: _LineReader
+    ) -> _Base | None:
+        """One of several versions that a request may go on from: of the same agent, then one whose question the request
+        shows, then a head. Among those that are left, any, if a model sees the same in all of them; else none, since it
+        would be a guess. That a version is a head says nothing about its pictures."""
         left = [each for each in bases if each.is_same_agent] or list(bases)
-        left = [each for each in left if each.head == each.match.version] or left
+        if len(left) > 1 and reader.question:
+            left = await self._asking(left, reader.question, reader)
+        heads = [each for each in left if each.head == each.match.version] or left
+        if not branch.has_media:
+            left = heads
         if len(left) < 2:
             return left[0] if left else None
-        views = [
-            _content(each.snapshot or await self._at(tenant, each.session_id, each.match.version))
-            for each in left
-        ]
-        return left[0] if all(each == views[0] for each in views) else None
+        views = [_content(await reader.at(each.session_id, each.match.version)) for each in left]
+        if any(each != views[0] for each in views):
+            reader.is_unclear = True
+            return None
+        return heads[0]
 
-    async def _at(self, tenant: Tenant, session_id: SessionId, version: Version | None) -> Snapshot:
-        """A line at a version; its head if it is there."""
-        head = await self._lookup.snapshot(tenant, session_id, verify=True)
-        if version is None or head.version == version:
-            return head
-        found = await self._store.snapshot(tenant, session_id, version=version)
-        if found is None:
-            raise SessionGone(session_id, why="deleted")
-        return found
+    async def _asking(self, bases: list[_Base], shown: str, reader: _LineReader) -> list[_Base]:
+        """The versions that end with the question that a request shows, or all of them if there are none. If one of them
+        was answered, only that one: the request may be its answer, sent again, which decides about no other call."""
+        lines = [(each, await reader.at(each.session_id, each.match.version)) for each in bases]
+        questions = ((each, question_of(snapshot)) for each, snapshot in lines)
+        asking = [each for each, found in questions if found and found.is_end_of(shown)]
+        answered = [each for each in asking if each.head != each.match.version]
+        return answered or asking or bases
 
     async def _is_passed(self, tenant: Tenant, base: _Base) -> bool:
         """Whether a request that does not follow this client's history has appended to the line after the base."""
@@ -349,17 +453,42 @@ def _base_of(
     *,
     known: int = 0,
     match: LineMatch | None = None,
-    snapshot: Snapshot | None = None,
 ) -> _Base:
     assert turn.seq is not None, "only a committed turn is a base"
     return _Base(
         session_id=turn.session_id,
         match=match or LineMatch(version=turn.seq, known=known),
         head=turn.head,
-        is_free=turn.open_turn is None,
         is_same_agent=_is_same(choice, turn.source_key, turn.entry_agent, turn.agent),
-        snapshot=snapshot,
     )
+
+
+def _have_prefix(turns: Iterable[FamilyTurn], prefix: bytes) -> bool:
+    return any(each.state == "committed" and each.prefix == prefix for each in turns)
+
+
+def _indexed(
+    turns: Iterable[FamilyTurn], digest: Callable[[FamilyTurn], bytes | None]
+) -> dict[bytes, list[FamilyTurn]]:
+    found: defaultdict[bytes, list[FamilyTurn]] = defaultdict(list)
+    for each in turns:
+        key = digest(each)
+        if key is not None:
+            found[key].append(each)
+    return dict(found)
+
+
+def _ranked(
+    turns: Sequence[FamilyTurn], choice: AgentChoice, *, heads_first: bool
+) -> Iterator[list[FamilyTurn]]:
+    """The turns in groups, in the order in which a choice prefers them: only the first that agrees has to be compared."""
+
+    def rank(each: FamilyTurn) -> tuple[bool, bool]:
+        same = _is_same(choice, each.source_key, each.entry_agent, each.agent)
+        return not same, heads_first and each.seq != each.head
+
+    for wanted in sorted({rank(each) for each in turns}):
+        yield [each for each in turns if rank(each) == wanted]
 
 
 def _as_known(base: _Base, known: int) -> _Base:

@@ -1,6 +1,7 @@
 """Admission of requests that follow the history of their client: each goes on in the line that its content leads to.
 
-No such request waits for another turn, and none is refused because a line is busy: the line is forked instead.
+No such request waits for another turn, and none is refused because a line is busy: the line is forked instead. A turn
+that a dead node has left does not make a line busy (`orphaned_turns.py`).
 """
 
 from __future__ import annotations
@@ -15,16 +16,31 @@ from holdfast.core.ports import Play
 from holdfast.errors import CannotContinue, SessionBusy, SessionConflict
 from holdfast.sessions.admission.families import Families
 from holdfast.sessions.admission.lanes import Lanes
+from holdfast.sessions.admission.orphaned_turns import OrphanedTurns
 from holdfast.sessions.admission.wait_budget import WaitBudget
 from holdfast.sessions.session_requests import Ask, Line
 from holdfast.sessions.turns.watch import Watch
-from holdfast.store.outcomes import Gone, Joined, Known, Mismatch, Replay, Unfinished
+from holdfast.store.outcomes import (
+    Busy,
+    Gone,
+    Joined,
+    Known,
+    Mismatch,
+    Missing,
+    Moved,
+    Replay,
+    Unfinished,
+)
 
 Admit: TypeAlias = Callable[[Ask, Play, WaitBudget, None], Awaitable[Watch]]
 
 
 class LineMoved(Exception):
     """The line that a request was to go on in is busy, or has moved: the request looks again."""
+
+    def __init__(self, outcome: Busy | Moved | Gone | Missing) -> None:
+        super().__init__(outcome)
+        self.busy = outcome if isinstance(outcome, Busy) else None
 
 
 class FollowedRequests:
@@ -33,6 +49,7 @@ class FollowedRequests:
     def __init__(
         self,
         families: Families,
+        orphaned: OrphanedTurns,
         lanes: Lanes,
         *,
         admit: Admit,
@@ -42,6 +59,7 @@ class FollowedRequests:
     ) -> None:
         """`admit` begins a turn on the line that was found; the others are for a request that has come before."""
         self._families = families
+        self._orphaned = orphaned
         self._lanes = lanes
         self._admit = admit
         self._submit = submit
@@ -68,7 +86,12 @@ class FollowedRequests:
                 continue
             try:
                 return await self._admit(_in_line(ask, found), play, patience, None)
-            except (LineMoved, SessionBusy, SessionConflict):
+            except LineMoved as moved:
+                busy = moved.busy
+                may_stay = busy is not None and await self._orphaned.wait_ended(
+                    ask.tenant, busy, patience
+                )
+            except (SessionBusy, SessionConflict):
                 may_stay = False
 
     async def _again(

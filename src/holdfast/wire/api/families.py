@@ -37,7 +37,7 @@ class FamilyLine(AnswerBody):
     is_listed: bool
     """Lists show it: the name means it, or it has a name of its own."""
     is_aside: bool = False
-    """It is one question beside the conversation, such as for a title."""
+    """It is one question about the conversation, such as for a title: it quotes a message."""
 
 
 class LineFamily(AnswerBody):
