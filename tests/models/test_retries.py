@@ -69,7 +69,10 @@ async def test_the_log_says_once_that_a_model_fails_and_once_that_it_is_back(
         await heard(model)
     told = [each.getMessage().partition(": ")[2] for each in caplog.records]
     assert told[0] == "it fails: 503 overloaded"
-    assert told[1].startswith("it fails: ") and told[2] == "it works again, after 3 failures"
+    assert (
+        told[1] == "it fails: scripted (scripted to fail)"
+        and told[2] == "it works again, after 3 failures"
+    )
     assert len(told) == 3
 
 

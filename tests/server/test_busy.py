@@ -28,38 +28,28 @@ def held(gate: Gate, *, at: int = 1) -> ScriptedModel:
     return model
 
 
-class Asked:
-    """A request that is under way."""
-
-    def __init__(self, work: Any) -> None:
-        self.task: asyncio.Task[Answer] = asyncio.create_task(work)
-
-    async def answer(self) -> Answer:
-        return await self.task
-
-
 async def test_a_follow_up_waits_and_sees_what_the_first_one_said() -> None:
     gate = Gate()
     model = held(gate)
     async with serving(agent(model)) as server:
-        first = Asked(server.chat("one", to="trip"))
+        first = asyncio.create_task(server.chat("one", to="trip"))
         await gate.reached.wait()
-        second = Asked(server.chat("two", to="trip"))
+        second = asyncio.create_task(server.chat("two", to="trip"))
         await asyncio.sleep(0)
         gate.release()
-        assert (await first.answer()).text == "Let me think."
-        assert (await second.answer()).headers["x-conversation-base"] == "1"
+        assert (await first).text == "Let me think."
+        assert (await second).headers["x-conversation-base"] == "1"
     assert [each.content for each in model.messages(1)] == ["one", "Let me think.", "two"]
 
 
 async def test_reject_is_a_409_that_says_when_to_come_back() -> None:
     gate = Gate()
     async with serving(agent(held(gate))) as server:
-        first = Asked(server.chat("one", to="trip"))
+        first = asyncio.create_task(server.chat("one", to="trip"))
         await gate.reached.wait()
         second = await server.chat("two", to="trip", headers={"X-On-Busy": "reject"})
         gate.release()
-        await first.answer()
+        await first
     assert (second.status, second.error["code"]) == (409, "conversation_locked")
     assert second.headers["x-should-retry"] == "true"
     assert float(second.headers["retry-after"]) >= 1
@@ -70,11 +60,11 @@ async def test_busy_can_be_said_as_the_hosted_service_says_it() -> None:
     """Some clients know a busy conversation by this answer and by no other."""
     gate = Gate()
     async with serving(agent(held(gate)), busy_status=400) as server:
-        first = Asked(server.chat("one", to="trip"))
+        first = asyncio.create_task(server.chat("one", to="trip"))
         await gate.reached.wait()
         second = await server.chat("two", to="trip", headers={"X-On-Busy": "reject"})
         gate.release()
-        await first.answer()
+        await first
     assert (second.status, second.error) == (
         400,
         {
@@ -92,14 +82,15 @@ async def test_busy_can_be_said_as_the_hosted_service_says_it() -> None:
 async def test_too_many_waiters_are_a_409_too() -> None:
     gate = Gate()
     async with serving(agent(held(gate))) as server:
-        first = Asked(server.chat("one", to="trip"))
+        first = asyncio.create_task(server.chat("one", to="trip"))
         await gate.reached.wait()
-        many = [Asked(server.chat("two", to="trip")) for _ in range(limits.lane_waiting_max + 1)]
-        done, _ = await asyncio.wait(
-            {each.task for each in many}, return_when=asyncio.FIRST_COMPLETED
-        )
+        many = [
+            asyncio.create_task(server.chat("two", to="trip"))
+            for _ in range(limits.lane_waiting_max + 1)
+        ]
+        done, _ = await asyncio.wait(many, return_when=asyncio.FIRST_COMPLETED)
         gate.release()
-        statuses = sorted([(await each.answer()).status for each in (first, *many)])
+        statuses = sorted([(await each).status for each in (first, *many)])
     assert [each.result().status for each in done] == [409]
     assert statuses == [200] * (limits.lane_waiting_max + 1) + [409]
 
@@ -108,10 +99,10 @@ async def test_interrupt_ends_the_running_turn_and_goes_next() -> None:
     gate = Gate()
     model = held(gate)
     async with serving(agent(model)) as server:
-        first = Asked(server.chat("one", to="trip"))
+        first = asyncio.create_task(server.chat("one", to="trip"))
         await gate.reached.wait()
         second = await server.chat("two", to="trip", headers={"X-On-Busy": "interrupt"})
-        cancelled = await first.answer()
+        cancelled = await first
     assert (cancelled.status, cancelled.error["code"]) == (409, "turn_cancelled")
     assert cancelled.headers["x-should-retry"] == "false"
     assert second.headers["x-conversation-base"] == "1"
@@ -124,12 +115,14 @@ async def test_steer_is_answered_by_the_turn_that_it_is_said_to() -> None:
     model = answers()
     model.will(says(calls=[("act", "{}")]))
     async with serving(agent(model, tool)) as server:
-        first = Asked(server.chat("one", to="trip"))
+        first = asyncio.create_task(server.chat("one", to="trip"))
         await tool.begun.wait()
-        second = Asked(server.chat("also this", to="trip", headers={"X-On-Busy": "steer"}))
+        second = asyncio.create_task(
+            server.chat("also this", to="trip", headers={"X-On-Busy": "steer"})
+        )
         await until(lambda: bool(server.sessions._owner.playing[0]._steers))
         tool.let_go.set()
-        one, two = await first.answer(), await second.answer()
+        one, two = await first, await second
     assert one.headers["x-turn-id"] == two.headers["x-turn-id"]
     assert one.text == two.text == "Yes."
     assert [each.content for each in model.messages(1)][-1] == "also this"
@@ -147,13 +140,13 @@ async def test_a_steer_with_a_key_has_one_answer_however_often_it_is_sent(stream
         async def steer(said: str = "also this") -> Answer:
             return await server.chat(said, to="trip", headers=steering, stream=stream)
 
-        first = Asked(server.chat("one", to="trip", stream=stream))
+        first = asyncio.create_task(server.chat("one", to="trip", stream=stream))
         await tool.begun.wait()
-        during = [Asked(steer())]
+        during = [asyncio.create_task(steer())]
         await until(lambda: bool(server.sessions._owner.playing[0]._steers))
-        during.append(Asked(steer()))
+        during.append(asyncio.create_task(steer()))
         tool.let_go.set()
-        tries = [await each.answer() for each in (first, *during)] + [await steer()]
+        tries = [await each for each in (first, *during)] + [await steer()]
         other = await steer("something else")
         (turn,) = await server.turns("trip")
     assert {each.status for each in tries} == {200}
@@ -168,13 +161,15 @@ async def test_a_steer_with_a_key_that_was_never_heard_begins_its_own_turn() -> 
     model = held(gate)
     steering = {"X-On-Busy": "steer", "Idempotency-Key": "k-1"}
     async with serving(agent(model)) as server:
-        first = Asked(server.chat("one", to="trip", headers={"X-Turn-Policy": "cancel=keep"}))
+        first = asyncio.create_task(
+            server.chat("one", to="trip", headers={"X-Turn-Policy": "cancel=keep"})
+        )
         await gate.reached.wait()
-        steered = Asked(server.chat("also this", to="trip", headers=steering))
+        steered = asyncio.create_task(server.chat("also this", to="trip", headers=steering))
         await until(lambda: bool(server.sessions._owner.playing[0]._steers))
         (running,) = await server.turns("trip")
         await server.request("POST", f"/api/turns/{running['id']}/cancel")
-        cancelled, heard = await first.answer(), await steered.answer()
+        cancelled, heard = await first, await steered
         again = await server.chat("also this", to="trip", headers=steering)
     assert cancelled.error["code"] == "turn_cancelled"
     assert heard.text == again.text == "Yes."
@@ -302,15 +297,15 @@ async def test_a_client_that_goes_while_it_waits_leaves_the_lane() -> None:
     gate = Gate()
     model = held(gate)
     async with serving(agent(model)) as server:
-        first = Asked(server.chat("one", to="trip"))
+        first = asyncio.create_task(server.chat("one", to="trip"))
         await gate.reached.wait()
-        second = Asked(server.chat("two", to="trip"))
+        second = asyncio.create_task(server.chat("two", to="trip"))
         lane = next(iter(server.sessions._admissions._lanes._lanes.values()))
         await until(lambda: bool(lane.waiting))
-        second.task.cancel()
+        second.cancel()
         await until(lambda: not lane.waiting)
         gate.release()
-        await first.answer()
+        await first
         third = await server.chat("three", to="trip")
     assert third.headers["x-conversation-base"] == "1"
     assert [each.content for each in model.messages(1)] == ["one", "Let me think.", "three"]
@@ -328,12 +323,12 @@ async def the_turn(server: Serving) -> str:
 async def test_a_waiting_client_of_a_cancelled_turn_gets_a_409() -> None:
     gate = Gate()
     async with serving(agent(held(gate))) as server:
-        first = Asked(server.chat("one", to="trip", headers={"Idempotency-Key": "k"}))
+        first = asyncio.create_task(server.chat("one", to="trip", headers={"Idempotency-Key": "k"}))
         await gate.reached.wait()
         turn_id = await the_turn(server)
         cancelled = await server.request("POST", f"/api/turns/{turn_id}/cancel")
         again = await server.request("POST", f"/api/turns/{turn_id}/cancel")
-        answer = await first.answer()
+        answer = await first
         retried = await server.chat("one", to="trip", headers={"Idempotency-Key": "k"})
     assert (cancelled.status, cancelled.json["ended_by"]) == (200, "cancelled")
     assert (again.status, again.json) == (200, cancelled.json)
@@ -345,10 +340,10 @@ async def test_a_waiting_client_of_a_cancelled_turn_gets_a_409() -> None:
 async def test_a_stream_of_a_cancelled_turn_ends_with_that_error() -> None:
     gate = Gate()
     async with serving(agent(held(gate))) as server:
-        first = Asked(server.chat("one", to="trip", stream=True))
+        first = asyncio.create_task(server.chat("one", to="trip", stream=True))
         await gate.reached.wait()
         await server.request("POST", f"/api/turns/{await the_turn(server)}/cancel")
-        answer = await first.answer()
+        answer = await first
         items = await server.items("trip")
     assert answer.status == 200
     assert answer.events[-1]["error"]["code"] == "turn_cancelled"
@@ -365,12 +360,12 @@ async def test_a_turn_that_does_not_let_go_is_a_202_for_now(
         async def ignored(tenant: object, turn_id: TurnId, **_: object) -> StillRunning:
             return StillRunning(turn_id=turn_id)
 
-        first = Asked(server.chat("one", to="trip"))
+        first = asyncio.create_task(server.chat("one", to="trip"))
         await gate.reached.wait()
         monkeypatch.setattr(server.sessions.operations, "cancel", ignored)
         answer = await server.request("POST", f"/api/turns/{await the_turn(server)}/cancel")
         gate.release()
-        assert (await first.answer()).status == 200
+        assert (await first).status == 200
     assert (answer.status, answer.json["state"]) == (202, "open")
 
 
@@ -393,10 +388,10 @@ async def test_a_turn_that_ignores_a_cancel_is_taken_from_whoever_plays_it(
     model = answers()
     model.will(says(calls=[("act", "{}")]))
     async with serving(agent(model, Deaf())) as server:
-        first = Asked(server.chat("one", to="trip"))
+        first = asyncio.create_task(server.chat("one", to="trip"))
         await begun.wait()
         answer = await server.request("POST", f"/api/turns/{await the_turn(server)}/cancel")
         let_go.set()
-        waited = await first.answer()
+        waited = await first
     assert (answer.status, answer.json["ended_by"]) == (200, "cancelled")
     assert (waited.status, waited.error["code"]) == (409, "turn_cancelled")

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.agents.agent import Agent
@@ -128,6 +129,30 @@ async def test_a_yes_runs_the_call_once(word: str) -> None:
     assert here.tool.runs == 1
 
 
+@pytest.mark.parametrize("word", ["yes", "no", "hm"])
+async def test_a_person_may_decide_by_anthropics_api_too(word: str) -> None:
+    async with chat() as here:
+
+        async def say(*said: str) -> str:
+            roles = ("user", "assistant", "user")
+            messages = [{"role": r, "content": each} for r, each in zip(roles, said, strict=False)]
+            body = {"model": "root", "max_tokens": 99, "messages": messages}
+            answer = await here.server.request(
+                "POST",
+                "/v1/messages",
+                headers={"X-Conversation-Id": "trip", "anthropic-version": "2023-06-01"},
+                data=msgspec.json.encode(body),
+            )
+            return "".join(each["text"] for each in answer.json["content"])
+
+        asked = await say("Pay")
+        assert WAITING in asked
+        answer = await say("Pay", asked, word)
+        assert answer.startswith(UNDECIDED if word == "hm" else "Very well.")
+        assert await here.outcomes() == {"yes": ["ok"], "no": ["refused"], "hm": []}[word]
+    assert here.tool.runs == (word == "yes")
+
+
 async def test_a_no_refuses_it() -> None:
     async with chat() as here:
         await here.say("Pay")
@@ -234,6 +259,17 @@ async def test_an_old_yes_is_not_about_a_new_question() -> None:
     assert here.tool.runs == 2
 
 
+async def test_an_old_yes_is_not_about_a_new_question_in_the_same_words() -> None:
+    async with chat(pays(), pays()) as here:
+        await here.resend("Pay")
+        old = [*here.history, {"role": "user", "content": "yes"}]
+        await here.resend("yes")
+        assert (await here.server.chat(*old, to="trip")).text.startswith(UNDECIDED)
+        assert here.tool.runs == 1
+        assert (await here.resend("yes")).text == "Very well."
+    assert here.tool.runs == 2
+
+
 async def test_a_yes_that_waited_behind_the_asking_turn_decides_nothing() -> None:
     look, model = (
         HeldTool("look", read_only=True),
@@ -316,6 +352,19 @@ async def test_a_keyed_retry_of_a_yes_is_the_same_yes() -> None:
     assert here.tool.runs == 1
 
 
+async def test_a_yes_that_an_sdk_repeats_decides_about_no_later_question() -> None:
+    """The answer was sent, and lost behind a proxy: nobody has read what it asks."""
+    async with chat(pays(), pays('{"kr":900}')) as here:
+        await here.say("Pay")
+        assert "900" in (await here.say("yes")).text
+        for count in ("1", "2"):
+            again = await here.say("yes", headers={"X-Stainless-Retry-Count": count})
+            assert again.text.startswith(UNDECIDED) and "900" in again.text
+        assert here.tool.runs == 1
+        assert (await here.say("yes")).text == "Very well."
+    assert here.tool.runs == 2
+
+
 async def test_a_yes_in_the_result_of_a_tool_is_no_yes() -> None:
     tools = [{"type": "function", "function": {"name": "ask_user", "parameters": {}}}]
     both = says("May I?", calls=[("pay", "{}", "c1"), ("ask_user", "{}", "c2")])
@@ -354,6 +403,45 @@ async def test_after_a_day_a_yes_is_a_message_like_any_other(
         assert (await here.say("yes")).text == "Very well."
         assert await here.outcomes() == ["refused"]
     assert here.tool.runs == 0
+
+
+# ── chats with branches ──────────────────────────────────────────────────────────────────────
+
+
+FOLLOW = {"X-History": "follow"}
+
+
+async def branch(here: Chat, *said: str) -> str:
+    """What a chat program is answered that sends this branch of its chat: questions and answers by turns."""
+    roles = ("user", "assistant") * len(said)
+    messages = [{"role": role, "content": each} for role, each in zip(roles, said, strict=False)]
+    return (await here.server.chat(*messages, to="trip", headers=FOLLOW)).text
+
+
+async def test_a_yes_whose_answer_is_regenerated_runs_no_call_of_another_branch() -> None:
+    """The person has asked twice, was asked the same twice, and has said yes once."""
+    silent = says(calls=[("pay", '{"kr":5}', "c1")])
+    for question in (pays(), silent):
+        async with chat(question, question) as here:
+            asked = await branch(here, "Pay")
+            assert await branch(here, "Pay") == asked
+            for _ in range(3):
+                assert await branch(here, "Pay", asked, "yes") == "Very well."
+            assert here.tool.runs == 1
+
+
+async def test_a_yes_is_about_the_question_of_its_branch() -> None:
+    """The answers had no words of the model, and differ by their questions alone."""
+    asks = [says(calls=[("pay", f'{{"kr":{n}}}', f"c{n}")]) for n in (5, 900)]
+    async with chat(*asks) as here:
+        small, large = [await branch(here, "Pay") for _ in range(2)]
+        assert await branch(here, "Pay", small, "yes") == "Very well."
+        assert await branch(here, "Pay", small, "yes") == "Very well."
+        prompts = [str(here.model.messages(n)) for n in range(len(here.model.prompts))]
+        assert here.tool.runs == 1 and not any("900" in each for each in prompts)
+        assert await branch(here, "Pay", large, "no") == "Very well."
+        assert "900" in str(here.model.messages(-1))
+    assert here.tool.runs == 1
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────

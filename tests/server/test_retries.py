@@ -12,7 +12,7 @@ from holdfast.store.memory_store import MemoryStore
 from holdfast.store.rows import TurnRow
 from holdfast.testing import Gate, ScriptedModel, fails, says
 from tests.server.stubs import Serving, agent, chat_body, serving, until
-from tests.server.test_busy import Asked, held
+from tests.server.test_busy import held
 
 KEY = {"Idempotency-Key": "k-1"}
 
@@ -72,12 +72,12 @@ async def test_a_retry_while_it_runs_joins_it() -> None:
     gate = Gate()
     model = held(gate)
     async with serving(agent(model)) as server:
-        first = Asked(server.chat("one", to="trip", headers=KEY, stream=True))
+        first = asyncio.create_task(server.chat("one", to="trip", headers=KEY, stream=True))
         await gate.reached.wait()
-        second = Asked(server.chat("one", to="trip", headers=KEY, stream=True))
+        second = asyncio.create_task(server.chat("one", to="trip", headers=KEY, stream=True))
         await until(lambda: server.sessions._owner.playing[0]._clients >= 2)
         gate.release()
-        one, two = await first.answer(), await second.answer()
+        one, two = await first, await second
     assert one.body == two.body
     assert one.streamed == "Let me think."
     assert len(model.prompts) == 1
@@ -238,12 +238,12 @@ async def test_a_retry_while_the_first_attempt_runs_joins_it() -> None:
     gate = Gate()
     model = held(gate)
     async with serving(agent(model)) as server:
-        first = Asked(server.chat("one", to="trip", headers=retry(0)))
+        first = asyncio.create_task(server.chat("one", to="trip", headers=retry(0)))
         await gate.reached.wait()
-        second = Asked(server.chat("one", to="trip", headers=retry(1)))
+        second = asyncio.create_task(server.chat("one", to="trip", headers=retry(1)))
         await until(lambda: server.sessions._owner.playing[0]._clients >= 2)
         gate.release()
-        one, two = await first.answer(), await second.answer()
+        one, two = await first, await second
     assert one.text == two.text == "Let me think."
     assert len(model.prompts) == 1
 

@@ -7,22 +7,42 @@ from __future__ import annotations
 
 from holdfast.core.codec import Value
 
+DIGEST = "sha256:"
+"""Begins what stands for a picture or file whose bytes were sent; else it is an address."""
+
 
 class UserWords(Value):
     """A user's message as it is compared: trimmed text, and how many pictures and files it has."""
 
     words: str
     parts: int = 0
+    media: tuple[str, ...] = ()
+    """The digest or the address of each picture and file. No turn stores them: a program sends a picture as data, and
+    later its address."""
+
+    def without_media(self) -> UserWords:
+        return UserWords(words=self.words, parts=self.parts) if self.media else self
 
     def is_end_of(self, held: UserWords) -> bool:
         """Whether it is the held message, or what is left of it without the passages that stood in front, whole words
         only. A picture may be missing beside words; none may be new."""
-        same_parts = self.parts == held.parts
+        same_parts = self.parts == held.parts and not self.shows_other_media(held)
         fewer_parts = bool(self.words) and self.parts < held.parts
         if not held.words.endswith(self.words) or not (same_parts or fewer_parts):
             return False
         before = held.words[: len(held.words) - len(self.words)]
         return not before or before[-1].isspace() or not self.words
+
+    def shows_other_media(self, held: UserWords) -> bool:
+        """Whether a picture or file is certainly another one than the held message has in its place."""
+        return any(map(_is_other, self.media, held.media))
+
+
+def _is_other(sent: str, held: str) -> bool:
+    """Whether these are certainly two pictures. Of data and an address nobody knows; an address may be signed anew."""
+    if sent.startswith(DIGEST) != held.startswith(DIGEST):
+        return False
+    return sent.partition("?")[0] != held.partition("?")[0]
 
 
 class SpokenExchange(Value):

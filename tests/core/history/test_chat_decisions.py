@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.core.approval_questions import ChatQuestion, question_in
-from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.conversation import Snapshot, decided_flag
 from holdfast.core.history.reconciliation import (
     ApprovalClosed,
     ApprovalsMissing,
@@ -16,6 +16,8 @@ from holdfast.core.history.reconciliation import (
     Speaker,
     StillAsked,
     WhyUndecided,
+    question_of,
+    question_shown,
     reconcile,
     take_in,
     without_repeats,
@@ -202,3 +204,22 @@ def test_a_history_that_is_written_decides_nothing() -> None:
     found = take_in(session, [decides(session), says("Well")], mint)
     assert isinstance(found, Fresh) and not found.approved
     assert decided(found) == ()
+
+
+def test_a_request_shows_a_question_if_its_last_answer_ends_with_it() -> None:
+    asks = question(waits()).text
+    assert question_shown([hears("Well?"), says("Pay"), hears(asks), says("yes")]) == asks
+    assert question_shown([hears(asks), says("yes"), hears("Paid."), says("Thanks")]) == ""
+    assert question_shown([says("Pay")]) == ""
+
+
+def test_a_session_ends_with_a_question_if_its_last_turn_asks_one() -> None:
+    session = waits()
+    assert question_of(session) == question(session)
+    assert question_of(new_session()) is None
+
+
+def test_the_flag_of_a_decision_says_who_made_it_and_when() -> None:
+    made = decided_flag(approve=False, key="key_1", at_ms=7)
+    assert made.value == "refused key_1 7"
+    assert decided_flag(approve=True, key=None, at_ms=7).value == "approved - 7"

@@ -266,11 +266,11 @@ def reconcile(
         if isinstance(undecided, ApprovalClosed):
             return undecided
     elif speaker is not None and asked and not approvals and any(map(_is_said, new)):
-        question = _question(snapshot)
+        question = question_of(snapshot)
         if question is not None and question.in_chat:
             shown = text_of(answers[-1].content) if answers else None
-            if shown is None and len(spoken) > 1:
-                shown = ""
+            if resend.diverged or (shown is None and len(spoken) > 1):
+                shown = ""  # the same call may have been asked about before
             said = _said_in_chat(question, speaker, shown, new, too_early=is_late)
             if isinstance(said, StillAsked):
                 return said
@@ -323,10 +323,19 @@ class _SaidInChat(Value):
     decided: tuple[tuple[CallId, bool], ...]
 
 
-def _question(snapshot: Snapshot) -> ChatQuestion | None:
-    """The question that the head of a session ends with, if any."""
+def question_of(snapshot: Snapshot) -> ChatQuestion | None:
+    """The question that a session ends with at this version, if any."""
+    if not snapshot.marks:
+        return None
     last = snapshot.marks[-1]
     return question_in(snapshot.said_by(last), last.turn_id)
+
+
+def question_shown(messages: Sequence[Incoming]) -> str:
+    """The last answer of a request, if it ends with a question; otherwise nothing."""
+    said = (text_of(each.content) for each in reversed(messages) if each.role == "assistant")
+    text = next(said, "")
+    return text if without_question(text) != text else ""
 
 
 def _said_in_chat(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast.config import ApproveInChat
-from holdfast.core.approval_questions import question_in
 from holdfast.core.codec import Value
+from holdfast.core.history.reconciliation import question_of
 from holdfast.core.items import ToolCall, UserMessage
 from holdfast.errors import ApprovalUndecided, SessionMissing
 from holdfast.ids import SessionId, Tenant, TurnId, Version
@@ -62,10 +62,7 @@ class ChatApprovals:
         """The question that a message has left open."""
         session_id, version = SessionId(undecided.session_id), Version(undecided.version)
         snapshot = await self._sessions.snapshot(tenant, session_id, version)
-        found = None
-        if snapshot is not None and snapshot.marks:
-            last = snapshot.marks[-1]
-            found = question_in(snapshot.said_by(last), last.turn_id)
+        found = None if snapshot is None else question_of(snapshot)
         if found is None:
             raise SessionMissing("turn", undecided.turn_id)
         return RepeatedQuestion(

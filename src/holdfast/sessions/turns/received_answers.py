@@ -6,6 +6,7 @@ import asyncio
 
 from holdfast.errors import StoreError
 from holdfast.ids import Tenant, TurnId
+from holdfast.store.outcomes import Attempt
 from holdfast.store.store import Store
 
 
@@ -26,12 +27,15 @@ class ReceivedAnswers:
         self._writing[task] = turn_id
         task.add_done_callback(self._writing.pop)
 
-    async def is_noted(self, tenant: Tenant, turn_id: TurnId) -> bool:
-        """Whether the answer of this turn was received, as far as this node or the store knows."""
+    async def is_noted(self, tenant: Tenant, turn_id: TurnId, *, by: Attempt) -> bool:
+        """Whether the client of a request had received the answer of this turn before it made the request, as far as
+        this node or the store knows. If an SDK repeats the turn's own request, it had not."""
         own = [task for task, noted in self._writing.items() if noted == turn_id]
         await asyncio.gather(*own)
         row = await self._store.turn(tenant, turn_id)
-        return row is not None and row.acked
+        if row is None or (by.client_attempt and by.request_hash == row.request_hash):
+            return False
+        return row.acked
 
     async def settle(self) -> None:
         """Wait until all notes are in the store, or have failed."""
