@@ -67,6 +67,7 @@ FIELDS: Mapping[str, str] = {
     """,
     "`mcps`": "args command config defer env instruction lifecycle name ref remote tools version working_dir",
     "`remote`": "headers oauth transport_type url",
+    "`oauth`": "callbackPort callbackRedirectURL clientId clientSecret scopes",
     "`lifecycle`": "backoff call_timeout max_restarts profile required restart startup_timeout",
     "a command of `script`": "args cmd description env required working_dir",
     "`api_config`": "args endpoint headers instruction method name output_schema required",
@@ -119,6 +120,7 @@ SHAPES: Mapping[str, type[Shape]] = {
     "a provider": shapes.ProviderShape,
     "`mcps`": toolsets.McpShape,
     "`remote`": toolsets.RemoteShape,
+    "`oauth`": toolsets.OauthShape,
     "`lifecycle`": toolsets.LifecycleShape,
     "a command of `script`": toolsets.ScriptShape,
     "`api_config`": toolsets.ApiConfigShape,
@@ -135,7 +137,6 @@ BELOW: Mapping[str, tuple[str, str, str]] = {
         "a model", "auth", "federation_rule_id identity_token organization_id service_account_id",
     ),
     "`identity_token`": ("a model", "auth", "command env file headers response_field url"),
-    "`oauth`": ("`remote`", "oauth", "callbackPort callbackRedirectURL clientId clientSecret scopes"),
     "`backoff`": ("`lifecycle`", "backoff", "initial jitter max multiplier"),
 }  # fmt: skip
 """Kinds that only occur in a field that is not run: they share its fate."""

@@ -1,11 +1,12 @@
 """Every field of docker-agent's format is run, refused with a way out, or cannot matter; nothing is left out in silence.
 
-The corpus has a file for each of the three, and a file for each version; together they use every field.
+The corpus has a file for each of the three, one for the types of toolsets that are not run, and one for each version
+that says something in its own way; together they use every field of docker-agent's schemas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -178,13 +179,48 @@ def test_the_corpus_uses_every_field() -> None:
     assert missing == []
 
 
+def _named(value: Plain) -> Iterator[str]:
+    """Every name of a field below this value, and every type."""
+    for name, each in value.items() if isinstance(value, dict) else ():
+        yield name
+        if name == "type" and isinstance(each, str):
+            yield f"type: {each}"
+        yield from _named(each)
+    for each in value if isinstance(value, list) else ():
+        yield from _named(each)
+
+
+@pytest.mark.parametrize("kind", sorted(listed()))
+def test_the_corpus_uses_every_field_of_the_schemas(kind: str) -> None:
+    used = {
+        name
+        for path in CORPUS.glob("*.yaml")
+        for name in _named(read_document(path.read_bytes()).value)
+    }
+    wanted = {f"type: {each}" if kind == "a toolset" else each for each in listed()[kind]}
+    assert wanted - used == set()
+
+
+def test_a_file_is_served_without_the_toolsets_that_are_not_run(garden: Path) -> None:
+    found = checked("not-run.yaml", garden)
+    assert found.problems == ()
+    told = [each.field for each in found.warnings]
+    assert told == ["rag", *(f"agents.root.toolsets[{n}].type" for n in range(7))]
+
+
+@pytest.mark.parametrize("name", ["version-0.yaml", "version-6.yaml"])
+def test_what_older_files_say_is_understood(garden: Path, name: str) -> None:
+    found = checked(name, garden)
+    assert found.problems == ()
+    assert all("rag" in each.field for each in found.warnings)
+
+
 def test_toolsets_that_are_refused_are_refused_with_all_their_fields() -> None:
     for tag in TOOLSETS_REFUSED:
         text = in_agent(f"toolsets: [{{type: {tag}, anything: 1}}]")
-        found = check_agent_file(
-            text.encode(), place="a.yaml", directory=Path("/"), environment={}
-        ).problems
-        assert [each.field for each in found] == ["agents.root.toolsets[0].type"]
+        found = check_agent_file(text.encode(), place="a.yaml", directory=Path("/"), environment={})
+        assert found.problems == ()
+        assert [each.field for each in found.warnings] == ["agents.root.toolsets[0].type"]
 
 
 # ── docker-agent's own schemas ──

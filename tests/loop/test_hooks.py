@@ -15,6 +15,7 @@ from holdfast.core.grants import Grant
 from holdfast.core.items import Permissions, ToolCall, ToolResult, TurnLimits, text_of
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.closure import resuming
+from holdfast.core.turns.events import Usage
 from holdfast.errors import StoreUnavailable, TurnFailed
 from holdfast.testing import fails, says
 from holdfast.tools.built_in_tools import text_output
@@ -389,6 +390,22 @@ async def test_every_event_of_a_turn_is_told_with_its_facts(tmp_path: Path) -> N
     assert [each["hook_event_name"] for each in told] == list(events)
     assert told[0]["prompt"] == "Go"
     assert told[3]["stop_response"] == "Hi."
+
+
+async def test_a_hook_after_an_answer_is_told_what_it_used(tmp_path: Path) -> None:
+    """docker-agent's ledger of costs is such a hook."""
+    used = Usage(input_tokens=30, output_tokens=4, cached_tokens=20, cost_micros=1500)
+    butler = with_hooks(agent("butler", says("Hi.", usage=used)), tmp_path, after_llm_call=WRITES)
+    await Stage(butler).play("Go")
+    (told,) = log_of(tmp_path)
+    assert (told["model_id"], told["cost"]) == (butler.model.name, 0.0015)
+    assert told["usage"] == {
+        "input_tokens": 30,
+        "output_tokens": 4,
+        "cached_input_tokens": 20,
+        "cached_write_tokens": 0,
+        "reasoning_tokens": 0,
+    }
 
 
 async def test_a_failure_is_told(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ class PromptCommand(Value):
     description: str = ""
     instruction: str = ""
     agent: str = ""
-    """The agent that it is for; empty: the one that offers it."""
+    """The agent that gets the message; empty: the agent that offers the prompt."""
     url: str = ""
     """An address to open instead of sending a message."""
 
@@ -194,7 +194,7 @@ class Agent:
         self.budgets = budgets
         """The budgets that its steps are paid from, for the whole conversation."""
         self.routes = routes
-        """Which of its other models a request goes to; its own gets what is like none of their examples."""
+        """Rules that send a request to another of its models if it is like their examples; its own model answers all others."""
         self.other_models: Mapping[str, Agent] = {}
         """The same agent on other models, which it may choose, or which its routes name; by their names in the file."""
 

@@ -29,6 +29,20 @@ class BuiltInTool:
         return f"<BuiltTool {self.spec.name}>"
 
 
+def state_tool(name: str, description: str, schema: str, do: Do, *, state: str) -> BuiltInTool:
+    """A tool that reads or changes this state of the session and nothing else: it needs no permission, and may be run
+    again."""
+    spec = ToolSpec(
+        name=name,
+        description=description,
+        parameters=schema,
+        read_only=True,
+        idempotent=True,
+        state=state,
+    )
+    return BuiltInTool(spec, do)
+
+
 class BuiltInToolset:
     """Some built-in tools, and the instruction that their agent gets about them."""
 

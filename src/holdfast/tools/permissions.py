@@ -40,9 +40,15 @@ COMMANDS = ("cmd", "command")
 """Arguments that a shell reads."""
 
 _CONDITION = re.compile(r":(?=[A-Za-z_][\w.-]*=)")
-_MORE_THAN_ONE_COMMAND = re.compile(r"[;&|<>`\n\r\0]|\$[({\['\"]")
-"""What joins commands, runs one inside another, or sends its output elsewhere. Quoting is not read: a command with
-one of these in quotes has to be allowed by another rule, or by a person."""
+_MORE_THAN_ONE_COMMAND = re.compile(r"[;&|<>`\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]|\$[({\['\"]")
+"""What joins commands, runs one inside another, or sends its output elsewhere, and what some program may take for a line
+break. Quoting is not read: a command with one of these in quotes has to be allowed by another rule, or by a person."""
+_BEFORE_A_COMMAND = re.compile(
+    r"""(?:\w+=\S*|-\S+|\d+[smhd]?|!|\{|builtin|command|do|doas|elif|else|env|exec|if|nice|nohup|setsid|stdbuf|sudo|then|time|timeout
+    |until|while|xargs|[\w./-]*/?(?:ba|da|k|z)?sh)(?:\s+|$)""",
+    re.VERBOSE,
+)
+"""What may stand before the name of a command that is run all the same."""
 
 
 class NarrowedPermissions(Value):
@@ -86,14 +92,6 @@ def permission_for(
     if given == "allow" and any(_forbids(spec.name, arguments, each.ask) for each in narrowings):
         return "ask"
     return given
-
-
-def may_be_allowed(name: str, rules: Permissions, *, safety: Safety = "restricted") -> bool:
-    """Whether these rules let some call of a tool that changes things run, or ask about it."""
-    if any(not each.conditions and _names(name, each) for each in map(read_rule, rules.deny)):
-        return False
-    named = map(read_rule, (*rules.allow, *rules.ask))
-    return safety != "restricted" or any(_names(name, each) for each in named)
 
 
 def parsed_arguments(text: str) -> Arguments:
@@ -173,9 +171,9 @@ def _readings(argument: str, value: Json) -> Iterator[str]:
             yield value
             yield value.strip()
             if argument in COMMANDS:
-                yield from (
-                    each.strip(" \t(){}\"'") for each in _MORE_THAN_ONE_COMMAND.split(value)
-                )
+                for each in _MORE_THAN_ONE_COMMAND.split(value):
+                    yield each.strip(" \t(){}\"'")
+                    yield from _commands_in(each)
             elif "/" in value:
                 yield posixpath.normpath(value)
         case list():
@@ -183,6 +181,20 @@ def _readings(argument: str, value: Json) -> Iterator[str]:
                 yield from _readings(argument, each)
         case _:
             yield _text(value)
+
+
+def _commands_in(part: str) -> Iterator[str]:
+    """A part of a command line without quotes, with one space between words: as it is, after each word that may stand
+    before a command, and with the command's name alone in place of its path."""
+    rest = " ".join(re.sub(r"[\"'\\()]", "", part).split())
+    while rest:
+        yield rest
+        name, space, words = rest.partition(" ")
+        yield posixpath.basename(name) + space + words
+        found = _BEFORE_A_COMMAND.match(rest)
+        if found is None:
+            return
+        rest = rest[found.end() :]
 
 
 def _text(value: Json) -> str:

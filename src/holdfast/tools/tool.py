@@ -90,6 +90,12 @@ class Toolset(Protocol):
     async def close(self) -> None: ...
 
 
+def for_tenant(toolset: Toolset, tenant: str) -> Toolset:
+    """The toolset as a tenant has it: some have a connection of their own for each."""
+    of_tenant: Callable[[str], Toolset] | None = getattr(toolset, "for_tenant", None)
+    return of_tenant(tenant) if of_tenant is not None else toolset
+
+
 def is_foreign(toolset: Toolset) -> bool:
     """Whether a foreign server or document names the tools, and may name them differently tomorrow."""
     foreign: bool = getattr(toolset, "foreign", False)

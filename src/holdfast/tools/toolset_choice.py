@@ -12,6 +12,7 @@ from holdfast.tools.tool import (
     ToolRun,
     Toolset,
     absence_of,
+    for_tenant,
     instruction_of,
     is_foreign,
     named_in,
@@ -42,6 +43,15 @@ class ChosenToolset:
         self._only = only
         self._instruction = instruction
         self._deferred = deferred
+
+    def for_tenant(self, tenant: str) -> ChosenToolset:
+        return ChosenToolset(
+            for_tenant(self._inner, tenant),
+            only=self._only,
+            instruction=self._instruction,
+            deferred=self._deferred,
+            read_only=self._read_only,
+        )
 
     @property
     def foreign(self) -> bool:

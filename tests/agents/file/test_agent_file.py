@@ -25,6 +25,9 @@ from holdfast.errors import SourceUnusable
 from holdfast.models.output_choices import OutputSchema, read_schema
 from holdfast.models.price import Price
 from holdfast.tools.hooks import Hook
+from holdfast.tools.mcp.config import Remote
+from holdfast.tools.mcp.toolset import McpToolset
+from holdfast.tools.tool import instruction_of
 from tests import markdown, repository
 from tests.agents.models import Factory
 
@@ -141,6 +144,34 @@ async def test_no_model_is_told_the_name_of_a_variable() -> None:
     assert [(each.provider, each.model) for each in config.fallbacks] == [("google", "m-gpt-5")]
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ('${env.SHOP || "a shop"}', "the desk"),
+        ('${env.NOBODY || "a shop"}', "a shop"),
+        ("${NOBODY ?? 'a shop'}", "a shop"),
+        ('${env.NOBODY || ""}', ""),
+    ],
+)
+def test_a_variable_may_have_a_default(said: str, told: str) -> None:
+    """In an instruction, and in a header that would otherwise be sent as it stands."""
+    text = in_agent(
+        f"instruction: |\n  At {said}.\ntoolsets:\n  - type: mcp\n    remote:\n      url: https://a.example\n"
+        f"      headers:\n        X-Shop: |-\n          {said}"
+    )
+    (plan,) = read(text, environment={"SHOP": "the desk"}).agents
+    assert plan.instruction.strip() == f"At {told}."
+    (toolset,) = plan.tools.toolsets
+    assert isinstance(toolset, McpToolset) and isinstance(toolset.server.transport, Remote)
+    assert toolset.server.transport.headers == {"X-Shop": told}
+
+
+def test_a_command_has_its_variables_filled_in() -> None:
+    text = in_agent("commands: {greet: 'Greet ${env.SHOP}${NOBODY}.'}")
+    (plan,) = read(text, environment={"SHOP": "the desk"}).agents
+    assert [each.instruction for each in plan.commands] == ["Greet the desk."]
+
+
 SNIPPET = "Deploy to ${env.SHOP}:\n\n    cp a $${HOME:-/root}/b\n"
 
 
@@ -157,19 +188,61 @@ async def test_an_instruction_in_a_file_has_its_variables_filled_in(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("snippet", "words"),
+    ("snippet", "told", "words"),
     [
-        ("cp a\n${HOME:-/root}", "told.md, line 2: only a variable's name can stand in"),
-        ("cp a ${NOBODY}", "told.md, line 1: the environment variable 'NOBODY' is not set"),
+        ("cp a\n${HOME:-/root}", "cp a\n${HOME:-/root}", "line 2: '${HOME:-/root}' is no variable"),
+        ("cp a ${NOBODY}", "cp a ${NOBODY}", "line 1: the environment variable 'NOBODY' is not"),
+        ("cp a ${env.NOBODY}", "cp a ", "line 1: the environment variable 'NOBODY' is not set"),
+        ("${user.name} ${}", "${user.name} ${}", "line 1: '${user.name}' is no variable"),
+        ("${tools.ls()}", "${tools.ls()}", "line 1: '${tools.ls()}' is no variable"),
     ],
 )
-def test_a_snippet_in_an_instruction_file_is_refused_with_the_way_out(
-    tmp_path: Path, snippet: str, words: str
+def test_what_docker_agent_would_not_fill_in_is_told_as_it_stands(
+    tmp_path: Path, snippet: str, told: str, words: str
 ) -> None:
     (tmp_path / "told.md").write_text(snippet)
+    file = read(in_agent("instruction_file: told.md"), directory=tmp_path)
+    assert file.agents[0].surroundings == (told,)
+    assert f"told.md, {words}" in str(file.warnings[0])
+
+
+@pytest.mark.parametrize(
+    "expression", ["1 + 1", "env.A ? 'a' : 'b'", "new Date()", "Math.PI", "`a`", "'a'", "[1]", "!A"]
+)
+def test_what_it_would_evaluate_is_refused_with_the_way_out(
+    tmp_path: Path, expression: str
+) -> None:
+    (tmp_path / "told.md").write_text(f"a\nb ${{{expression}}}")
     with pytest.raises(SourceUnusable) as raised:
         read(in_agent("instruction_file: told.md"), directory=tmp_path)
-    assert words in str(raised.value) and "write $${ for the characters" in str(raised.value)
+    assert "told.md, line 2: only a variable's name can stand in" in str(raised.value)
+    assert "write $${ for the characters" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "value"),
+    [
+        ("description: 42", "description", "42"),
+        ("description: 1.10", "description", "1.10"),
+        ("description: true", "description", "true"),
+        ("max_iterations: '7'", "max_iterations", 7),
+        ("compaction_threshold: '0.5'", "compaction_threshold", 0.5),
+        ("sub_agents: [a, a]\n", "sub_agents", ("a", "a")),
+        ("x-note: {any: thing}", "x", None),
+    ],
+)
+def test_what_people_write_is_read_as_docker_agent_reads_it(
+    fields: str, field: str, value: object
+) -> None:
+    file = read(in_agent(fields) + "\n  a: {model: b/c}\nx-own: [&a {b: c}]\n")
+    assert getattr(file.agents[0].shape, field, None) == value
+    assert file.warnings == ()
+    assert file.agents[0].sub_agents in ((), ("a",))
+
+
+@pytest.mark.parametrize("field", ["add_date: 'true'", "add_date: yes", "max_iterations: seven"])
+def test_a_word_is_no_number_and_no_truth_value(field: str) -> None:
+    assert "expected" in problems(in_agent(field))[0]
 
 
 @pytest.mark.parametrize(
@@ -375,21 +448,19 @@ WRONG = [
     ("agent: {}\n" + SMALL, "shop.yaml:1:1: agent: unknown field; did you mean 'agents'?"),
     ("zzz: 1\n" + SMALL, "unknown field; there are: agents, version, models"),
     ("version: new\n" + SMALL, "shop.yaml:1:1: version: expected a version of the format"),
-    ("version: 1.5\n" + SMALL, "version: expected a whole number or text, got a number"),
+    ("version: 1.5\n" + SMALL, "version: expected a version of the format"),
     ("agents: {a/b: {model: x/y}}", "agents.a/b: a name has 1–64 printable characters, and no '/'"),
     ("agents: {'': {model: x/y}}", "a name has 1–64"),
     ("agents: {' a': {model: x/y}}", "a name has 1–64"),
     (f"agents: {{{'a' * 65}: {{model: x/y}}}}", "a name has 1–64"),
     # agents
     (in_agent("modle: x"), "shop.yaml:4:5: agents.root.modle: unknown field; did you mean 'model'?"),
-    (in_agent("description: 3"), "shop.yaml:4:5: agents.root.description: expected text, got a number; write it in quotes"),
     (in_agent("instruction: [a]"), "shop.yaml:4:5: agents.root.instruction: expected text, got a list"),
     (in_agent("max_iterations: many"), "expected a whole number, got text"),
     (in_agent("max_iterations: -1"), "max_iterations: expected a whole number >= 0"),
     (in_agent("max_iterations: yes"), "expected a whole number, got text"),
     (in_agent("sub_agents: root"), "sub_agents: expected a list, got text"),
     (in_agent("sub_agents:\n  - rot"), "shop.yaml:5:9: agents.root.sub_agents[0]: no such agent; did you mean 'root'?"),
-    (in_agent("sub_agents: [root, root]"), "sub_agents[1]: is named twice"),
     (in_agent("handoffs: [root]"), "an agent cannot hand over to itself"),
     (in_agent("handoffs: [nobody]"), "handoffs[0]: no such agent; there are: root"),
     (in_agent("policy: {cancel: resume}"), "policy.cancel: has to be one of: keep, discard, auto"),
@@ -400,14 +471,13 @@ WRONG = [
     (in_agent("fallback: {models: [nobody]}"), "fallback.models[0]: no such model"),
     (in_agent("fallback: {retries: 99}"), "fallback.retries: expected a whole number <= 10"),
     (in_agent("fallback: {cooldown: soon}"), "fallback.cooldown: expected a duration"),
-    (in_agent("fallback: {cooldown: 60}"), "fallback.cooldown: expected text, got a number"),
+    (in_agent("fallback: {cooldown: 60}"), "fallback.cooldown: expected a duration, such as '30s'"),
     ("agents: {root: {model: smrt}}\nmodels: {smart: {provider: a, model: b}}", "no such model; did you mean 'smart'?"),
     ("agents: {root: {model: gpt-5}}", "no such model; there are: none, or write 'provider/model'"),
     ("agents: {root: {model: /gpt-5}}", "no such model"),
     ("agents: {root: {model: openai/}}", "no such model"),
     (in_agent("commands: [a]"), "commands[0]: expected a mapping, got text"),
     (in_agent("commands: text"), "commands: expected a mapping, got text"),
-    (in_agent("commands: {fix: 3}"), "commands.fix: expected text or a mapping, got a number"),
     (in_agent("commands: {fix: {prompt: x}}"), "commands.fix.prompt: unknown field; there are: description, instruction"),
     (in_agent("commands: {two words: x}"), "commands: a command's name has 1–64 characters, and no spaces"),
     (in_agent("commands: [{fix: a}, {fix: b}]"), "commands: the command 'fix' is there 2 times"),
@@ -420,19 +490,14 @@ WRONG = [
     (in_agent("use_toolsets: [x]"), "use_toolsets[0]: no such toolset; there are: none"),
     (in_agent("use_commands: [x]"), "use_commands[0]: no such group of commands; there are: none"),
     (in_agent("commands: {fix: {agent: nobody}}"), "agents.root.commands: 'fix' is for an agent that is not there"),
-    (in_agent("skills: ['https://a.example/skills']"), "shop.yaml:4:5: agents.root.skills: skills are not fetched from elsewhere"),
-    (in_agent("skills: [nowhere]"), "agents.root.skills: there is no such skill beside the file; there are: none"),
     (in_agent("use_skills: [x]"), "agents.root.use_skills[0]: no such group of skills"),
     (in_agent("skills: [{name: a, description: b, instructions: c, context: fork}]"), "skills[0].context: a skill is read by the agent itself"),
     (in_agent("sub_agents: [docker.io/agents/x]"), "sub_agents[0]: agents of other files are not run here; copy"),
-    (in_agent("toolsets:\n  - type: lsp\n    command: x"), "shop.yaml:5:9: agents.root.toolsets[0].type: lsp: language servers"),
-    ("rag: {docs: {}}\n" + SMALL, "shop.yaml:1:1: rag: documents are not indexed here"),
     (in_model("routing: [{model: nope, examples: [c]}]"), "models.m.routing[0]: no such model"),
     ("agents: {root: {model: a/b, fallback: {models: [m]}}}\nmodels: {m: {provider: a, model: b, routing: [{model: a/c, examples: [d]}]}}", "fallback.models[0]: 'm' sends requests on to other models"),
     (in_agent("toolsets: [{type: model_picker, models: [nope]}]"), "toolsets[0].models[0]: no such model"),
     (in_agent("toolsets: [{type: model_picker, models: []}]"), "toolsets[0].models: there has to be at least one model"),
     ("agents: {root: {model: a/b, fallback: {models: [m]}}}\nmodels: {m: {model: 'a/b,a/c'}}", "fallback.models[0]: 'm' stands for models that take turns"),
-    ("agents: {root: {model: m}}\nmodels: {m: {provider: amazon-bedrock, model: b, provider_opts: {profile: c}}}", "provider_opts.profile: requests are not signed here: use an API key"),
     (in_agent("force_handoff: nobody"), "agents.root.force_handoff: no such agent; there are: root"),
     (in_agent("force_handoff: root"), "agents.root.force_handoff: leads in a circle: root → root"),
     ("agents: {a: {model: x/y, force_handoff: b}, b: {model: x/y, force_handoff: a}}", "agents.a.force_handoff: leads in a circle: a → b → a"),
@@ -475,7 +540,7 @@ WRONG = [
     (in_model("thinking_budget: lots"), "thinking_budget: has to be one of: none, minimal"),
     (in_model("base_url: not a url"), "base_url: expected the address of a server"),
     (in_model("base_url: file:///etc/passwd"), "base_url: expected the address of a server"),
-    (in_agent("instruction: You work at ${NOBODY}."), "shop.yaml:4:5: agents.root.instruction: the environment variable 'NOBODY' is not set; write $${"),
+    (in_model("provider_opts: {fallbacks: [a]}"), "models.m.provider_opts.fallbacks: the provider is not asked to fall back"),
     (in_agent("instruction: 'Say ${1 + 1}'"), "instruction: only a variable's name can stand in ${…}, not '1 + 1'"),
     ("agents: {root: {model: 'openai/${NOBODY}'}}", "agents.root.model: the environment variable 'NOBODY' is not set"),
     ("agents: {root: {model: m}}\nmodels: {m: {provider: openai, model: '${env.NOBODY}'}}", "models.m.model: the environment variable 'NOBODY' is not set"),
@@ -484,7 +549,6 @@ WRONG = [
     ("providers: {p: {token_key: A}}\n" + SMALL, "providers.p: 'base_url' is missing"),
     ("providers: {p: {base_url: 'http://a', api_type: soap}}\n" + SMALL, "has to be one of: "),
     # permissions
-    ("permissions: {ask: ['mcp:github:*']}\n" + SMALL, "shop.yaml:1:21: permissions.ask[0]: a rule is a tool's name"),
     (in_agent("toolsets: [{type: shell}]\npermissions: {deny: ['shell:command=rm*']}"), "permissions.deny[0]: no such argument of shell; did you mean 'cmd'?"),
     ("permissions: {allow: all}\n" + SMALL, "permissions.allow: expected a list, got text"),
     # tools
@@ -501,14 +565,13 @@ WRONG = [
     (in_script("cmd: a\nargs: {a-b: {}}"), "the argument 'a-b' of 'look' becomes an environment variable"),
     (in_script("cmd: a\nargs: {PATH: {}}"), "take another name"),
     (in_script("cmd: a\nrequired: [x]"), "'look' requires the argument 'x'"),
-    (in_script("cmd: a\nenv: {A: 1}"), "env.A: expected text, got a number; write it in quotes"),
     (in_script("cmd: a\nenv: {A: $SECRET}"), "env.A: say which variable of the server is meant: ${env.NAME}, or list the name in 'pass_env'"),
     (in_script("cmd: a\nenv: {A: '${SECRET}'}"), "list the name in 'pass_env'"),
     (in_script("cmd: a\nread_only: 1"), "expected true or false, got a number"),
     (in_script("cmd: a\ntimeout: 0"), "timeout: expected a number > 0"),
     (in_agent("toolsets: [{type: script, shell: {two words: {cmd: a}}}]"), "cannot be a tool's name"),
     (in_agent("toolsets: [{type: script, shell: {handoff: {cmd: a}}}]"), "another tool of this agent has that name"),
-    (in_agent("toolsets: [{type: script, shell: {a: {cmd: a}}}, {type: script, shell: {a: {cmd: a}}}]"), "toolsets[1].shell.a: another tool"),
+    (in_agent("toolsets: [{type: script, shell: {a: {cmd: a}}}, {type: script, shell: {a: {cmd: b}}}]"), "toolsets[1].shell.a: another tool"),
     (in_agent("toolsets: [{type: script, tools: [b], shell: {a: {cmd: a}}}]"), "tools[0]: no such command; there are: a"),
 ]  # fmt: skip
 
@@ -588,12 +651,17 @@ WARNED = [
     (in_agent("add_prompt_files: [nothing-is-here.md]"), "add_prompt_files[0]: it cannot be read: No such file"),
     (in_agent("hooks: {worktree_create: [{type: command, command: a}]}"), "hooks.worktree_create: left out: no worktree is made here"),
     (in_agent("hooks: {on_agent_switch: [{type: builtin, command: unload}]}"), "on_agent_switch[0].command: left out: models stay loaded"),
-    (in_agent("commands: {fix: 'Fix !`git status`'}"), "agents.root.commands: what !`…` encloses in 'fix' is not run here"),
+    (in_agent("commands: {fix: 'Fix !`git status`'}"), "agents.root.commands: '!`git status`' in 'fix' is not run here"),
+    (in_agent("commands: {fix: 'Fix ${shell({cmd: 1})}'}"), "'${shell({cmd: 1}' in 'fix' is not run here"),
+    (in_agent("commands: {fix: 'Fix !shell(cmd=1)'}"), "'!shell(cmd=1)' in 'fix' is not run here"),
+    (in_agent("commands: {fix: 'Ask $USER'}"), "'$USER' in 'fix' is not run here"),
+    (in_agent("commands: {fix: 'Ask ${env.UNSET_HERE}'}"), "'fix' has nothing for the environment variable 'UNSET_HERE'"),
+    (in_agent("toolsets: [{type: mcp, command: no-such-program, version: owner/repo}]"), "version: no-such-program is not on the PATH"),
+    (in_agent("skills: [nowhere]"), "agents.root.skills: there is no such skill beside the file; there are: none"),
     (in_model("track_usage: false"), "models.m.track_usage: usage is counted always"),
     (in_model("capabilities: {image: false}"), "models.m.capabilities.image: left out: the model is shown"),
     (in_agent("toolsets: [{type: think, toon: a}]"), "toolsets[0].toon: left out: models are shown results as"),
     (in_agent("toolsets: [{type: think, url: a}]"), "toolsets[0].url: left out: has no meaning for a toolset of type 'think'"),
-    (in_agent("safety: balanced\ntoolsets: [{type: filesystem}]"), "toolsets[0]: files are only read"),
 ]  # fmt: skip
 
 
@@ -607,10 +675,49 @@ def test_what_asks_for_nothing_is_not_told() -> None:
     assert warnings(in_agent("skills: false\nredact_secrets: false\nrag: []\ncache: {}")) == []
 
 
-def test_every_toolset_that_is_not_run_is_refused_with_a_way_out() -> None:
-    for name, words in TOOLSETS_REFUSED.items():
-        (found,) = problems(in_agent(f"toolsets: [{{type: {name}}}]"))
-        assert f"agents.root.toolsets[0].type: {name}: {words}" in found
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [("", []), (", local", ["sow"]), (", sow", ["sow"]), (", {name: cut, description: a, instructions: b}", ["cut"])],
+)  # fmt: skip
+def test_skills_that_lie_elsewhere_are_missing_and_bring_no_others(
+    tmp_path: Path, said: str, found: list[str]
+) -> None:
+    """A list with an address alone means none of those beside the file."""
+    folder = tmp_path / ".agents/skills/sow"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: sow\ndescription: When.\n---\nNow.")
+    text = in_agent(f"skills: ['https://a.example/1', 'https://a.example/2'{said}]")
+    file = read(text, directory=tmp_path)
+    assert [each.field for each in file.warnings] == ["agents.root.skills"] * 2
+    assert all("is not fetched" in each.words for each in file.warnings)
+    told = "".join(map(instruction_of, file.agents[0].tools.toolsets))
+    assert [name for name in ("sow", "cut") if f"- {name}: " in told] == found
+
+
+@pytest.mark.parametrize("kind", TOOLSETS_REFUSED)
+async def test_a_toolset_that_is_not_run_is_refused_and_its_file_is_not(kind: str) -> None:
+    """docker-agent goes on without a toolset that cannot be started, too; the model is told."""
+    words = TOOLSETS_REFUSED[kind]
+    text = in_agent(f"toolsets:\n  - type: {kind}\n    command: x\n")
+    (told,) = warnings(text)
+    assert f"shop.yaml:5:9: agents.root.toolsets[0].type: {kind}: refused" in told and words in told
+    (toolset,) = read(text).agents[0].tools.toolsets
+    assert await toolset.tools() == ()
+    why = words.partition(";")[0]
+    assert instruction_of(toolset) == (
+        f"The tools of a toolset of type {kind!r} cannot be used now: {why}"
+    )
+
+
+@pytest.mark.parametrize(
+    "field", ["required: true", "lifecycle: {profile: strict}", "lifecycle: {required: true}"]
+)
+@pytest.mark.parametrize("kind", TOOLSETS_REFUSED)
+def test_a_file_that_cannot_do_without_it_is_refused_with_the_way_out(
+    kind: str, field: str
+) -> None:
+    (found,) = problems(in_agent(f"toolsets: [{{type: {kind}, {field}}}]"))
+    assert f"agents.root.toolsets[0].type: {kind}: {TOOLSETS_REFUSED[kind]}" in found
 
 
 def test_a_field_has_one_disposition() -> None:
@@ -633,13 +740,47 @@ SHELL = "toolsets: [{type: shell}]\n"
         ("deny: [shel]", "permissions.deny[0]: no tool has that name; did you mean 'shell'?"),
         ("allow: ['x*']", "permissions.allow[0]: no tool has that name; there are: shell"),
         ("allow: ['shell:command=ls*']", "it allows nothing: no such argument of shell; did you mean 'cmd'?"),
-        ("allow: ['mcp:github:*']", "it allows nothing: a rule is a tool's name"),
     ],
 )  # fmt: skip
 def test_a_rule_for_a_tool_that_is_not_there_is_warned_about(rules: str, told: str) -> None:
     for text in (in_agent(f"{SHELL}permissions: {{{rules}}}"), f"permissions: {{{rules}}}\n" + in_agent(SHELL)):  # fmt: skip
         (found,) = warnings(text)
         assert told in found
+
+
+GITHUB = "toolsets: [{type: mcp, command: gh, name: github}, {type: mcp, command: jira}]\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("allow: ['mcp:github:get_*']", Permissions(allow=("github_get_*",))),
+        ("allow: ['mcp:git*:*', shell]", Permissions(allow=("github_*", "shell"))),
+        ("ask: ['mcp:github:*:repo=a/b']", Permissions(ask=("github_*:repo=a/b",))),
+        ("deny: ['mcp:github:delete_*', 'mcp:jira:delete_*']", Permissions(deny=("github_delete_*", "delete_*"))),
+        ("allow: ['mcp:jira:get_*']", Permissions()),
+        ("deny: ['mcp:gitlab:*']", Permissions()),
+    ],
+)  # fmt: skip
+def test_a_rule_may_be_about_the_tools_of_a_server(said: str, meant: Permissions) -> None:
+    """docker-agent's form. What allows never reaches a tool of another server."""
+    for text in (in_agent(f"{GITHUB}permissions: {{{said}}}"), f"permissions: {{{said}}}\n" + in_agent(GITHUB)):  # fmt: skip
+        assert read(text).agents[0].permissions == meant
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ("allow: ['mcp:github:get_*']", ""),
+        ("deny: ['mcp:jira:get_*']", ""),
+        ("allow: ['mcp:gihub:*']", "permissions.allow[0]: it allows nothing: no server has that name; did you mean 'github'?"),
+        ("deny: ['mcp:gihub:*']", "permissions.deny[0]: it names nothing: no server has that name; did you mean 'github'?"),
+        ("allow: ['mcp:jira:*']", "it allows nothing: the tools of 'jira' cannot be told from others: give its toolset a 'name'"),
+    ],
+)  # fmt: skip
+def test_a_rule_about_a_server_that_holds_for_nothing_is_warned_about(rule: str, told: str) -> None:
+    found = warnings(in_agent(f"{GITHUB}permissions: {{{rule}}}"))
+    assert len(found) == bool(told) and all(told in each for each in found)
 
 
 @pytest.mark.parametrize(

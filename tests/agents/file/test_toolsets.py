@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import textwrap
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from holdfast.tools.mcp import lazy_sdk
 from holdfast.tools.mcp.config import McpServer, Remote, Stdio
 from holdfast.tools.mcp.toolset import McpToolset
 from holdfast.tools.notes.todo import INSTRUCTION
+from holdfast.tools.permissions import permission_for
 from holdfast.tools.sandbox.sandbox import Mode, Sandbox
 from holdfast.tools.tool import Toolset, instruction_of
 from holdfast.tools.toolset_choice import ChosenToolset
@@ -153,7 +157,7 @@ def test_the_examples_of_the_guide_load_as_they_stand() -> None:
             environment={**ENVIRONMENT, "GITHUB_TOKEN": "a", "ISSUES_TOKEN": "b"},
         ).usable()
         assert (file.warnings, file.agents[0].name) == ((), "root")
-    assert len(blocks) == 4
+    assert len(blocks) == 5
 
 
 # ── MCP ──
@@ -196,8 +200,11 @@ def test_a_server_over_http() -> None:
         """
     )
     assert made_of.transport == Remote(
-        url="https://example.org/mcp?key=s3cret", headers={"Authorization": "Bearer s3cret"}
+        url="https://example.org/mcp?key=s3cret",
+        headers={"Authorization": "Bearer s3cret"},
+        login="holdfast agents login shop.yaml",
     )
+    assert not made_of.transport.takes_login
     assert "s3cret" not in made_of.shown
     assert set(made_of.secrets) == {"s3cret"}
 
@@ -276,6 +283,34 @@ def test_dockers_gateway_runs_only_where_the_operator_gives_it_the_socket(
     else:
         (told,) = checked.warnings
         assert "needs Docker's socket, which is root on this machine" in told.words
+
+
+async def test_dockers_gateway_is_given_the_settings_of_a_server(tmp_path: Path) -> None:
+    """As docker-agent gives them, in a file that is there for as long as the gateway runs."""
+    program = tmp_path / "docker"
+    program.write_text('#!/bin/sh\necho "$@"\nfor last; do :; done\ncat "${last#--config=}"\n')
+    program.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TMPDIR": str(tmp_path)}
+    settings = "{path: ., note: '${NOPE} \"$(id)\"'}"
+    text = f"agents: {{root: {{model: a/b, toolsets: [{{type: mcp, ref: 'docker:ast-grep', config: {settings}}}]}}}}"
+    file = check_agent_file(
+        text.encode(),
+        place="shop.yaml",
+        directory=tmp_path,
+        environment=environment,
+        sandbox=Sandbox("off"),
+    ).usable()
+    (toolset,) = file.agents[0].tools.toolsets
+    assert isinstance(toolset, McpToolset) and isinstance(toolset.server.transport, Stdio)
+    run = toolset.server.transport
+    gateway = await asyncio.create_subprocess_exec(
+        run.command, *run.args, env=environment, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await gateway.communicate()
+    first, _, config = said.decode().partition("\n")
+    assert first.startswith("mcp gateway run --servers=ast-grep --config=")
+    assert json.loads(config) == {"ast-grep": {"path": ".", "note": '${NOPE} "$(id)"'}}
+    assert os.listdir(tmp_path) == ["docker"], "the file is gone"
 
 
 @pytest.mark.parametrize(
@@ -367,8 +402,6 @@ WRONG = [
     ("- {type: mcp, command: a, working_dir: ../..}", "toolsets[0].working_dir: leads out of"),
     ("- {type: mcp, command: a, timeout: 0}", "timeout: expected a number > 0"),
     ("- {type: mcp, comand: a}", "toolsets[0].comand: unknown field; did you mean 'command'?"),
-    ("- {type: todo, tools: [list_todo]}", "toolsets[0].tools[0]: no such tool; did you mean 'list_todos'?"),
-    ("- {type: think}\n- {type: think}", "toolsets[1]: another tool of this agent is called 'think' already"),
     ("- {type: script, shell: {fetch: {cmd: a}}}\n- {type: fetch}", "toolsets[1]: another tool of this agent is called 'fetch'"),
     ("- {type: filesystem, roots: [nowhere]}", "toolsets[0].roots[0]: there is no such directory"),
     ("- {type: fetch, allowed_domains: example.org}", "allowed_domains: expected a list"),
@@ -389,34 +422,78 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("toolset", "rules"),
-    [
-        ("{type: filesystem}", "{allow: [write_file]}"),
-        ("{type: filesystem}", "{ask: [edit_file]}"),
-        ("{type: filesystem}", "{allow: ['*']}"),
-        ("{type: filesystem, tools: [read_file, write_file]}", "{}"),
-    ],
-)
-def test_what_writes_files_is_told_where(toolset: str, rules: str) -> None:
-    """The directory of the agent file is for reading: nobody should find out by a shell that it was more."""
-    told = wrong(f"- {toolset}\n", top=f"permissions: {rules}\n")
-    assert "toolsets[0]: " in told and "'roots' (roots: [.] is that of this file)" in told
+async def test_without_a_root_the_directory_of_the_file_is_the_root(tmp_path: Path) -> None:
+    """As in docker-agent, where it is the working directory; rules say what may be written."""
+    file = read("- {type: filesystem}\n", directory=tmp_path)
+    (found,) = file.agents[0].tools.toolsets
+    names = {each.spec.name for each in await found.tools() if not each.spec.read_only}
+    assert names == {"write_file", "edit_file", "create_directory"}
+    assert str(tmp_path) in instruction_of(found)
 
 
 @pytest.mark.parametrize(
-    ("toolset", "rules"),
-    [
-        ("{type: filesystem}", "{}"),
-        ("{type: filesystem}", "{allow: ['*'], deny: [write_file, edit_file, create_directory]}"),
-        ("{type: filesystem, tools: [read_file]}", "{allow: ['*']}"),
-    ],
-)
-async def test_without_a_root_files_are_read(toolset: str, rules: str, tmp_path: Path) -> None:
-    file = read(f"- {toolset}\n", top=f"permissions: {rules}\n", directory=tmp_path)
+    ("top", "permission"),
+    [("", "deny"), ("permissions: {allow: [write_file]}\n", "allow"), ("runtime: {safety: balanced}\n", "ask")],
+)  # fmt: skip
+async def test_it_is_written_to_by_a_rule_alone(top: str, permission: str, tmp_path: Path) -> None:
+    (plan,) = read("- {type: filesystem}\n", top=top, directory=tmp_path).agents
+    (writer,) = [
+        each.spec for each in await plan.tools.toolsets[0].tools() if each.spec.name == "write_file"
+    ]
+    given = permission_for(writer, plan.permissions, arguments={"path": "a"}, safety=plan.safety)
+    assert given == permission
+
+
+@pytest.mark.parametrize("listed", ["[nowhere, .]", "[other, .]", "[., other]", "[.]"])
+async def test_a_relative_path_begins_beside_the_file(tmp_path: Path, listed: str) -> None:
+    """As in docker-agent, where it begins in the working directory, wherever that is in `allow_list`."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "a.txt").write_text("here")
+    file = read(f"- {{type: filesystem, allow_list: {listed}}}\n", directory=tmp_path)
+    (toolset,) = file.agents[0].tools.toolsets
+    (reader,) = [each for each in await toolset.tools() if each.spec.name == "read_file"]
+    assert said(await execute(reader, call_of({"path": "a.txt"}), Blobs())) == "here"
+
+
+async def test_a_toolset_that_only_reads_says_so(tmp_path: Path) -> None:
+    file = read("- {type: filesystem, readonly: true}\n", directory=tmp_path)
     (found,) = file.agents[0].tools.toolsets
     tools = await found.tools()
     assert all(each.spec.read_only for each in tools) and tools
+
+
+@pytest.mark.parametrize(
+    ("toolset", "told"),
+    [
+        ("{type: todo, tools: [list_todo, list_todos]}", "tools[0]: no such tool; did you mean 'list_todos'?; left out"),
+        ("{type: think, defer: [thnk]}", "defer[0]: no such tool; did you mean 'think'?"),
+        ("{type: script, defer: [b], shell: {a: {cmd: a}}}", "defer[0]: no such tool"),
+        ("{type: filesystem, allow_list: [., nowhere]}", "allow_list[1]: there is no such directory"),
+    ],
+)  # fmt: skip
+def test_what_docker_agent_passes_over_is_warned_about(
+    toolset: str, told: str, tmp_path: Path
+) -> None:
+    (warning,) = read(f"- {toolset}", directory=tmp_path).warnings
+    assert f"agents.root.toolsets[0].{told}" in str(warning)
+
+
+@pytest.mark.parametrize(
+    ("domain", "told"),
+    [
+        ("a*.example.org", "expected a host, or '*.host'"),
+        ("example.org/docs", "this is no network"),
+    ],
+)
+def test_a_domain_that_no_host_can_have_is_told(domain: str, told: str) -> None:
+    """It would block nothing."""
+    assert f"blocked_domains[0]: {told}" in wrong(
+        f"- {{type: fetch, blocked_domains: ['{domain}']}}"
+    )
+
+
+def test_a_toolset_that_is_there_twice_counts_once() -> None:
+    assert len(made("- {type: think}\n- {type: todo}\n- {type: think}")) == 2
 
 
 @pytest.mark.parametrize(("toolsets", "told"), WRONG, ids=[each[1][:60] for each in WRONG])
@@ -430,6 +507,8 @@ def test_a_mistake_is_told_with_its_place(toolsets: str, told: str) -> None:
     ("toolset", "what"),
     [
         ("- {type: shell}", "run commands on this machine"),
+        ("- {type: lsp, command: gopls}", "use this machine"),
+        ("- {type: git}", "use this machine"),
         ("- {type: filesystem}", "read and change files"),
         ("- {type: mcp, command: a}", "run commands on this machine, and reach servers"),
         ("- {type: mcp, remote: {url: 'http://a/'}}", "reach servers"),
@@ -486,8 +565,6 @@ async def test_tools_that_a_model_has_to_look_for(toolset: str, expected: list[s
 @pytest.mark.parametrize(
     ("toolset", "told"),
     [
-        ("{type: think, defer: [thnk]}", "toolsets[0].defer[0]: no such tool; did you mean 'think'?"),
-        ("{type: script, defer: [b], shell: {a: {cmd: a}}}", "toolsets[0].defer[0]: no such tool"),
         ("{type: script, shell: {add_tool: {cmd: a}}}", "another tool of this agent has that name already"),
         ("{type: think, defer: 3}", "toolsets[0].defer: expected"),
     ],

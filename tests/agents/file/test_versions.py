@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.agents.file import versions
 from holdfast.agents.file.document import Document, DocumentNode, Where, read_document
 from holdfast.agents.file.versions import CURRENT, STEPS, NotRead
-from tests.agents.file.test_agent_file import SMALL, in_agent, problems, read
+from tests.agents.file.test_agent_file import SMALL, in_agent, problems, read, warnings
 from tests.agents.file_rules import judge, real_files
 
 READ = (*STEPS, CURRENT)
@@ -47,7 +47,6 @@ def test_a_file_without_a_version_has_the_current_one() -> None:
         ("16", "is newer than what is read here (0 to 15); write '15' if the file uses nothing that is newer"),
         ("seven", "expected a version of the format, such as '15'"),
         ("'-1'", "expected a version of the format"),
-        ("''", "expected a version of the format"),
     ],
 )  # fmt: skip
 def test_any_other_is_refused_with_the_way_out(version: str, told: str) -> None:
@@ -140,16 +139,14 @@ def test_sources_of_documents_are_toolsets_since_7(version: int) -> None:
     assert document.written(("agents", "root", "toolsets", 2, "ref")) == (
         *("agents", "root", "rag", 1, "ref"),
     )
-    told = problems(text)
-    assert told[0].startswith(
-        "shop.yaml:5:11: agents.root.rag[0].type: rag: documents are not indexed here"
-    )
+    told = warnings(text.replace("[nobody]", "[]"))
+    assert told[0].startswith("shop.yaml:5:11: agents.root.rag[0].type: rag: refused")
     assert len(told) == 2
 
 
 def test_what_was_moved_is_told_of_in_the_field_that_it_was_written_in() -> None:
-    (found,) = problems("version: 6\n" + in_agent("rag:\n  - docs\n"))
-    assert found.startswith("shop.yaml:6:9: agents.root.rag[0].type: rag: documents are not")
+    (found,) = warnings("version: 6\n" + in_agent("rag:\n  - docs\n"))
+    assert found.startswith("shop.yaml:6:9: agents.root.rag[0].type: rag: refused")
 
 
 @pytest.mark.parametrize(
@@ -193,6 +190,15 @@ def test_what_agents_could_do_by_themselves_are_toolsets_since_1() -> None:
         *("agents", "root", "todo", "shared"),
     )
     assert read(OLDEST).warnings == ()
+
+
+@pytest.mark.parametrize("version", ["", "version:\n", "version: ''\n"])
+def test_a_file_without_a_version_may_be_in_any(version: str) -> None:
+    text = OLDEST.replace("version: 0\n", version)
+    found, oldest = upgraded(text).value, upgraded(OLDEST).value
+    assert isinstance(found, dict) and isinstance(oldest, dict)
+    assert (found["agents"], found["models"]) == (oldest["agents"], oldest["models"])
+    assert len(read(text).agents[0].tools.toolsets) == 4
 
 
 @pytest.mark.parametrize("fields", ["think: false", "think: maybe", "todo: 3", "memory: []"])

@@ -151,6 +151,11 @@ def test_azure_needs_an_address_and_takes_another_version() -> None:
     environ = {**KEYS, "AZURE_OPENAI_API_VERSION": "2025-04-01-preview"}
     model = made(environ, provider="azure", model="m", base_url="https://a.example")
     assert model._url.endswith("?api-version=2025-04-01-preview")
+    options = (("api_version", '"2025-09-01"'),)
+    model = made(
+        environ, provider="azure", model="m", base_url="https://a.example", options=options
+    )
+    assert model._url.endswith("?api-version=2025-09-01")
 
 
 async def test_what_a_server_refuses_is_not_sent_and_told_as_ignored() -> None:

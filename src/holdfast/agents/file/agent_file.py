@@ -45,7 +45,8 @@ from holdfast.agents.file.shapes import (
     StructuredOutputShape,
 )
 from holdfast.agents.file.toolsets.agent_tools import AgentTools, FileTools
-from holdfast.agents.file.variables import filled_prose, seconds_in
+from holdfast.agents.file.toolsets.file_context import FileContext
+from holdfast.agents.file.variables import filled, filled_prose, seconds_in
 from holdfast.agents.model_routes import ModelRoute
 from holdfast.agents.surroundings import NoPrompt, environment_info, prompt_file
 from holdfast.core.codec import Value
@@ -63,6 +64,8 @@ from holdfast.tools.permissions import Safety
 from holdfast.tools.sandbox.sandbox import Sandbox
 
 ENTRY = "root"
+_EVALUATED = re.compile(r"!`[^`]+`|!\w+\([^)]*\)|\$\{[^}]*\}|\$[A-Z_][A-Z0-9_]+\b")
+"""What docker-agent runs or fills in when a command is sent, or did in some version."""
 CHARS_PER_TOKEN = 4
 """As docker-agent counts the tokens of a result."""
 
@@ -198,7 +201,7 @@ def check_agent_file(
         return Checked(problems=(findings.problem(("version",), upgraded.words),))
     findings = Findings(place, upgraded)
     reading = _Reading(
-        findings, directory, environment, trusted=trusted, sandbox=sandbox or Sandbox()
+        FileContext(findings, directory, environment, trusted=trusted, sandbox=sandbox or Sandbox())
     )
     plans = reading.plans(upgraded.value)
     findings.sort()
@@ -398,22 +401,14 @@ def _limits(shape: LimitsShape, max_iterations: int) -> TurnLimits:
 class _Reading:
     """Reads one file."""
 
-    def __init__(
-        self,
-        findings: Findings,
-        directory: Path,
-        environment: Mapping[str, str],
-        *,
-        trusted: bool,
-        sandbox: Sandbox,
-    ) -> None:
-        self._found = findings
-        self._directory = directory
-        self._environment = environment
-        self._trusted = trusted
-        self._sandbox = sandbox
-        self._hooks = FileHooks(findings, directory, environment, trusted=trusted, sandbox=sandbox)
-        self._permissions = FilePermissions(findings)
+    def __init__(self, context: FileContext) -> None:
+        self._context = context
+        self._found = context.found
+        self._directory = context.directory
+        self._environment = context.environment
+        self._trusted = context.trusted
+        self._hooks = FileHooks(context)
+        self._permissions = FilePermissions(context.found)
         self.files = ReservedFiles()
         self.providers: tuple[str, ...] = ()
         self.servers: tuple[McpToolset, ...] = ()
@@ -440,14 +435,7 @@ class _Reading:
         self.providers = tuple(file.providers)
         self._check_runtime(file)
         models = FileModels(self._found, file, self._environment, trusted=self._trusted)
-        tools = FileTools(
-            self._found,
-            file,
-            self._directory,
-            self._environment,
-            trusted=self._trusted,
-            sandbox=self._sandbox,
-        )
+        tools = FileTools(self._context, file)
         plans = [
             self._plan(name, shape, file, models, tools) for name, shape in file.agents.items()
         ]
@@ -491,7 +479,7 @@ class _Reading:
         if name in handoffs:
             self._found.wrong((*where, "handoffs"), "an agent cannot hand over to itself")
         hooks = self._hooks.of_agent(shape.hooks, (*where, "hooks"))
-        agent_tools = tools.of_agent(shape, where, permissions, safety)
+        agent_tools = tools.of_agent(shape, where)
         return AgentPlan(
             name,
             shape,
@@ -514,7 +502,7 @@ class _Reading:
         )
 
     def _check_runtime(self, file: FileShape) -> None:
-        if file.runtime.sandbox and self._sandbox.mode == "off":
+        if file.runtime.sandbox and self._context.sandbox.mode == "off":
             words = f"the file asks for a sandbox, and this server runs commands without one: {variable('sandbox')} is off"
             self._found.wrong(("runtime", "sandbox"), words)
 
@@ -622,7 +610,7 @@ class _Reading:
         self, shape: AgentShape, file: FileShape, where: Where
     ) -> tuple[PromptCommand, ...]:
         """An agent's commands: its own, and those of the groups that it uses, where it has none of that name."""
-        own = _commands(shape.commands)
+        own = self._filled_commands(_commands(shape.commands), (*where, "commands"))
         self._check_commands(own, file, (*where, "commands"))
         known = {each.name: each for each in own}
         for n, name in enumerate(shape.use_commands):
@@ -630,17 +618,32 @@ class _Reading:
                 words = f"no such group of commands; {suggest(name, file.commands)}"
                 self._found.wrong((*where, "use_commands", n), words)
                 continue
-            group = _commands(file.commands[name])
+            group = self._filled_commands(_commands(file.commands[name]), ("commands", name))
             self._check_commands(group, file, ("commands", name))
             known = {**{each.name: each for each in group}, **known}
         return tuple(known.values())
+
+    def _filled_commands(
+        self, commands: tuple[PromptCommand, ...], where: Where
+    ) -> tuple[PromptCommand, ...]:
+        """Commands with their variables filled in: empty, with a warning, where one is not set."""
+        made: list[PromptCommand] = []
+        for each in commands:
+            known = filled(each.instruction, self._environment if self._trusted else {})
+            text = known.text
+            for name in known.missing if self._trusted else ():
+                words = f"{each.name!r} has nothing for the environment variable {name!r}: it is not set"
+                self._found.warn(where, words)
+                text = re.sub(rf"\$\{{\s*(env\.)?{name}\s*\}}", "", text)
+            made.append(msgspec.structs.replace(each, instruction=text))
+        return tuple(made)
 
     def _check_commands(
         self, commands: tuple[PromptCommand, ...], file: FileShape, where: Where
     ) -> None:
         for each in commands:
-            if re.search(r"!`[^`]+`", each.instruction):
-                words = f"what !`…` encloses in {each.name!r} is not run here; clients are told it as it stands"
+            if found := _EVALUATED.search(each.instruction):
+                words = f"{found[0][:40]!r} in {each.name!r} is not run here; clients are told it as it stands"
                 self._found.warn(where, words)
             if each.agent and each.agent not in file.agents:
                 words = f"{each.name!r} is for an agent that is not there; {suggest(each.agent, file.agents)}"
@@ -672,8 +675,8 @@ class _Reading:
         known: list[str] = []
         for n, name in enumerate(names):
             if name in known:
-                self._found.wrong((*where, n), "is named twice")
-            elif name in file.agents:
+                continue
+            if name in file.agents:
                 known.append(name)
             elif re.search(r"[/:]", name):
                 words = "agents of other files are not run here; copy the agent into this file, and name it"

@@ -14,7 +14,6 @@ from holdfast.agents.file.shape_base import Shape
 from holdfast.agents.file.shapes import (
     AgentShape,
     FileShape,
-    HookMatcherShape,
     HooksShape,
     InlineSkillShape,
     ModelShape,
@@ -24,9 +23,7 @@ from holdfast.agents.file.shapes import (
 from holdfast.agents.file.toolsets.toolset_shapes import (
     AnyToolset,
     LifecycleShape,
-    McpShape,
     McpToolsetShape,
-    RemoteShape,
     ShellToolsetShape,
 )
 
@@ -46,7 +43,6 @@ _EVERY_TOOLSET: Words = {
     "toon": "models are shown results as their tools give them",
     "model": "the agent's own model reads the results of all tools",
 }
-_INSTALLED = "no program is installed by this server; see that the command is there"
 _FEDERATION = "keys come from environment variables here: name one under 'token_key'"
 
 
@@ -60,7 +56,6 @@ def _foreign_fields(shape: type[Shape]) -> Words:
 
 REFUSED: Mapping[type[Shape], Words] = {
     FileShape: {
-        "rag": "documents are not indexed here; serve them through an MCP server, and name it under 'mcps'",
         "env": "was dropped by docker-agent after version 1; set variables where the server is started",
     },
     RuntimeShape: {
@@ -80,9 +75,6 @@ REFUSED: Mapping[type[Shape], Words] = {
         "env": "was dropped by docker-agent after version 1; set variables where the server is started",
     },
     ProviderShape: {"auth": _FEDERATION},
-    RemoteShape: {
-        "oauth": "this server does not sign in at MCP servers; put a token into 'headers': ${env.NAME}",
-    },
     ShellToolsetShape: {
         "sandbox": "was dropped by docker-agent after version 5, and nothing here would keep commands in; "
         "run the whole server in a container, and leave this out"
@@ -97,7 +89,9 @@ REFUSED: Mapping[type[Shape], Words] = {
 """Fields that could change an answer and are not run, or were meant to protect: why they are refused, and the way out."""
 
 CANNOT_MATTER: Mapping[type[Shape], Words] = {
-    FileShape: {"flavors": "no flavor is chosen here; the file is read as it stands without one"},
+    FileShape: {
+        "rag": "it is for toolsets of type 'rag', which are refused where they are",
+    },
     AgentShape: {
         "add_description_parameter": "calls are shown with their arguments",
         "code_mode_tools": "tools are offered one by one",
@@ -110,20 +104,13 @@ CANNOT_MATTER: Mapping[type[Shape], Words] = {
     InlineSkillShape: {
         "allowed_tools": "it is for skills that run apart; the agent's rules hold",
     },
-    HookMatcherShape: {
-        "preempt_yolo": "hooks before a call are always asked, whatever the rules allow",
-    },
     ModelShape: {
         "task_budget": "its provider's own bound holds",
-        "bypass_models_gateway": "there is no gateway for models here",
         "title_model": "titles are the first words of a conversation",
     },
     ProviderShape: {
         "task_budget": "its provider's own bound holds",
         "unload_api": "models stay loaded",
-    },
-    McpShape: {
-        "version": _INSTALLED,
     },
     LifecycleShape: dict.fromkeys(
         ("restart", "max_restarts", "backoff"),
@@ -136,11 +123,6 @@ CANNOT_MATTER = {
 }
 CANNOT_MATTER = {
     **CANNOT_MATTER,
-    McpToolsetShape: {
-        **CANNOT_MATTER[McpToolsetShape],
-        **CANNOT_MATTER[McpShape],
-        "allow_private_ips": "a server that the file names may be at any address",
-    },
     ShellToolsetShape: {
         **CANNOT_MATTER[ShellToolsetShape],
         "sudo_askpass": "no person can type a password here: sudo fails, as it does where docker-agent has no terminal",
@@ -149,11 +131,12 @@ CANNOT_MATTER = {
 """Fields that are left out with a warning, and why that cannot matter to an answer."""
 
 TOOLSETS_REFUSED: Words = {
-    "git": "is not run here; use 'shell', and allow 'shell:cmd=git log*' and what else it needs",
+    "git": "its tools are not here; use 'shell', and allow 'shell:cmd=git log*' and what else it needs",
     "lsp": "language servers are not run here; use an MCP server that speaks to one",
     "mcp_catalog": "Docker's catalogue is not asked here; name the servers themselves, with 'type: mcp'",
     "rag": "documents are not indexed here; serve them through an MCP server, with 'type: mcp'",
     "scheduler": "nothing is run later here; let cron send a request to the server",
-    "session_context": "is not run here; 'memory' carries words from one conversation to the next",
+    "session_context": "other conversations are not read here; 'memory' carries words from one conversation to the next",
 }
-"""Types of toolsets that are not run, and the way out."""
+"""Types of toolsets that are not run, and the way out. Such a toolset is refused, and not its file: docker-agent goes on
+without a toolset that cannot be started, too. With `required: true`, or a strict lifecycle, the file is refused."""

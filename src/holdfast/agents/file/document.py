@@ -76,6 +76,8 @@ class DocumentNode(Value):
     """The mark of the key whose value this is."""
     written: Where | None = None
     """The field that it has in the file, if an upgrade has moved it."""
+    word: str = ""
+    """The word of a number or truth value, as it stands in the file."""
 
 
 class Document:
@@ -85,6 +87,7 @@ class Document:
         self.root = root
         self._marks: dict[Where, Mark] = {}
         self._moved: dict[Where, Where] = {}
+        self._words: dict[Where, str] = {}
         self.value = self._plain(root, ())
 
     def mark(self, where: Where) -> Mark:
@@ -100,9 +103,15 @@ class Document:
                 return (*moved, *where[length:])
         return where
 
+    def word(self, where: Where) -> str:
+        """The word of a number or truth value as it stands in the file: `1.10`; empty for another value."""
+        return self._words.get(where, "")
+
     def _plain(self, node: DocumentNode, where: Where) -> Plain:
         # The depth of the tree is bounded, so this recursion is.
         self._marks[where] = node.key_mark or node.mark
+        if node.word:
+            self._words[where] = node.word
         if node.written is not None:
             self._moved[where] = node.written
         match node.value:
@@ -237,8 +246,9 @@ class _Builder:
         is_text = bool(event.style) or event.tag is not None
         value = event.value if is_text else meaning(event.value)
         weight = _NODE_WEIGHT + len(event.value)
+        word = event.value if isinstance(value, bool | int | float) else ""
         self._add(
-            DocumentNode(mark=_mark(event.start_mark), value=value, weight=weight),
+            DocumentNode(mark=_mark(event.start_mark), value=value, weight=weight, word=word),
             event.anchor,
             event,
         )

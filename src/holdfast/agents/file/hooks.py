@@ -12,12 +12,12 @@ import msgspec
 
 from holdfast.agents.file.document import Where
 from holdfast.agents.file.models import UNTRUSTED
-from holdfast.agents.file.shape_checks import Findings, suggest
+from holdfast.agents.file.shape_checks import suggest
 from holdfast.agents.file.shapes import AgentShape, HookMatcherShape, HookShape, HooksShape
+from holdfast.agents.file.toolsets.file_context import FileContext
 from holdfast.agents.file.variables import filled_in
 from holdfast.agents.hook_prompts import UnfitPrompt, check_prompt
 from holdfast.tools.hooks import EVERY_TOOL, Hook, HookEvent, Hooks
-from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.toolsets.script import passed_on
 
 FIELDS = (
@@ -90,7 +90,8 @@ def _fact(shape: HookShape) -> str | None:
 def _with_facts_first(
     every: Mapping[HookEvent, tuple[Hook, ...]],
 ) -> dict[HookEvent, tuple[Hook, ...]]:
-    """The same hooks, with those that tell facts asked once a turn, before its first step, whatever event they name."""
+    """The same hooks. Hooks that only tell facts are asked once a turn, before its first step, also if they name another
+    event."""
     facts = tuple(hook for hooks in every.values() for hook in hooks if hook.is_plain)
     rest = {
         event: kept
@@ -104,21 +105,13 @@ def _with_facts_first(
 class FileHooks:
     """The hooks of the agents of one file. They run in the file's directory, with the environment of script tools."""
 
-    def __init__(
-        self,
-        findings: Findings,
-        directory: Path,
-        environment: Mapping[str, str],
-        *,
-        trusted: bool,
-        sandbox: Sandbox,
-    ) -> None:
-        self._found = findings
-        self._sandbox = sandbox
-        self._directory = directory
-        self._given = environment
-        self._environment = passed_on(environment)
-        self._trusted = trusted
+    def __init__(self, context: FileContext) -> None:
+        self._found = context.found
+        self._sandbox = context.sandbox
+        self._directory = context.directory
+        self._given = context.environment
+        self._environment = passed_on(context.environment)
+        self._trusted = context.trusted
 
     def of_agent(self, shape: HooksShape, where: Where) -> Hooks:
         """An agent's hooks. Their problems are added to the findings."""

@@ -22,13 +22,14 @@ from holdfast.agents.file.shapes import (
     ProviderShape,
     SettingsShape,
 )
-from holdfast.agents.file.variables import filled, filled_prose, seconds_in
+from holdfast.agents.file.variables import filled, filled_name, seconds_in
 from holdfast.agents.model_routes import ModelRoute
 from holdfast.core.turns.events import Parameters
 from holdfast.models.http.request_headers import Headers, header_problem
 from holdfast.models.price import Price
 from holdfast.models.providers.chat_body import OTHERS
-from holdfast.models.servers import BEDROCK, PREFERRED, SERVERS, Api, speaks_messages
+from holdfast.models.providers.google import OWN_TOOLS
+from holdfast.models.servers import AZURE, BEDROCK, PREFERRED, SERVERS, Api, speaks_messages
 from holdfast.tools.hooks import Hooks
 from holdfast.tools.toolsets.script import VARIABLE
 
@@ -64,9 +65,21 @@ _NO_EFFECT = {
     "runtime_flags": "they are for the program that runs the model",
     "unload_api": "models stay loaded",
     "rerank_prompt": "documents are not indexed here",
+    **dict.fromkeys(
+        ("project", "location"), "Gemini is asked at Google's own API, with GOOGLE_API_KEY"
+    ),
 }
 """Options that cannot matter to an answer."""
 
+
+_REFUSED = {
+    "publisher": "models of others are not asked through Vertex AI; name their own provider",
+    **dict.fromkeys(
+        OWN_TOOLS, "is a tool of Gemini's; give the agent tools of its own, and leave this out"
+    ),
+    "fallbacks": "the provider is not asked to fall back; name other models under the agent's 'fallback'",
+}
+"""Options that change answers, and are not run."""
 
 APIS: Mapping[ApiType, Api] = {
     "openai_chatcompletions": "chat",
@@ -208,7 +221,7 @@ class FileModels:
     def _name(self, text: str, where: Where) -> str:
         """The name of a model or provider with its variables filled in."""
         refusal = "" if self._trusted else UNTRUSTED.format(what="read our variables")
-        return filled_prose(text, self._environment, self._found, where, refusal=refusal)
+        return filled_name(text, self._environment, self._found, where, refusal=refusal)
 
     def _find(self, name: str, where: Where, *, routed: bool = False) -> ModelConfig | None:
         """The model of this name. `routed`: it may send requests on to other models."""
@@ -346,7 +359,8 @@ class FileModels:
         """The options of a provider. Unknown options become findings."""
         made = _Options()
         known = SERVERS.get(provider)
-        is_chat = (api or (known.api if known else "chat")) == "chat"
+        spoken = api or (known.api if known else "chat")
+        is_chat = spoken == "chat"
         for name, value in shape.provider_opts.items():
             at = (*where, name)
             text = msgspec.json.encode(value).decode()
@@ -363,11 +377,19 @@ class FileModels:
             elif name == "http_headers" and isinstance(value, dict):
                 said = {each: str(text) for each, text in value.items()}
                 made.headers = self._headers(said, at)
+            elif name == "api_version" and provider == AZURE:
+                made.members.append((name, msgspec.json.encode(str(value)).decode()))
             elif name == "region" and provider == BEDROCK:
                 made.region = str(value)
             elif name in _AWS_SIGNS and provider == BEDROCK:
                 words = "requests are not signed here: use an API key of Bedrock, in AWS_BEARER_TOKEN_BEDROCK"
-                self._found.wrong(at, words)
+                self._found.warn(at, f"left out: {words}")
+            elif name == "top_k" and spoken in ("anthropic", "google"):
+                made.parameters.append((name, text))
+            elif name in OWN_TOOLS and spoken == "google":
+                made.members += [(name, text)] if value is True else []
+            elif name in _REFUSED and value not in (False, "google"):
+                self._found.wrong(at, _REFUSED[name])
             elif name in OTHERS:
                 made.parameters.append((name, text))
             elif name in SERVER_OPTIONS and is_chat:
@@ -441,6 +463,8 @@ class FileModels:
     ) -> tuple[str | None, int | None]:
         """The thinking budget: as a word, or in tokens for APIs that count in tokens."""
         budget = shape.thinking_budget
+        if isinstance(budget, str) and budget.isdecimal() and len(budget) <= 7:
+            budget = int(budget)
         if isinstance(budget, str) and budget.partition("/")[0] == _ADAPTIVE:
             budget = budget.partition("/")[2] or "high"
         if budget is None or isinstance(budget, str):

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.agents.file.dispositions import CANNOT_MATTER
 from holdfast.agents.file.shape_base import Shape
+from holdfast.agents.file.shape_checks import EXTENSION
 from holdfast.agents.file.shapes import FileShape
 
 Schema: TypeAlias = dict[str, Any]
@@ -225,7 +226,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "ApiConfig.output_schema": "Has no effect.",
     "allow_private_ips": "Also private and loopback addresses.",
     "ScriptToolset.shell": "The commands, by the name of their tool.",
-    "FilesystemToolset.roots": "Ours: the directories whose files can be reached; left out, that of this file, to be read only.",
+    "FilesystemToolset.roots": "Ours: the directories whose files can be reached; left out, that of this file.",
     "FilesystemToolset.allow_list": "The same, in docker-agent's word; `~` is the home directory.",
     "FilesystemToolset.deny_list": "Directories and files that are never reached.",
     "FilesystemToolset.ignore_vcs": "Leave `.git` and its like out of trees and searches.",
@@ -243,6 +244,19 @@ DESCRIPTIONS: Mapping[str, str] = {
     "trust_hints": "Ours: believe the server that a tool only reads, or may be repeated.",
     "Remote.url": "The server's address.",
     "Remote.transport_type": "`streamable`, or `sse` for the older transport.",
+    "File.flavors": "Changes of this file by name. None is chosen here.",
+    "HookMatcher.preempt_yolo": "Has no effect: these hooks are asked always.",
+    "Model.bypass_models_gateway": "Has no effect: there is no gateway.",
+    "Mcp.version": "The package of the command. Nothing is installed here.",
+    "McpToolset.version": "The package of the command. Nothing is installed here.",
+    "Mcp.allow_private_ips": "Has no effect: the server may be at any address.",
+    "McpToolset.allow_private_ips": "Has no effect: the server may be at any address.",
+    "Remote.oauth": "How a person logs in there: `holdfast agents login`.",
+    "Oauth.clientId": "The client that was registered by hand; left out, one is registered.",
+    "Oauth.clientSecret": "The secret of that client.",
+    "Oauth.scopes": "What to ask for; left out, what the server asks for.",
+    "Oauth.callbackPort": "The port of the callback on this machine; left out, any free one.",
+    "Oauth.callbackRedirectURL": "An address that sends the browser on to the callback; `${callbackPort}` is its port.",
     "Script.cmd": "The command, for /bin/sh; arguments reach it as environment variables.",
     "Script.description": "What the model is told about it.",
     "Script.args": "Argument name → its JSON Schema.",
@@ -285,6 +299,7 @@ def _shapes(shape: type[Shape]) -> list[type[Shape]]:
 
 def _describe(kind: str, schema: Schema) -> None:
     schema["title"] = kind
+    schema["patternProperties"] = {f"^{EXTENSION}": {"description": "The author's own."}}
     for field, each in schema["properties"].items():
         words = DESCRIPTIONS.get(f"{kind}.{field}") or DESCRIPTIONS.get(field)
         if words is not None:

@@ -9,6 +9,7 @@ import re
 import types
 import typing
 from collections.abc import Iterable
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, TypeAlias, TypeVar
@@ -16,8 +17,9 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.agents.file.dispositions import CANNOT_MATTER, REFUSED, TOOLSETS_REFUSED
-from holdfast.agents.file.document import Document, Mark, Plain, Where
+from holdfast.agents.file.document import Document, Mark, Plain, Where, meaning
 from holdfast.agents.file.shape_base import Shape
+from holdfast.agents.file.toolsets.toolset_shapes import UnrunToolsetShape
 from holdfast.core.codec import Value
 from holdfast.printable import printable
 
@@ -25,6 +27,9 @@ S = TypeVar("S", bound=Shape)
 
 _UNIONS = (types.UnionType, typing.Union)
 """A union of annotated types is a `typing.Union`."""
+
+EXTENSION = "x-"
+"""What names of fields begin with that are the author's own: anchors stand there."""
 
 _NOTHING: tuple[Plain, ...] = (None, False, 0, "", [], {}, "false", "off")
 """Values of a field that ask for nothing."""
@@ -69,7 +74,7 @@ class Findings:
     """The `problems` of a document, which make it unusable, and its `warnings`."""
 
     def __init__(self, place: str, document: Document) -> None:
-        self._place = place
+        self.place = place
         self._document = document
         self.problems: list[FileProblem] = []
         self.warnings: list[FileProblem] = []
@@ -87,7 +92,7 @@ class Findings:
     def problem(self, where: Where, words: str) -> FileProblem:
         """A problem of this field, which is not collected."""
         return FileProblem(
-            place=self._place,
+            place=self.place,
             mark=self._document.mark(where),
             field=_field(self._document.written(where)),
             words=words,
@@ -110,8 +115,8 @@ class Findings:
         problems = len(self.problems)
         given: dict[str, object] = {}
         for name, each in value.items():
-            if name == tag_field:
-                continue  # it has chosen this kind
+            if name == tag_field or name.startswith(EXTENSION):
+                continue  # the tag has chosen this kind
             if (words := REFUSED.get(kind, {}).get(name)) is not None:
                 self._refuse((*where, name), each, words)
             elif (words := CANNOT_MATTER.get(kind, {}).get(name)) is not None:
@@ -164,12 +169,23 @@ class Findings:
         elif (tag := value.get("type")) is None:
             self.wrong(where, "'type' is missing")
         elif isinstance(tag, str) and (words := TOOLSETS_REFUSED.get(tag)) is not None:
-            self.wrong((*where, "type"), f"{tag}: {words}")
+            return self._unrun(tag, words, value, where)
         elif not isinstance(tag, str) or tag not in by_tag:
             self.wrong((*where, "type"), f"has to be one of: {', '.join(by_tag)}")
         else:
             return self.shaped(value, by_tag[tag], where)
         return None
+
+    def _unrun(
+        self, kind: str, words: str, value: dict[str, Plain], where: Where
+    ) -> UnrunToolsetShape | None:
+        """A toolset without tools in place of one that is not run. A file that cannot do without it is refused."""
+        if _is_required(value):
+            self.wrong((*where, "type"), f"{kind}: {words}")
+            return None
+        told = f"{kind}: refused, so it has no tools, and its agent is told so: {words}"
+        self.warn((*where, "type"), told)
+        return UnrunToolsetShape(kind=kind, why=words.partition(";")[0])
 
     def _counted(self, value: Plain, meta: msgspec.Meta, where: Where) -> None:
         if meta.max_length is None or not isinstance(value, list | dict):
@@ -181,8 +197,26 @@ class Findings:
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
+            with suppress(msgspec.ValidationError):
+                return msgspec.convert(self._reread(value, where), kind)
             self.wrong(where, _in_words(str(error), value, kind))
             return None
+
+    def _reread(self, value: Plain, where: Where) -> Plain:
+        """What docker-agent takes a value for where it does not fit: text for the word in the file, a number in quotes
+        for the number."""
+        if isinstance(value, str):
+            number = meaning(value)
+            return value if isinstance(number, bool) else number
+        return self._document.word(where) or value
+
+
+def _is_required(toolset: dict[str, Plain]) -> bool:
+    """Whether a toolset says that there is no answer without its tools."""
+    said = toolset.get("lifecycle")
+    lifecycle = said if isinstance(said, dict) else {}
+    is_strict = lifecycle.get("profile") == "strict"
+    return toolset.get("required") is True or lifecycle.get("required", is_strict) is True
 
 
 @cache

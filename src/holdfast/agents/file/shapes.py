@@ -80,11 +80,11 @@ class HookShape(Shape):
     model: str = ""
     """The model that a hook of type `model` asks."""
     prompt: Text = ""
-    """What it is asked; `{{ .ToolName }}` stands for a fact of the event."""
+    """What that model is asked; `{{ .ToolName }}` stands for a fact of the event."""
     schema: Literal["", "pre_tool_use_decision"] = ""
-    """What its answer is: words for the agent's model, or a decision about a call."""
+    """What the hook answers: words for the agent's model, or a decision about a call."""
     network: bool = False
-    """Ours, and the one below: what it may use in a sandbox."""
+    """Holdfast's own, like `roots`: what the command may use in a sandbox."""
     roots: tuple[str, ...] = ()
 
 
@@ -94,6 +94,8 @@ class HookMatcherShape(Shape):
     hooks: Annotated[tuple[HookShape, ...], Meta(max_length=limits.hooks_max)]
     matcher: str = "*"
     """A regular expression for whole names of tools; `*` is all of them."""
+    preempt_yolo: bool = False
+    """Has no effect: hooks before a call are asked always, also about calls that the rules allow."""
 
 
 HookList: TypeAlias = Annotated[tuple[HookShape, ...], Meta(max_length=limits.hooks_max)]
@@ -298,8 +300,10 @@ class ModelShape(SettingsShape):
     capabilities: CapabilitiesShape = CapabilitiesShape()
     cost: CostShape | None = None
     """Its price."""
+    bypass_models_gateway: bool = False
+    """Has no effect: there is no gateway for models here."""
     routing: tuple[RoutingRuleShape, ...] = ()
-    """Other models that an agent's requests go to, by examples; this one gets what is like none of them."""
+    """Rules that send a request to another model if it is like their examples; this model answers all other requests."""
 
 
 class ProviderShape(SettingsShape):
@@ -344,5 +348,7 @@ class FileShape(Shape):
     """For all agents together."""
     budgets: dict[str, BudgetShape] = msgspec.field(default_factory=dict)
     """Budgets, by the name that agents use in `budgets`."""
+    flavors: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Has no effect: none is chosen here, and the file is read as it stands without one."""
     runtime: RuntimeShape = RuntimeShape()
     metadata: MetadataShape = MetadataShape()

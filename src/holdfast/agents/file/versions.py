@@ -31,11 +31,17 @@ class NotRead(Value):
 
 
 def current(document: Document) -> Document | NotRead:
-    """The same document in the current version. A file without a version is in the current one."""
+    """The same document in the current version.
+
+    A file without a version may be in any: what only an older one can mean is brought up to date.
+    """
     said = entries(document.root).get("version")
-    if said is None or not isinstance(said.value, str | int) or isinstance(said.value, bool):
-        return document  # without a version it is current; reading it reports a wrong one
-    text = str(said.value)
+    if said is None or said.value is None or said.value == "":
+        root = from_6_to_7(from_0_to_1(document.root))
+        return document if root is document.root else Document(root)
+    if isinstance(said.value, list | dict):
+        return document  # reading it reports a wrong one
+    text = said.word or str(said.value)
     if re.fullmatch(r"[0-9]{1,4}", text, re.ASCII) is None:
         return NotRead(words=f"expected a version of the format, such as '{CURRENT}'")
     version = int(text)

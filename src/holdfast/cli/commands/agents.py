@@ -4,41 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 import click
-import msgspec
 
-from holdfast import limits
-from holdfast.agents import demo
-from holdfast.agents.agent import ModelConfig
-from holdfast.agents.file.agent_file import Checked
 from holdfast.agents.file.schema import agent_file_schema
 from holdfast.agents.file.shape_checks import FileProblem
 from holdfast.agents.registry import Broken, Listed, Registry
-from holdfast.agents.remote_files import Fetcher
-from holdfast.agents.sources import (
-    DemoSource,
-    FileSource,
-    InvalidSource,
-    Origin,
-    SourceFolder,
-    Supplies,
-    UrlSource,
-    parse_source,
-)
+from holdfast.agents.sources import parse_source
 from holdfast.cli import display, output
+from holdfast.cli.agent_checks import Report, check_sources, server_trouble, source_supplies
 from holdfast.cli.options import json_option
-from holdfast.config import load_config
-from holdfast.errors import SourceUnusable
-from holdfast.server.agents.model_factory import ServerModels
-from holdfast.tools.mcp.toolset import McpToolset
-from holdfast.tools.sandbox.sandbox import Sandbox
-from holdfast.tools.web.address_guard import AddressGuard
+from holdfast.cli.setup.agent_logins import login, logout
 
 FOUND, UNREADABLE = 1, 2
 """The exit codes: something is wrong in a file; a file could not be read at all."""
@@ -51,22 +28,11 @@ def agents() -> None:
     """Look at agents without serving them."""
 
 
+agents.add_command(login)
+agents.add_command(logout)
+
+
 # ── check ────────────────────────────────────────────────────────────────────────────────────
-
-
-class Report(msgspec.Struct):
-    """The result of `check` for one file."""
-
-    file: str
-    agents: tuple[str, ...] = ()
-    problems: tuple[FileProblem, ...] = ()
-    warnings: tuple[FileProblem, ...] = ()
-    unreadable: tuple[str, ...] = ()
-    """Why the file could not be read."""
-    models: tuple[ModelConfig, ...] = ()
-    """The models of its agents. Their URLs may contain secrets: not to be shown."""
-    servers: tuple[McpToolset, ...] = ()
-    """Its MCP servers."""
 
 
 @agents.command(short_help="Say what is wrong with agent files.")
@@ -109,86 +75,6 @@ async def _checked(
     return reports, [told for told in await asyncio.gather(*map(server_trouble, asked)) if told]
 
 
-async def server_trouble(server: McpToolset) -> str:
-    """Why an MCP server does not say its tools; empty if it does. It is stopped again."""
-    try:
-        async with asyncio.timeout(limits.mcp_start_s):
-            await server.tools()
-    except TimeoutError:
-        return f"{server.server.shown} did not say its tools within {limits.mcp_start_s:g} s"
-    finally:
-        await server.close()
-    return server.trouble
-
-
-async def check_sources(references: tuple[str, ...]) -> list[Report]:
-    """Check agent files, one report for each. Raises InvalidSource for a reference that names none."""
-    async with _supplies() as supplies:
-        origins = [parse_source(each, supplies) for each in references]
-        return [await _report(each) for origin in origins for each in _files(origin)]
-
-
-@asynccontextmanager
-async def _supplies() -> AsyncIterator[Supplies]:
-    models = ServerModels(os.environ)
-    config = load_config({}, os.environ, ())
-    try:
-        yield Supplies(
-            make_model=models,
-            environment=os.environ,
-            fetcher=Fetcher(AddressGuard(allow_private=config.trust_remote)),
-            trust_remote=config.trust_remote,
-            sandbox=Sandbox(config.sandbox),
-        )
-    finally:
-        await models.close()
-
-
-def _files(origin: Origin) -> Iterator[FileSource | UrlSource | Report]:
-    """The agent files of an origin; or a report that says why there are none."""
-    match origin:
-        case FileSource() | UrlSource():
-            yield origin
-        case SourceFolder():
-            try:
-                found = origin.sources()
-            except SourceUnusable as error:
-                yield Report(file=_short(origin.key), unreadable=error.problems)
-                return
-            if not found:
-                words = f"{_short(origin.key)}: no agent files are there: *.yaml, *.yml"
-                yield Report(file=_short(origin.key), unreadable=(words,))
-            yield from found
-        case DemoSource():  # it is part of the program: there is no file that could be wrong
-            yield Report(file=origin.key, agents=(demo.NAME,), models=(demo.MODEL,))
-        case _:
-            raise InvalidSource(
-                f"{origin.key!r} is not an agent file, and nothing is executed to look at it: "
-                "give a YAML file, a directory of them, an http(s) URL, or demo"
-            )
-
-
-async def _report(source: FileSource | UrlSource | Report) -> Report:
-    if isinstance(source, Report):
-        return source
-    try:
-        checked = await source.check()
-    except SourceUnusable as error:
-        return Report(file=_short(source.place), unreadable=error.problems)
-    return _judged(_short(source.place), checked)
-
-
-def _judged(file: str, checked: Checked) -> Report:
-    return Report(
-        file=file,
-        agents=tuple(each.name for each in checked.file.agents) if checked.file else (),
-        problems=checked.problems,
-        warnings=checked.warnings,
-        models=tuple(each.model for each in checked.file.agents) if checked.file else (),
-        servers=checked.file.servers if checked.file else (),
-    )
-
-
 def _show(reports: list[Report]) -> None:
     for report in reports:
         for words in report.unreadable:
@@ -226,14 +112,6 @@ def _plain_problem(problem: FileProblem) -> dict[str, object]:
         "field": problem.field,
         "message": problem.words,
     }
-
-
-def _short(place: str) -> str:
-    """A path relative to the working directory, if it is below it."""
-    here = Path.cwd()
-    path = Path(place)
-    is_below = path.is_absolute() and path.is_relative_to(here)
-    return str(path.relative_to(here)) if is_below else place
 
 
 # ── schema ───────────────────────────────────────────────────────────────────────────────────
@@ -282,7 +160,7 @@ def list_command(ctx: click.Context, sources: tuple[str, ...], as_json: bool) ->
 
 
 async def _list(references: tuple[str, ...]) -> tuple[tuple[Listed, ...], list[str]]:
-    async with _supplies() as supplies:
+    async with source_supplies() as supplies:
         registry = Registry([parse_source(each, supplies) for each in references])
         try:
             told = await registry.refresh()

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import TypedDict, assert_never
 
+import msgspec
+
 from holdfast import limits
 from holdfast.agents.agent import ModelConfig
 from holdfast.errors import InvalidValue
@@ -21,6 +23,7 @@ from holdfast.models.providers.openai_chat import OPENAI_URL, OpenAIModel
 from holdfast.models.providers.openai_responses import ResponsesModel, openai_counting
 from holdfast.models.retries import RetryingModel
 from holdfast.models.servers import (
+    AZURE,
     BEDROCK,
     SERVERS,
     Api,
@@ -127,7 +130,8 @@ class ServerModels:
                     **access,
                 )
             case "google":
-                return GoogleModel(model, thinking_tokens=tokens, **where, **access)
+                own = tuple(name for name, _ in config.options)
+                return GoogleModel(model, thinking_tokens=tokens, own_tools=own, **where, **access)
             case other:
                 assert_never(other)
 
@@ -142,15 +146,19 @@ class _Where(TypedDict):
 
 
 def _api_for(model: str, server: ProviderServer) -> Api:
-    """The API for a model where nobody has chosen one: at OpenAI, Responses for a model that refuses tools over chat."""
+    """The API for a model whose agent file names none: at OpenAI, Responses for a model that refuses tools over chat."""
     family = rules_for(model) if server.base_url == OPENAI_URL else None
     return "responses" if family is not None and not family.chat_tools else server.api
 
 
 def _chat(config: ModelConfig, server: ProviderServer, where: _Where, access: Access) -> Model:
     query = ""
-    if "azure" in (config.provider, config.kind):
-        base_url, query = azure_place(where["base_url"], config.model, access["environ"])
+    options = dict(config.options)
+    if AZURE in (config.provider, config.kind):
+        version = msgspec.json.decode(options.pop("api_version", '""'), type=str)
+        base_url, query = azure_place(
+            where["base_url"], config.model, access["environ"], version=version
+        )
         where = {**where, "base_url": base_url}
     return OpenAIModel(
         config.model,
@@ -160,7 +168,7 @@ def _chat(config: ModelConfig, server: ProviderServer, where: _Where, access: Ac
         usage_in_stream=server.usage_in_stream,
         leaves_out=server.leaves_out,
         reasoning_back=server.reasoning_back,
-        options=dict(config.options),
+        options=options,
         counting=openai_counting(config.model) if config.counts_tokens or server.counts else None,
         **where,
         **access,

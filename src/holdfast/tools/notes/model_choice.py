@@ -7,20 +7,21 @@ discarded turn leaves it as it was. Nothing outside of the conversation changes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from holdfast.core.codec import Decoder, encode
 from holdfast.core.turns.events import StateSet
 from holdfast.tools.built_in_tools import (
-    BuiltInTool,
     BuiltInToolset,
-    Do,
     parameters,
+    state_tool,
     text_in,
     text_output,
 )
-from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.tool import Json, ToolOutput, ToolRun
 
 STATE = "model_choice"
+_tool = partial(state_tool, state=STATE)
 _decode: Decoder[dict[str, str]] = Decoder(dict[str, str])
 
 
@@ -43,18 +44,6 @@ class ModelPickerToolset(BuiltInToolset):
             instruction=f"You can go on with another model, where it fits the task better: {there}. "
             "Call change_model before such a task, and revert_model after it.",
         )
-
-
-def _tool(name: str, description: str, schema: str, do: Do) -> BuiltInTool:
-    spec = ToolSpec(
-        name=name,
-        description=description,
-        parameters=schema,
-        read_only=True,
-        idempotent=True,
-        state=STATE,
-    )
-    return BuiltInTool(spec, do)
 
 
 async def _change(run: ToolRun) -> ToolOutput:

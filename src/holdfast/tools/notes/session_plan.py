@@ -5,22 +5,24 @@ The plan is session state, as a to-do list is: a discarded turn leaves it as it 
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from holdfast import limits
 from holdfast.core.turns.events import StateSet
 from holdfast.tools.built_in_tools import (
-    BuiltInTool,
     BuiltInToolset,
-    Do,
     parameters,
+    state_tool,
     text_in,
     text_output,
 )
 from holdfast.tools.execution import failure
-from holdfast.tools.tool import ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.tool import ToolOutput, ToolRun
 
 STATE = "session_plan"
+_tool = partial(state_tool, state=STATE)
 _NONE = "There is no plan yet; write it with write_session_plan."
 
 INSTRUCTION = """\
@@ -47,18 +49,6 @@ class SessionPlanToolset(BuiltInToolset):
             _tool("exit_plan_mode", "Say that the plan is ready to be looked at.", parameters(), _exit),
             instruction=INSTRUCTION,
         )  # fmt: skip
-
-
-def _tool(name: str, description: str, schema: str, do: Do) -> BuiltInTool:
-    spec = ToolSpec(
-        name=name,
-        description=description,
-        parameters=schema,
-        read_only=True,
-        idempotent=True,
-        state=STATE,
-    )
-    return BuiltInTool(spec, do)
 
 
 async def _write(run: ToolRun) -> ToolOutput:

@@ -18,12 +18,13 @@ from holdfast.tools.built_in_tools import (
     BuiltInTool,
     BuiltInToolset,
     parameters,
+    state_tool,
     text_in,
     text_output,
     texts_in,
 )
 from holdfast.tools.execution import failure
-from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.tool import Json, ToolOutput, ToolRun
 
 STATE = "todo"
 ENTRIES_MAX = 200
@@ -126,15 +127,6 @@ class TodoToolset(BuiltInToolset):
 def _tool(
     name: str, description: str, schema: str, change: Callable[[ToolRun, Entries], Entries]
 ) -> BuiltInTool:
-    spec = ToolSpec(
-        name=name,
-        description=description,
-        parameters=schema,
-        read_only=True,
-        idempotent=True,
-        state=STATE,
-    )
-
     async def run(run: ToolRun) -> ToolOutput:
         now = _decode.strict(run.state.get(STATE) or "[]")
         try:
@@ -144,7 +136,7 @@ def _tool(
         staged = () if then == now else (StateSet(name=STATE, value=encode(then).decode()),)
         return text_output(in_words(then), *staged)
 
-    return BuiltInTool(spec, run)
+    return state_tool(name, description, schema, run, state=STATE)
 
 
 def _updates(run: ToolRun) -> dict[str, Status]:

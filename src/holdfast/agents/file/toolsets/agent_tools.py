@@ -13,7 +13,7 @@ from holdfast import limits
 from holdfast.agents.file.document import UnreadableDocument, Where, read_document
 from holdfast.agents.file.models import UNTRUSTED
 from holdfast.agents.file.shape_base import Shape
-from holdfast.agents.file.shape_checks import Findings, suggest
+from holdfast.agents.file.shape_checks import suggest
 from holdfast.agents.file.shapes import AgentShape, FileShape
 from holdfast.agents.file.toolsets.file_context import TOOL_PREFIX, FileContext, check_deferred
 from holdfast.agents.file.toolsets.mcp_servers import FileServers, is_required
@@ -42,12 +42,12 @@ from holdfast.agents.file.toolsets.toolset_shapes import (
     ThinkToolsetShape,
     TodoToolsetShape,
     ToolsetShape,
+    UnrunToolsetShape,
     UserPromptToolsetShape,
     WebhookToolsetShape,
     deferred_names,
 )
 from holdfast.core.codec import encode
-from holdfast.core.items import Permissions
 from holdfast.tools.built_in_tools import BuiltInToolset
 from holdfast.tools.deferred_tools import ADD, SEARCH
 from holdfast.tools.mcp.toolset import McpToolset
@@ -58,8 +58,6 @@ from holdfast.tools.notes.session_plan import SessionPlanToolset
 from holdfast.tools.notes.tasks import TasksToolset
 from holdfast.tools.notes.think import ThinkToolset
 from holdfast.tools.notes.todo import TodoToolset
-from holdfast.tools.permissions import Safety, may_be_allowed
-from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.schema import TOOL_NAME, InvalidTool
 from holdfast.tools.tool import Json, Toolset, ToolSpec
 from holdfast.tools.toolset_choice import ChosenToolset
@@ -69,7 +67,6 @@ from holdfast.tools.toolsets.api import ApiRequest, ApiToolset
 from holdfast.tools.toolsets.background_jobs import BackgroundJobsToolset
 from holdfast.tools.toolsets.fetch import FetchToolset
 from holdfast.tools.toolsets.filesystem import (
-    WRITERS,
     AfterWriting,
     EditCommand,
     FilesystemToolset,
@@ -82,7 +79,7 @@ from holdfast.tools.toolsets.script import passed_on
 from holdfast.tools.toolsets.shell import ShellToolset
 from holdfast.tools.toolsets.skills import SkillsToolset
 from holdfast.tools.toolsets.webhook import FIELDS, SPELLINGS, WebhookTarget, WebhookToolset
-from holdfast.tools.web.address_guard import WEB_PORTS, AddressGuard, Domains
+from holdfast.tools.web.address_guard import WEB_PORTS, AddressGuard, Domains, domain_problem
 
 RESERVED_TOOLS = frozenset({"transfer_task", "handoff", SEARCH, ADD})
 """Names of the loop's own tools: for work between agents, and for the search for deferred tools."""
@@ -125,29 +122,18 @@ class AgentTools:
 class FileTools:
     """The toolsets of one file. Its agents share MCP servers with the same settings."""
 
-    def __init__(
-        self,
-        findings: Findings,
-        file: FileShape,
-        directory: Path,
-        environment: Mapping[str, str],
-        *,
-        trusted: bool,
-        sandbox: Sandbox,
-    ) -> None:
-        self._found = findings
-        self._sandbox = sandbox
-        self._directory = directory
-        self._environment = environment
-        self._trusted = trusted
+    def __init__(self, context: FileContext, file: FileShape) -> None:
+        self._context = context
+        self._found = context.found
+        self._sandbox = context.sandbox
+        self._directory = context.directory
+        self._environment = context.environment
+        self._trusted = context.trusted
         self._mcps = file.mcps
         self._shared_toolsets = file.toolsets
         self._agents = file.agents
-        self._context = FileContext(
-            findings, directory, environment, trusted=trusted, sandbox=sandbox
-        )
-        self._servers = FileServers(self._context, file.mcps)
-        self._scripts = FileScripts(self._context)
+        self._servers = FileServers(context, file.mcps)
+        self._scripts = FileScripts(context)
         self._skills = FileSkills(self._context, file.skills)
         self.beside: set[str] = set()
         """Files beside the agent file whose content is a part of it."""
@@ -157,21 +143,30 @@ class FileTools:
         """The MCP servers of the agents that were read."""
         return self._servers.every
 
-    def of_agent(
-        self, shape: AgentShape, where: Where, rules: Permissions, safety: Safety
-    ) -> AgentTools:
+    def of_agent(self, shape: AgentShape, where: Where) -> AgentTools:
         """An agent's toolsets. Their problems are added to the findings."""
         made = AgentTools()
         taken = set(RESERVED_TOOLS)
+        seen: list[AnyToolset] = []
         for each, at in self._wanted(shape, where):
-            if isinstance(each, FilesystemToolsetShape) and not (shape.readonly or each.readonly):
-                self._check_writers(each, at, rules, safety)
+            if each in seen and not isinstance(each, McpShape):
+                continue  # it is there twice
+            seen.append(each)
             if isinstance(each, ModelPickerToolsetShape):
                 if not each.models:
                     self._found.wrong((*at, "models"), "there has to be at least one model")
                 made.models += tuple(
                     (name, (*at, "models", n)) for n, name in enumerate(each.models)
                 )
+            if isinstance(each, UnrunToolsetShape) and not self._trusted:
+                self._found.wrong(at, UNTRUSTED.format(what="use this machine"))
+                continue
+            if isinstance(each, UnrunToolsetShape):
+                made.has_foreign = True  # rules about its tools are no slips
+                what = f"a toolset of type {each.kind!r}"
+                made.toolsets += (AbsentToolset(what, each.why),)
+                made.origins += (self._origin(each),)
+                continue
             self._context.unset = []
             toolset = self._toolset(each, at, taken, made)
             if self._context.unset:
@@ -387,10 +382,10 @@ class FileTools:
     ) -> Toolset:
         """The toolset with only the tools that the file lists. Two tools of an agent must not have the same name."""
         for n, name in enumerate(shape.tools or ()):
-            if name not in built.names and not _is_writer(shape, name):
-                words = f"no such tool; {suggest(name, built.names)}"
-                self._found.wrong((*at, "tools", n), words)
-        offered = built.names if shape.tools is None else shape.tools
+            if name not in built.names:
+                words = f"no such tool; {suggest(name, built.names)}; left out"
+                self._found.warn((*at, "tools", n), words)
+        offered = [each for each in built.names if shape.tools is None or each in shape.tools]
         check_deferred(self._found, shape.defer, offered, at)
         for name in offered:
             if name in taken:
@@ -412,25 +407,6 @@ class FileTools:
             read_only=shape.readonly,
         )
 
-    def _check_writers(
-        self, shape: FilesystemToolsetShape, at: Where, rules: Permissions, safety: Safety
-    ) -> None:
-        """Without 'roots' files are only read. A file that means to write is refused now, not in the middle of a turn."""
-        if shape.roots or shape.allow_list:
-            return
-        if safety != "restricted" and not any(may_be_allowed(name, rules) for name in WRITERS):
-            words = "files are only read: name the directories that may be written to under 'roots'"
-            self._found.warn(at, words)
-        offered = WRITERS if shape.tools is None else shape.tools
-        for name in (each for each in WRITERS if each in offered):
-            if shape.tools is not None or may_be_allowed(name, rules):
-                words = (
-                    f"{name} needs to be told where: name the directories that may be written to under "
-                    "'roots' (roots: [.] is that of this file); or list only tools that read under 'tools'"
-                )
-                self._found.wrong(at, words)
-                return
-
     def _filesystem(self, shape: FilesystemToolsetShape, at: Where) -> FilesystemToolset | None:
         named = [("roots", n, each) for n, each in enumerate(shape.roots)]
         named += [("allow_list", n, each) for n, each in enumerate(shape.allow_list)]
@@ -438,11 +414,18 @@ class FileTools:
         for field, n, each in named:
             roots.append(self._place(each))
             if not roots[-1].is_dir():
-                self._found.missing((*at, field, n), "there is no such directory")
+                # docker-agent starts without a directory of its `allow_list`.
+                told = self._found.warn if field == "allow_list" else self._found.missing
+                told((*at, field, n), "there is no such directory")
+        roots = roots or [self._directory]
+        if (
+            not shape.roots
+        ):  # docker-agent's paths begin in the working directory, wherever it is in the list
+            roots.sort(key=lambda each: os.path.realpath(each) != os.path.realpath(self._directory))
         return FilesystemToolset(
-            *(roots or [self._directory]),
+            *roots,
             skip_version_control=shape.ignore_vcs,
-            read_only=not roots or shape.readonly,
+            read_only=shape.readonly,
             denied=[str(self._place(each)) for each in shape.deny_list],
             after_writing=self._after_writing(shape, roots, at) if shape.post_edit else None,
         )
@@ -450,12 +433,8 @@ class FileTools:
     def _after_writing(
         self, shape: FilesystemToolsetShape, roots: list[Path], at: Where
     ) -> AfterWriting | None:
-        if not roots or shape.readonly:
-            words = (
-                "nothing is written here: name the directories that may be written to under 'roots'"
-            )
-            self._found.warn((*at, "post_edit"), words)
-            return None
+        if shape.readonly:
+            return None  # nothing is written
         places = [os.path.realpath(each) for each in roots]
         return AfterWriting(
             *(EditCommand(pattern=each.path, cmd=each.cmd) for each in shape.post_edit),
@@ -475,6 +454,10 @@ class FileTools:
             words = UNTRUSTED.format(what="reach into the private network")
             self._found.wrong((*at, "allow_private_ips"), words)
             return None
+        for field in ("allowed_domains", "blocked_domains"):
+            for n, domain in enumerate(getattr(shape, field)):
+                if words := domain_problem(domain):
+                    self._found.wrong((*at, field, n), words)
         guard = AddressGuard(
             allow_private=shape.allow_private_ips,
             ports=() if shape.allow_private_ips else WEB_PORTS,
@@ -522,11 +505,6 @@ class FileTools:
             self._found.missing((*at, "file"), words)
         made.texts += (source.decode(errors="replace"),)
         return self._chosen(PythonToolset(path, shape.tools, source=source), shape)
-
-
-def _is_writer(shape: ToolsetShape, name: str) -> bool:
-    """Whether this is a tool that a `filesystem` toolset has only with 'roots'."""
-    return isinstance(shape, FilesystemToolsetShape) and name in WRITERS
 
 
 def _from_yaml(data: bytes) -> Json:

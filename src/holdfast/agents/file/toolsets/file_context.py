@@ -1,4 +1,4 @@
-"""What the toolsets of one file have in common while they are read: its directory, its variables, its findings."""
+"""What all parts of one agent file have in common while they are read: its directory, its variables, its findings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOOL_PREFIX = "tools begin with it: take letters, digits, '_' and '-'"
 
 
 class FileContext:
-    """One file as its toolsets see it."""
+    """One file while it is read: where it is, and what it may use."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class FileContext:
 
 
 def check_deferred(found: Findings, defer: Deferred, offered: Collection[str], at: Where) -> None:
-    """Every tool that is named as deferred has to be one that its toolset offers."""
+    """Warn of tools that are named as deferred, and that the toolset does not offer."""
     for n, name in enumerate(defer if isinstance(defer, tuple) else ()):
         if name not in offered:
-            found.wrong((*at, "defer", n), f"no such tool; {suggest(name, offered)}")
+            found.warn((*at, "defer", n), f"no such tool; {suggest(name, offered)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Mapping
 
@@ -14,12 +15,14 @@ from holdfast.agents.file.toolsets.file_context import TOOL_PREFIX, FileContext
 from holdfast.agents.file.toolsets.toolset_shapes import (
     McpShape,
     McpToolsetShape,
+    OauthShape,
     RemoteShape,
     deferred_names,
 )
 from holdfast.core.codec import encode
 from holdfast.environment import variable
-from holdfast.tools.mcp.config import McpServer, Remote, Stdio
+from holdfast.tools.mcp.config import McpServer, OauthClient, Remote, Stdio
+from holdfast.tools.mcp.logins import KeyUnusable, Logins, kept_logins
 from holdfast.tools.mcp.toolset import McpToolset
 from holdfast.tools.sandbox.sandbox import Sandbox, cache_home
 from holdfast.tools.schema import TOOL_NAME, InvalidTool
@@ -32,6 +35,15 @@ from holdfast.tools.web.address_guard import FetchFailed, host_of
 _STREAMABLE = ("", "streamable", "streamable-http", "streamable_http", "http")
 _EVENTS = ("sse",)
 _GATEWAY = "docker:"
+_WITH_CONFIG = """\
+umask 077
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 143' HUP INT TERM
+printf %s "$1" > "$dir/config.yaml"
+docker mcp gateway run "--servers=$0" "--config=$dir/config.yaml"
+"""
+"""Runs Docker's gateway with the settings of a server in a file: `$0` is the server, `$1` the settings. JSON is YAML."""
 
 
 class FileServers:
@@ -84,8 +96,6 @@ class FileServers:
                 "Docker's MCP gateway needs Docker's socket, which is root on this machine, and this server runs "
                 f"programs in a sandbox: say 'sandbox: off' at this toolset, where {variable('sandbox')} is not 'required'"
             )
-        if not why and shape.config is not None:
-            why = "its 'config' is not passed on: give the server its settings with `docker mcp config write`, and leave it out"
         if why and is_required(shape):
             self._found.missing((*at, "ref"), why)
         return why
@@ -95,11 +105,19 @@ class FileServers:
         key = encode(server)
         if key not in self._servers:
             try:
-                self._servers[key] = McpToolset(server, sandbox=sandbox)
-            except InvalidTool as error:
+                self._servers[key] = McpToolset(
+                    server, sandbox=sandbox, logins=self._logins(server)
+                )
+            except (InvalidTool, KeyUnusable) as error:
                 self._found.wrong(at, str(error))
                 return None
         return self._servers[key]
+
+    def _logins(self, server: McpServer) -> Logins | None:
+        """The logins that sign requests to a server. Raises KeyUnusable."""
+        remote = server.transport
+        is_signed = isinstance(remote, Remote) and remote.takes_login
+        return kept_logins(self._environment) if is_signed else None
 
     def _referred(self, shape: McpToolsetShape, at: Where) -> McpShape | None:
         """A toolset merged with the definition that it refers to; its own fields win."""
@@ -154,6 +172,10 @@ class FileServers:
 
     def _program(self, shape: McpShape, env: Mapping[str, str], at: Where) -> Stdio:
         directory = self._context.below(shape.working_dir, (*at, "working_dir"))
+        path = env.get("PATH", self._environment.get("PATH", ""))
+        if shape.version and shutil.which(shape.command, path=path) is None:
+            words = f"{shape.command} is not on the PATH, and nothing is installed here: install {shape.version} yourself"
+            self._found.warn((*at, "version"), words)
         return Stdio(
             command=shape.command,
             args=shape.args,
@@ -172,13 +194,40 @@ class FileServers:
             return None, ()
         url, secrets = self._context.filled_one(shape.url, (*at, "url"))
         headers, more = self._context.filled(shape.headers, (*at, "headers"))
+        if self._context.unset:
+            return None, ()  # the toolset has no tools then
         try:
             host_of(url)
         except FetchFailed as error:
             self._found.wrong((*at, "url"), error.why)
             return None, ()
-        by_events = shape.transport_type in _EVENTS
-        return Remote(url=url, headers=headers, events=by_events), secrets + more
+        client, own = self._client(shape.oauth, (*at, "oauth"))
+        remote = Remote(
+            url=url,
+            headers=headers,
+            events=shape.transport_type in _EVENTS,
+            oauth=client,
+            login=f"holdfast agents login {shlex.quote(self._found.place)}",
+        )
+        return remote, secrets + more + own
+
+    def _client(
+        self, shape: OauthShape | None, at: Where
+    ) -> tuple[OauthClient | None, tuple[str, ...]]:
+        if shape is None:
+            return None, ()
+        name, _ = self._context.filled_one(shape.clientId, (*at, "clientId"))
+        secret, secrets = self._context.filled_one(shape.clientSecret, (*at, "clientSecret"))
+        if secret and not name:
+            self._found.wrong((*at, "clientSecret"), "is of a client: give its 'clientId', too")
+        client = OauthClient(
+            client_id=name,
+            client_secret=secret,
+            scopes=shape.scopes,
+            port=shape.callbackPort or 0,
+            redirect=shape.callbackRedirectURL,
+        )
+        return client, (*secrets, *filter(None, (secret,)))
 
 
 def is_required(shape: McpShape) -> bool:
@@ -190,6 +239,11 @@ def is_required(shape: McpShape) -> bool:
 def _through_gateway(shape: McpShape) -> McpShape:
     """The program that runs a server of Docker's catalogue."""
     server = shape.ref.removeprefix(_GATEWAY)
+    if shape.config is not None:
+        config = encode({server: shape.config}).decode()
+        return msgspec.structs.replace(
+            shape, ref="", command="/bin/sh", args=("-c", _WITH_CONFIG, server, config)
+        )
     return msgspec.structs.replace(
         shape, ref="", command="docker", args=("mcp", "gateway", "run", f"--servers={server}")
     )

@@ -50,10 +50,16 @@ class FileSkills:
         if not self._trusted:
             self._found.wrong(at, UNTRUSTED.format(what="read from this machine"))
             return
-        for name in (each for each in named if "://" in each):
-            words = "skills are not fetched from elsewhere; put them beside the file: .agents/skills/NAME/SKILL.md"
-            self._found.wrong(at, words)
-            named.remove(name)
+        elsewhere = [each for each in named if "://" in each]
+        for each in elsewhere:
+            words = (
+                f"refused: {each} is not fetched, so its skills are missing; put them beside the file: "
+                ".agents/skills/NAME/SKILL.md"
+            )
+            self._found.warn(at, words)
+        named = [each for each in named if each not in elsewhere]
+        if not named:
+            return
         try:
             here = local_skills(self._directory)
         except NoPrompt as error:
@@ -62,5 +68,5 @@ class FileSkills:
         only = [each for each in named if each != "local"]
         for name in (each for each in only if each not in {skill.name for skill in here}):
             words = f"there is no such skill beside the file; {suggest(name, (each.name for each in here))}"
-            self._found.missing(at, words)
+            self._found.warn(at, words)
         yield from (each for each in here if each.name in only or not only)

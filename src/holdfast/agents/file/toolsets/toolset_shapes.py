@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from holdfast.agents.file.shape_base import Duration, Schema, Seconds, Shape, Text
 
@@ -28,7 +29,7 @@ class ScriptShape(Shape):
     timeout: Seconds = 60.0
     """Ours: in seconds."""
     network: bool = False
-    """Ours, and the two below: what it may use in a sandbox."""
+    """Holdfast's own, like `roots` and `read_roots`: what the command may use in a sandbox."""
     roots: tuple[str, ...] = ()
     read_roots: tuple[str, ...] = ()
 
@@ -56,6 +57,13 @@ class ToolsetShape(Shape, tag_field="type"):
     """Only the tools that change nothing."""
 
 
+class UnrunToolsetShape(ToolsetShape, kw_only=True):
+    """A toolset of a type that is not run here: it has no tools, and its agent is told so."""
+
+    kind: str
+    why: str
+
+
 class ScriptToolsetShape(ToolsetShape, tag="script"):
     shell: dict[str, ScriptShape] = msgspec.field(default_factory=dict)
     env: dict[str, str] = msgspec.field(default_factory=dict)
@@ -66,7 +74,7 @@ class ShellToolsetShape(ToolsetShape, tag="shell"):
     safer: bool = False
     """Has no effect, as in docker-agent: rules decide which commands run."""
     working_dir: str = ""
-    """Ours, and the three below: what it may use in a sandbox."""
+    """Holdfast's own, like the three fields below: where commands run, and what they may use in a sandbox."""
     network: bool = False
     roots: tuple[str, ...] = ()
     read_roots: tuple[str, ...] = ()
@@ -94,7 +102,7 @@ class PostEditShape(Shape):
 
 class FilesystemToolsetShape(ToolsetShape, tag="filesystem"):
     roots: tuple[str, ...] = ()
-    """Ours: the directories whose files the tools reach. Left out: the agent file's directory, for reading only."""
+    """Ours: the directories whose files the tools reach. Left out: the agent file's directory."""
     allow_list: tuple[str, ...] = ()
     """docker-agent's word for `roots`; `~` is the home directory."""
     deny_list: tuple[str, ...] = ()
@@ -157,12 +165,25 @@ class OpenUrlToolsetShape(ToolsetShape, tag="open_url", kw_only=True):
     name: str = ""
 
 
+class OauthShape(Shape):
+    """How a person logs in at a server."""
+
+    clientId: str = ""  # the file's names
+    """Left out: a client is registered, where the server offers that."""
+    clientSecret: str = ""
+    scopes: tuple[str, ...] = ()
+    callbackPort: Annotated[int, Meta(ge=1, le=65535)] | None = None
+    callbackRedirectURL: str = ""
+    """An address that sends the browser on to the callback; `${callbackPort}` is its port."""
+
+
 class RemoteShape(Shape):
     """A server over HTTP."""
 
     url: str
     transport_type: str = ""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
+    oauth: OauthShape | None = None
 
 
 class LifecycleShape(Shape):
@@ -191,6 +212,10 @@ class McpShape(Shape):
     lifecycle: LifecycleShape = LifecycleShape()
     config: Any = None
     """For Docker's gateway."""
+    version: str = ""
+    """The package that docker-agent installs if the command is not there; nothing is installed here."""
+    allow_private_ips: bool = False
+    """Has no effect: a server that the file names may be at any address."""
     sandbox: Literal["", "off"] = ""
     """Ours: Docker's gateway needs its socket, and runs only where this is off."""
     required: bool = False
