@@ -116,7 +116,10 @@ def test_turns_are_listed_and_shown_discarded_ones_with_their_journal(place: Pla
     journal = place.json("turns", "show", failed["id"])["journal"]
     numbers = [each["n"] for each in journal]
     assert numbers[0] == 0 and numbers == sorted(set(numbers))
-    assert "committed as version 1" in place("turns", "show", first["id"])
+    plain = place("turns", "show", first["id"])
+    assert "committed as version 1" in plain and "  step: ~" in plain
+    assert "broken off" in shown, "the step that failed"
+    assert place.json("turns", "show", first["id"])["trace"]["timed_by"] == "ids"
 
 
 def test_a_turn_that_has_ended_cannot_be_stopped_and_says_what_it_became(place: Place) -> None:

@@ -53,6 +53,8 @@ SAMPLES: dict[str, Any] = {
     "limit": 5,
     "state": "failed",
     "since": 1.0,
+    "step": 2,
+    "digest": "sha256:0",
     "view": "model",
     "on_conflict": "skip",
     "idempotency_key": "k",

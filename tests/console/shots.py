@@ -30,16 +30,21 @@ from tests.server.stubs import Serving, StubTools, serving
 
 PLAN = """Three days fit well. Here is a plan:
 
-| day | where | night |
-|---|---|---|
-| 1 | Oslo: the opera, Bygdøy | hotel by the harbour |
-| 2 | the Bergen line, **window on the left** | Finse 1222 |
-| 3 | Flåm, then the ferry | Bergen |
+| day | where | night | km |
+|:-:|---|---|--:|
+| 1 | Oslo: the opera, Bygdøy | hotel by the harbour | 12 |
+| 2 | the Bergen line, **window on the left** | Finse 1222 | 302 |
+| 3 | Flåm, ~~then the bus~~ then the ferry | Bergen | 189 |
 
 The train on day 2 leaves at `08:25`. Tickets: https://example.org/bergen-line
 
-1. Book the train first, it fills up.
-2. The hotel can wait until Friday.
+- [x] Look up the train
+- [ ] Book it, it fills up
+
+```python
+def seats(car: int) -> list[str]:
+    return [f"{car}{side}" for side in "AB"]  # on the left
+```
 """
 
 
@@ -183,6 +188,23 @@ async def listed(here: Window, name: str) -> None:
     await here.page.wait_for_timeout(300)
 
 
+async def now(here: Window, name: str) -> None:
+    await here.open("/now")
+    await expect(here.find("[data-panel=waiting] li").first).to_be_visible()
+    await here.page.wait_for_timeout(300)
+
+
+async def trace(here: Window, name: str) -> None:
+    await here.open(f"/s/{name}")
+    await expect(here.find(".approvals")).to_be_visible()
+    turn = here.find(".turn-committed").nth(1)
+    await turn.locator("[data-trace]").click()
+    await expect(turn.locator(".span")).to_have_count(3)
+    for _ in range(2):
+        await turn.locator(".trace").evaluate("(place) => place.scrollIntoView({ block: 'end' })")
+        await here.page.wait_for_timeout(300)
+
+
 async def live(here: Window, name: str) -> None:
     await here.open(f"/s/{name}")
     await expect(here.find(".turn-open .draft")).to_contain_text("later train")
@@ -199,6 +221,8 @@ BEFORE: dict[str, Callable[[Window, str], Awaitable[None]]] = {
     "sessions": listed,
     "session": session,
     "history": history,
+    "trace": trace,
+    "now": now,
 }
 DURING: dict[str, Callable[[Window, str], Awaitable[None]]] = {
     "live": live,

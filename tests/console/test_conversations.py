@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,11 @@ from tests.console.browser import window, within
 from tests.e2e.world import world
 from tests.server.api.test_approvals import careful
 from tests.server.stubs import HeldTool, agent, serving, until
+
+PIXEL = b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+"""A picture; what follows it does not matter."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -55,6 +61,18 @@ async def test_a_conversation_from_nothing_to_a_fork(browser: Browser) -> None:
         await expect(here.find(".line-graph .fork")).to_have_count(1)
         await expect(answer).to_have_text("Oslo it is.")
     assert len(model.prompts) == 3
+
+
+async def test_a_conversation_begins_over_plain_http_from_another_machine(browser: Browser) -> None:
+    """Browsers leave functions out of a page that came over plain HTTP, unless from loopback."""
+    model = ScriptedModel("Hello.")
+    async with serving(agent(model)) as server, window(browser, server.url) as here:
+        await here.context.add_init_script("delete Crypto.prototype.randomUUID")
+        await here.open()
+        await here.page.keyboard.press("n")
+        await here.find("#begin-name").fill("trip")
+        await here.say("My name is Ada.")
+        await expect(here.find(".item-assistant .said")).to_have_text("Hello.")
 
 
 async def test_a_live_turn_is_watched_stopped_and_continued(browser: Browser) -> None:
@@ -314,3 +332,60 @@ async def test_a_server_that_is_killed_and_started_again_goes_on_in_the_same_pag
             await expect(here.find(".turn-committed")).to_have_count(3)
             held.release()
         await there.verify()
+
+
+async def test_a_picture_is_sent_a_turn_is_traced_and_a_list_says_what_to_look_at(
+    browser: Browser, tmp_path: Path
+) -> None:
+    picture, notes = tmp_path / "cat.png", tmp_path / "notes.txt"
+    picture.write_bytes(PIXEL + bytes(70_000))
+    notes.write_text("milk, eggs")
+    pay, failing = HeldTool("pay", held=False), says("").failing(ModelFailed("out of order"), at=0)
+    may_i = says("May I?", calls=[("pay", '{"kr": 5}')])
+    model = ScriptedModel("A cat.", may_i, "Paid.", may_i, "Fine.", failing)
+    async with serving(careful(model, pay)) as server, window(browser, server.url) as here:
+        await here.open("/new")
+        await here.find("#begin-name").fill("cat")
+        await here.find("[data-attach]").set_input_files([picture, notes])
+        await expect(here.find(".attached .attachment")).to_have_count(2)
+        await here.find("button[aria-label='leave out notes.txt']").click()
+        await expect(here.find(".attached .thumbnail")).to_have_count(1)
+        await here.find(".send").click()
+        await expect(here.find(".item-assistant .said")).to_have_text("A cat.")
+        await expect(here.find(".item-user img.picture")).to_be_visible()
+        await here.find("[data-trace]").click()
+        await expect(here.find(".trace .span-model")).to_have_count(1)
+        await here.find("[data-prompt='1']").click()
+        await expect(here.find(".prompt pre").first).to_have_text("be nice")
+
+        await here.say("Pay")
+        await here.find("[data-decide=allow]").click()
+        await expect(here.find(".item-assistant .said").last).to_have_text("Paid.")
+        await here.find(".call summary").first.click()
+        await expect(here.find(".decided")).to_contain_text("pay was approved without a key")
+
+        await server.chat("Pay again", to="asks")
+        await server.chat("Hello", to="fails")
+        await server.chat("Hello?", to="fails")
+        await expect(here.find("[data-badge=waiting]")).to_have_count(1)
+        await expect(here.find("[data-badge=failed]")).to_have_count(1)
+        await here.find("select[aria-label=state]").select_option("failed")
+        await expect(here.find(".session-row")).to_have_count(1)
+        await here.find("select[aria-label=state]").select_option("")
+        await here.find("#search").fill("again")
+        await expect(here.find(".session-row")).to_have_count(1)
+        await expect(here.find("[data-badge=waiting]")).to_have_count(1)
+        await here.find("select[aria-label=state]").select_option("failed")
+        await expect(here.find(".session-row")).to_have_count(0)
+        await here.find("select[aria-label=state]").select_option("")
+        await here.find("#search").press("Escape")
+        await expect(here.find(".session-row")).to_have_count(3)
+        await expect(here.find("#search")).to_have_value("")
+
+        here.expects_failures = True
+        await here.open("/s/nowhere")
+        await expect(here.find(".session .banner.bad")).to_contain_text("not found")
+        await expect(here.find("main")).not_to_contain_text("Loading")
+        await expect(
+            here.find(".about, .composer-text, .switch").filter(visible=True)
+        ).to_have_count(0)

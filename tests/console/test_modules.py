@@ -150,12 +150,138 @@ async def test_an_attribute_is_on_the_list_and_leads_nowhere_bad(
 
 # ── markdown ─────────────────────────────────────────────────────────────────────────────────
 
-MADE = set("P UL OL LI PRE CODE STRONG EM A BLOCKQUOTE HR DIV TABLE THEAD TBODY TR TH TD".split())
+MADE = set(
+    "P UL OL LI PRE CODE STRONG EM S A BLOCKQUOTE HR DIV TABLE THEAD TBODY TR TH TD INPUT SPAN BUTTON BR".split()
+)
+
+
+def _link(url: str) -> str:
+    return f'<a href="{url}" target="_blank" rel="noopener noreferrer nofollow" class="outside">{url}</a>'
+
+
+FORMS: dict[str, str] = {
+    "**bold *and* ~~gone~~** __b__ _em_ snake_case_name": "<p><strong>bold <em>and</em> <s>gone</s></strong> "
+    "<strong>b</strong> <em>em</em> snake_case_name</p>",
+    "***both***, `x`, 2 * 3 * 4 and *a*": "<p><strong><em>both</em></strong>, <code>x</code>, 2 * 3 * 4 and <em>a</em></p>",
+    r"\*no\* 2 \< 3 and `\*`": r"<p>*no* 2 &lt; 3 and <code>\*</code></p>",
+    "It is $a_1*b_2$, not $5 or $6, \\(x_1*y*z\\)": '<p>It is <span class="math" role="math">a_1*b_2</span>, not $5 or $6, '
+    '<span class="math" role="math">x_1*y*z</span></p>',
+    "- [x] done\n- [ ] **to** do": '<ul><li class="task"><input type="checkbox" disabled="" checked="" aria-label="done">'
+    'done</li><li class="task"><input type="checkbox" disabled="" aria-label="to do"><strong>to</strong> do</li></ul>',
+    "3. c\n4. d": '<ol start="3"><li>c</li><li>d</li></ol>',
+    "1. a\n   - b\n     - c\n   - d\n2. e": "<ol><li><p>a</p><ul><li><p>b</p><ul><li>c</li></ul></li><li>d</li></ul></li>"
+    "<li>e</li></ol>",
+    "- a\n\n  more\n\n- b\n\nafter": "<ul><li><p>a</p><p>more</p></li><li>b</li></ul><p>after</p>",
+    "text\n---\n- - -": "<p>text</p><hr><hr>",
+    "line<br>line <b>x</b>": "<p>line<br>line &lt;b&gt;x&lt;/b&gt;</p>",
+    "![a cat](https://evil.example/cat.png)": f"<p>a cat ({_link('https://evil.example/cat.png')})</p>",
+    '[it](https://example.org/a_(b) "title") <https://example.org/?c>': f"<p>it ({_link('https://example.org/a_(b)')}) "
+    f"{_link('https://example.org/?c')}</p>",
+}
+"""Markdown, and the nodes that it becomes."""
+
+
+async def test_markdown_has_its_forms(bench: Bench) -> None:
+    shown = """
+        const { markdown } = await use('text/markdown.js');
+        const nodes = (text) => { const place = document.createElement('div'); place.append(...markdown(text)); return place; };
+    """
+    found = await bench.run(
+        f"{shown} return value.map((text) => nodes(text).innerHTML.replace(/ dir=.(auto|ltr)./g, ''));",
+        list(FORMS),
+    )
+    assert dict(zip(FORMS, found, strict=True)) == FORMS
+    code_in_list = (
+        "1. run\n\n   ```sh title=x\n   if a\n     b\n   ```\n2. read\n   | a |\n   |---|\n   | 1 |"
+    )
+    inside = await bench.run(
+        f"{shown} const place = nodes(value); return [place.querySelectorAll('ol > li').length, "
+        "place.querySelector('li pre').textContent, place.querySelector('li:nth-child(2) td').textContent];",
+        code_in_list,
+    )
+    assert inside == [2, "if a\n  b", "1"]
+    table = "| a | b | c |\n|:--|:-:|--:|\n| `x|y` | p\\|q | 3 |\n"
+    cells = await bench.run(
+        f"{shown} return [...nodes(value).querySelectorAll('td')].map((td) => [td.className, td.textContent]);",
+        table,
+    )
+    assert cells == [["to-left short", "x|y"], ["to-centre short", "p|q"], ["to-right short", "3"]]
+    formula = await bench.run(
+        f"{shown} return nodes(value).querySelector('pre.math').textContent;",
+        "So:\n\n$$\n\\sum_i *x_i*\n$$",
+    )
+    assert formula == "\\sum_i *x_i*"
+    code = '```python\ndef f():  # why\n    return "<b>" + 1\n```'
+    coloured = await bench.run(
+        f"""{shown} const place = nodes(value);
+        return [place.querySelector('pre').textContent, [...place.querySelectorAll('pre span')].map((span) => [span.className, span.textContent])];""",
+        code,
+    )
+    assert coloured == [
+        'def f():  # why\n    return "<b>" + 1',
+        [
+            ["code-word", "def"],
+            ["code-comment", "# why"],
+            ["code-word", "return"],
+            ["code-string", '"<b>"'],
+            ["code-number", "1"],
+        ],
+    ]
+
+
+async def test_words_have_their_own_direction(bench: Bench) -> None:
+    """Arabic and Hebrew begin at the right, with their bullets, quotes and columns, also between English."""
+    said = "Hello\n\nמה קורה\n\n- שלום\n\n> مرحبا\n\n| الاسم | b |\n|---|---|\n| 1 | c |"
+    found = await bench.run(
+        """
+        const { markdown } = await use('text/markdown.js');
+        const place = document.createElement('div');
+        document.body.append(place);
+        place.append(...markdown(value));
+        return [...place.querySelectorAll('p, ul, blockquote, table')]
+            .map((node) => [node.tagName, getComputedStyle(node).direction]);
+        """,
+        said,
+    )
+    way = {"P": ["ltr", "rtl", "rtl"], "UL": ["rtl"], "BLOCKQUOTE": ["rtl"], "TABLE": ["rtl"]}
+    assert {name: [each for tag, each in found if tag == name] for name in way} == way
+
+
+async def test_a_long_answer_is_parted_where_both_parts_are_whole(bench: Bench) -> None:
+    """Its second part is Markdown, too; a cut through code, or a row of a table, would make nonsense of both."""
+    rows = "\n".join(f"| {n} | x |" for n in range(50))
+    for text, parted in (
+        (f"one\n\n```\na\n\nb\n```\n\n{rows}", "one\n\n```\na\n\nb\n```\n"),
+        ("```\na\n\n" + "b" * 200, ("```\na\n\n" + "b" * 200)[:100]),
+        ("x" * 200, "x" * 100),
+    ):
+        found = await bench.run(
+            "const { partingOf } = await use('text/markdown.js'); return value.slice(0, partingOf(value, 100));",
+            text,
+        )
+        assert found == parted
+    long = "word " * 2600 + "\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n" + "word " * 800
+    bench.model.will(says(long))
+    await bench.server.chat("write", to="long")
+    await bench.here.open("/s/long")
+    rest = bench.here.find(".item-assistant .rest")
+    await rest.locator("summary").click()
+    await expect(rest.locator("td").first).to_have_text("1")
 
 
 async def test_no_text_makes_anything_but_a_few_elements(bench: Bench) -> None:
     dice = random.Random(7)
-    signs = [*"*_`#>-+|[]()!<>\\\n\n  ", "```", "~~~", "http://x", "1. ", "javascript:", "<b", "é"]
+    signs = [
+        *"*_`#>-+|[]()!<>\\\n\n  $~:",
+        "```",
+        "~~~",
+        "http://x",
+        "1. ",
+        "javascript:",
+        "<b",
+        "é",
+    ]
+    signs += ["- [x] ", "$$", "```py\n", "|:-:|", "\\(", '"', "'"]
     noise = ["".join(dice.choices(signs, k=dice.randrange(1, 80))) for _ in range(400)]
     found = await bench.run(
         """
@@ -177,7 +303,13 @@ async def test_a_long_line_of_signs_is_read_in_proportion_to_its_length(bench: B
     """An expression that looks at the same text again and again would take minutes for these."""
     read = bench.run("""
         const { markdown } = await use('text/markdown.js');
-        const signs = ['*', '[', '`', '_', '[(', '**a', '![', '>', '- ', '|-', '#', '`a', '![a](', '* ', '__'];
+        const signs = ['*', '[', '`', '_', '[(', '**a', '![', '>', '- ', '|-', '#', '`a', '![a](', '* ', '__',
+                       '$', '$a', '~~a', '\\\\(', '_a', '**a*', '|:', '`|', '- [x] ', '\\\\',
+                       '$$a\\n# b\\n', '\\\\[a\\n- b\\n'];
+        const { coloured } = await use('text/code.js');
+        const code = ['"', "'", '/*', '#', '`', '\\\\', '1a', 'if ', '"'.repeat(3)];
+        for (const named of ['js', 'python', 'sql', 'diff'])
+            for (const sign of code) coloured(sign.repeat(100_000 / sign.length), named);
         return signs.map((sign) => markdown(sign.repeat(100_000 / sign.length)).length > 0);
     """)
     assert all(await within(read))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextvars import copy_context
 from io import StringIO
@@ -113,3 +115,10 @@ def test_text_is_for_people_and_has_no_events_but_those_that_are_audited(
     first, second = stream.getvalue().splitlines()
     assert first.endswith("holdfast.audit: session.delete key=key_1 about=…")
     assert second.endswith("holdfast.server: careful")
+
+
+def test_a_program_without_a_log_prints_no_events() -> None:
+    """The name of an event says nothing without its fields, and a command says what it finds in its own words."""
+    program = "from holdfast.observe.events import warn; warn('store.damaged', what='a table')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"", b"")

@@ -16,14 +16,14 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_each_cause_is_told_once_until_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
     trouble = Trouble("model a/b", logging.getLogger("test"))
     trouble.worked()
-    for cause in ("503", "timeout", "503", "timeout"):
-        trouble.failed(cause)
+    for n, cause in enumerate(("503", "timeout", "503", "timeout")):
+        trouble.failed(cause, f"after {n} s" if cause == "timeout" else "")
     trouble.worked()
     trouble.worked()
     trouble.failed("503")
     assert lines(caplog) == [
         "model a/b: it fails: 503",
-        "model a/b: it fails: timeout",
+        "model a/b: it fails: timeout (after 1 s)",
         "model a/b: it works again, after 4 failures",
         "model a/b: it fails: 503",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 
@@ -19,7 +20,7 @@ from holdfast.testing import FakeUpstream, Gate, ScriptedModel, fails, says
 from tests.observe.test_events import Log, log
 from tests.server.access.test_authentication import _lose, bearer, put_key
 from tests.server.stubs import Answer, Serving, agent, another, serving, until
-from tests.server.test_busy import Asked, held
+from tests.server.test_busy import held
 
 __all__ = ["log"]
 
@@ -139,11 +140,11 @@ async def test_the_last_warnings_can_be_read_over_the_api_without_secrets() -> N
 async def test_what_is_going_on_can_be_seen_while_it_does() -> None:
     gate = Gate()
     async with serving(agent(held(gate))) as server:
-        first = Asked(server.chat("one", to="trip", stream=True))
+        first = asyncio.create_task(server.chat("one", to="trip", stream=True))
         await gate.reached.wait()
         busy = await numbers(server)
         gate.release()
-        await first.answer()
+        await first
         idle = await numbers(server)
     names = ("holdfast_turns_running", "holdfast_lanes", "holdfast_watchers")
     assert [busy[name] for name in names] == [1, 1, 1]
@@ -214,12 +215,12 @@ async def test_a_turn_can_be_followed_through_the_log_by_its_request_and_trace(l
 async def test_every_decision_about_a_turn_is_one_event(log: Log) -> None:
     gate = Gate()
     async with serving(agent(held(gate))) as server:
-        first = Asked(server.chat("one", to="trip"))
+        first = asyncio.create_task(server.chat("one", to="trip"))
         await gate.reached.wait()
         turn = (await server.get("/api/sessions/trip")).json["open_turn"]
         busy = await server.chat("two", to="trip", headers={"X-On-Busy": "reject"})
         await server.request("POST", f"/api/turns/{turn}/cancel")
-        await first.answer()
+        await first
         await server.chat(" ", to="trip")
     mine = [
         (each["event"], each.get("code") or each.get("kind") or each.get("fate"))

@@ -12,6 +12,7 @@ from holdfast.core.transcript import entry_of
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
 from holdfast.wire.api import objects as api
+from holdfast.wire.api.traces import TraceSpan, TurnTrace
 
 UNREADABLE = "   [this cannot be read; `holdfast db verify` says more]"
 
@@ -92,6 +93,30 @@ def fate_of(turn: api.TurnObject) -> str:
             return "open: it is being played, or waits to be taken over"
         case "queued":
             return "queued"
+
+
+def trace_lines(trace: TurnTrace) -> Iterator[str]:
+    """What took how long in a turn: the steps and calls with their begin, time, tokens and cost."""
+    mark = "" if trace.timed_by == "journal" else "~"
+    for span in trace.spans:
+        indent = "  " * len(span.path)
+        name = f"{span.kind} {span.name}".rstrip()
+        took = "…" if span.ended_at is None else f"{mark}{span.ended_at - span.began_at:.3f} s"
+        first = "" if span.first_at is None else f", first words after {_since(span):.3f} s"
+        used = "" if span.usage is None else f", {_used(span.usage, trace.currency)}"
+        ended = "" if span.outcome in ("done", "ok") else f", {span.outcome.replace('_', ' ')}"
+        after_s = span.began_at - trace.turn.began_at
+        yield f"{after_s:+10.3f} s  {indent}{name}: {took}{first}{used}{ended}"
+
+
+def _since(span: TraceSpan) -> float:
+    return max(0.0, (span.first_at or span.began_at) - span.began_at)
+
+
+def _used(usage: api.UsageObject, currency: str) -> str:
+    tokens = f"{usage.input_tokens:,} → {usage.output_tokens:,} tokens"
+    cost = f", {usage.cost_micros / 1e6:.6f} {currency}".rstrip() if usage.cost_micros else ""
+    return tokens + cost
 
 
 def journal_lines(records: Iterable[Record]) -> Iterator[str]:

@@ -37,6 +37,11 @@ def confirm(question: str) -> None:
     click.confirm(printable(question), abort=True, err=True)
 
 
+def wait_line(question: str) -> str:
+    """Ask a person for a line of text, and return it without the space around it."""
+    return str(click.prompt(printable(question), err=True)).strip()
+
+
 def choose(question: str, options: Sequence[str]) -> int:
     """Ask a person for one of some options, and return its index. The first is the default."""
     for n, each in enumerate(options, 1):

@@ -39,6 +39,7 @@ from holdfast.core.turns.journal import Record, decode_records
 from holdfast.errors import InvalidId, InvalidValue, SessionBusy, SessionGone, SessionMissing
 from holdfast.ids import Minter, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.api.objects import match_shown, session_shown, turn_shown
+from holdfast.server.api.traces import trace_of
 from holdfast.server.api.transfer import take_sessions
 from holdfast.server.api.turn_lists import listed_turns, read_state, waiting_calls
 from holdfast.sessions.admission.queued_turns import last_words
@@ -51,6 +52,7 @@ from holdfast.store.store_url import open_existing
 from holdfast.store.transfer.exports import Exported, LeftOut
 from holdfast.store.transfer.exports import export as export_session
 from holdfast.wire.api import objects as api
+from holdfast.wire.api import traces
 
 T = TypeVar("T")
 
@@ -103,6 +105,8 @@ class SessionBackend(Protocol):
     def open_approvals(self, *, limit: int | None = None) -> api.ApprovalInbox: ...
 
     def turn(self, turn_id: str) -> api.TurnObject: ...
+
+    def trace(self, turn_id: str) -> traces.TurnTrace: ...
 
     def cancel(self, turn_id: str) -> api.TurnObject: ...
 
@@ -214,6 +218,9 @@ class StoreBackend:
 
     def turn(self, turn_id: str) -> api.TurnObject:
         return turn_shown(self._row(turn_id))
+
+    def trace(self, turn_id: str) -> traces.TurnTrace:
+        return self._do(trace_of(self._store, self._row(turn_id)))
 
     def journal(self, turn_id: str) -> tuple[Record, ...]:
         rows = self._do(self._store.journal(self._tenant, self._row(turn_id).turn_id))

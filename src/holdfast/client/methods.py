@@ -15,7 +15,7 @@ from holdfast.client.events import PieceReader, RecordReader
 from holdfast.client.requests import ClientCall, ClientRequest, ClientStream, request
 from holdfast.core.turns.journal import Record
 from holdfast.ids import ResponseId, TurnId
-from holdfast.wire.api import families, overview
+from holdfast.wire.api import families, overview, traces
 from holdfast.wire.api import objects as api
 from holdfast.wire.headers import (
     APPROVALS,
@@ -125,6 +125,12 @@ class ClientMethods:
         return ClientStream(request("GET /api/sessions/{name}/export", bytes, name), PieceReader())
 
     @ClientCall
+    def blob(self, name: str, digest: str) -> ClientStream[bytes]:
+        """The bytes of a picture or a file that an item names, in pieces as they come."""
+        wanted = request("GET /api/sessions/{name}/blobs/{digest}", bytes, name, digest)
+        return ClientStream(wanted, PieceReader())
+
+    @ClientCall
     def take_in(
         self, exported: bytes, *, on_conflict: Literal["stop", "skip"] = "stop"
     ) -> ClientRequest[api.Imported]:
@@ -193,6 +199,16 @@ class ClientMethods:
         return request("GET /api/nodes", overview.Nodes)
 
     @ClientCall
+    def numbers(self) -> ClientRequest[overview.NumbersOverTime]:
+        """How the numbers of the server have changed in the last hour."""
+        return request("GET /api/numbers", overview.NumbersOverTime)
+
+    @ClientCall
+    def costs(self) -> ClientRequest[overview.Costs]:
+        """What the turns of today have used, by agent."""
+        return request("GET /api/costs", overview.Costs)
+
+    @ClientCall
     def log(self) -> ClientRequest[overview.RecentRecords]:
         """The last warnings and errors of the process that answers, the newest first."""
         return request("GET /api/log", overview.RecentRecords)
@@ -227,6 +243,17 @@ class ClientMethods:
     def turn(self, turn_id: str) -> ClientRequest[api.TurnObject]:
         """A turn, and its outcome."""
         return request("GET /api/turns/{id}", api.TurnObject, turn_id)
+
+    @ClientCall
+    def trace(self, turn_id: str) -> ClientRequest[traces.TurnTrace]:
+        """A turn's steps and calls, with their times, tokens and costs."""
+        return request("GET /api/turns/{id}/trace", traces.TurnTrace, turn_id)
+
+    @ClientCall
+    def prompt(self, turn_id: str, *, step: int = 1) -> ClientRequest[traces.StepPrompt]:
+        """What the model was told in a step of a turn."""
+        query = {"step": step}
+        return request("GET /api/turns/{id}/prompt", traces.StepPrompt, turn_id, query=query)
 
     @ClientCall
     def begin(

@@ -32,6 +32,8 @@ Field: TypeAlias = str | int | float | bool | None
 
 _events = logging.getLogger("holdfast.events")
 _audit = logging.getLogger("holdfast.audit")
+_events.addHandler(logging.NullHandler())
+"""A program without a log prints none: the name of an event says nothing without its fields."""
 _NOTHING: Mapping[str, Field] = MappingProxyType({})
 _bound: ContextVar[Mapping[str, Field]] = ContextVar("holdfast_bound", default=_NOTHING)
 _trace: ContextVar[str] = ContextVar("holdfast_trace", default="")

@@ -25,12 +25,13 @@ class Trouble:
         self._causes: set[str] = set()
         self._times = 0
 
-    def failed(self, cause: str) -> None:
-        """It has failed, for this cause."""
+    def failed(self, cause: str, detail: str = "") -> None:
+        """It has failed, for this cause; `detail` is told with it, and may be another one each time."""
         self._times += 1
         if cause not in self._causes and len(self._causes) < _CAUSES_MAX:
             self._causes.add(cause)
-            self._log.warning("%s: it fails: %s", self._subject, printable(cause[:_WORDS_CHARS]))
+            words = f"{cause} ({detail})" if detail else cause
+            self._log.warning("%s: it fails: %s", self._subject, printable(words[:_WORDS_CHARS]))
 
     def worked(self) -> None:
         """It works."""

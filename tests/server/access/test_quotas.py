@@ -17,7 +17,7 @@ from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Gate, ScriptedModel
 from tests.server.access.test_authentication import Clock, bearer, put_key
 from tests.server.stubs import Serving, agent, serving, until
-from tests.server.test_busy import Asked, held
+from tests.server.test_busy import held
 
 # ── the bucket ───────────────────────────────────────────────────────────────────────────────
 
@@ -102,12 +102,12 @@ async def test_tenants_and_keys_have_accounts_of_their_own() -> None:
 async def test_so_many_at_once_and_no_more(quota: Quota, body: dict[str, Any]) -> None:
     gate = Gate()
     async with serving(agent(held(gate)), quotas=Quotas(tenant=quota)) as server:
-        first = Asked(server.chat("one", to="a", **body))
+        first = asyncio.create_task(server.chat("one", to="a", **body))
         await gate.reached.wait()
         refused = await server.chat("two", to="b", **body)
         listed = await server.get("/api/sessions")
         gate.release()
-        await first.answer()
+        await first
         after = await server.chat("two", to="b", **body)
     assert (refused.status, refused.error["code"]) == (429, "concurrency_limit_exceeded")
     assert (refused.headers["retry-after"], refused.headers["x-should-retry"]) == ("1", "true")
@@ -151,14 +151,14 @@ async def test_turns_that_nobody_waits_for_count_too() -> None:
 async def test_watchers_are_bounded_too() -> None:
     gate = Gate()
     async with serving(agent(held(gate)), quotas=Quotas(tenant=Quota(watchers=1))) as server:
-        first = Asked(server.chat("one", to="a"))
+        first = asyncio.create_task(server.chat("one", to="a"))
         await gate.reached.wait()
         turn = (await server.get("/api/sessions/a")).json["open_turn"]
         watching = await server.http.get(f"{server.url}/api/turns/{turn}/events")
         refused = await server.get(f"/api/turns/{turn}/events")
         gate.release()
         await watching.read()
-        await first.answer()
+        await first
         after = await server.get(f"/api/turns/{turn}/events")
     assert (watching.status, refused.status, after.status) == (200, 429, 200)
 

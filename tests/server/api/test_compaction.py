@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from holdfast.loop.compaction import INSTRUCTION
@@ -10,7 +11,6 @@ from holdfast.models.model import Prompt
 from holdfast.testing import Gate, ScriptedModel, fails, says
 from holdfast.testing.scripted_model import Script
 from tests.server.stubs import Answer, Serving, agent, serving
-from tests.server.test_busy import Asked
 
 
 def answer(prompt: Prompt) -> Script | str:
@@ -62,11 +62,11 @@ async def test_a_summary_that_came_first_stands() -> None:
     async with serving(agent(model)) as server:
         await server.chat("one", to="trip")
         model.will(says("Mine.").waiting(gate, at=0))
-        mine = Asked(compact(server))
+        mine = asyncio.create_task(compact(server))
         await gate.reached.wait()
         theirs = await compact(server)
         gate.release()
-        late = await mine.answer()
+        late = await mine
         (summary,) = await seen(server, "model")
     assert theirs.status == 200
     assert (late.status, late.error["code"]) == (409, "summary_moved")

@@ -223,7 +223,7 @@ async def test_where_no_key_is_needed_everybody_may_everything() -> None:
     async with serving(agent(echo())) as server:
         me = (await server.get("/api/me")).json
         nodes = (await server.get("/api/nodes")).json
-    assert me == {"tenant": "local", "key": None, "scopes": ["admin", "metrics"]}
+    assert me == {"tenant": "local", "key": None, "scopes": ["admin", "metrics"], "currency": ""}
     [node] = nodes["nodes"]
     assert node["here"] and node["since"] <= nodes["now"] <= node["expires_at"]
 

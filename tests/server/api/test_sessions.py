@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from typing import Any
 
@@ -16,7 +17,7 @@ from holdfast.models.usage import MeteredModel
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.loop.stage import task
 from tests.server.stubs import Serving, agent, serving, until
-from tests.server.test_busy import Asked, held, the_turn
+from tests.server.test_busy import held, the_turn
 
 
 def answers() -> ScriptedModel:
@@ -115,10 +116,10 @@ async def test_a_deleted_session_is_gone_and_its_key_is_free() -> None:
 async def test_deleting_a_session_ends_its_open_turn() -> None:
     gate = Gate()
     async with serving(agent(held(gate))) as server:
-        first = Asked(server.chat("one", to="trip"))
+        first = asyncio.create_task(server.chat("one", to="trip"))
         await gate.reached.wait()
         await server.request("DELETE", "/api/sessions/trip")
-        answer = await first.answer()
+        answer = await first
     assert (answer.status, answer.error["code"]) == (410, "conversation_gone")
 
 
@@ -194,13 +195,13 @@ async def test_a_turn_costs_what_its_sub_agents_cost_too() -> None:
 async def test_events_are_numbered_and_can_be_resumed() -> None:
     gate = Gate()
     async with serving(agent(held(gate))) as server:
-        first = Asked(server.chat("one", to="trip"))
+        first = asyncio.create_task(server.chat("one", to="trip"))
         await gate.reached.wait()
         turn_id = await the_turn(server)
-        watching = Asked(server.get(f"/api/turns/{turn_id}/events"))
+        watching = asyncio.create_task(server.get(f"/api/turns/{turn_id}/events"))
         gate.release()
-        await first.answer()
-        *events, last = (await watching.answer()).events
+        await first
+        *events, last = (await watching).events
         middle = events[2]["n"]
         *later, end = (
             await server.get(f"/api/turns/{turn_id}/events?starting_after={middle}")
@@ -215,13 +216,13 @@ async def test_events_are_numbered_and_can_be_resumed() -> None:
 async def test_a_watcher_that_leaves_changes_nothing() -> None:
     gate = Gate()
     async with serving(agent(held(gate))) as server:
-        first = Asked(server.chat("one", to="trip"))
+        first = asyncio.create_task(server.chat("one", to="trip"))
         await gate.reached.wait()
         path = f"{server.url}/api/turns/{await the_turn(server)}/events"
         async with server.http.get(path) as response:
             await response.content.readany()
         gate.release()
-        assert (await first.answer()).status == 200
+        assert (await first).status == 200
 
 
 async def test_an_unknown_turn_cannot_be_cancelled() -> None:
@@ -270,15 +271,15 @@ async def test_a_server_that_stops_lets_answers_finish_and_begins_nothing() -> N
     gate = Gate()
     model = held(gate)
     async with serving(agent(model)) as server:
-        first = Asked(server.chat("one", to="trip", stream=True))
+        first = asyncio.create_task(server.chat("one", to="trip", stream=True))
         await gate.reached.wait()
-        waiting = Asked(server.chat("two", to="trip"))
+        waiting = asyncio.create_task(server.chat("two", to="trip"))
         lane = next(iter(server.sessions._admissions._lanes._lanes.values()))
         await until(lambda: bool(lane.waiting))
         server.server.stop()
         await until(lambda: server.sessions._owner._draining)
         gate.release()
-        answer, refused = await first.answer(), await waiting.answer()
+        answer, refused = await first, await waiting
     assert answer.streamed == "Let me think."
     assert refused.status == 503 and refused.headers["x-should-retry"] == "true"
 
@@ -290,13 +291,13 @@ async def test_a_server_in_a_hurry_ends_turns_and_says_so(monkeypatch: pytest.Mo
     model = ScriptedModel(otherwise=lambda prompt: says("Let me ", "think.").waiting(gate, at=1))
     async with serving(agent(model)) as server:
         streams = [
-            Asked(server.chat("one", to="trip", stream=True)),
-            Asked(server.chat("one", stream=True)),
-            Asked(server.chat("one", to="other", headers={"Idempotency-Key": "k"})),
+            asyncio.create_task(server.chat("one", to="trip", stream=True)),
+            asyncio.create_task(server.chat("one", stream=True)),
+            asyncio.create_task(server.chat("one", to="other", headers={"Idempotency-Key": "k"})),
         ]
         await until(lambda: model.speaking >= 3)
         server.server.stop()
-        named, stateless, keyed = [await each.answer() for each in streams]
+        named, stateless, keyed = [await each for each in streams]
     for each in (named, stateless):
         assert each.events[-1]["error"]["code"] == "server_shutting_down"
         assert "Nothing was stored" in each.events[-1]["error"]["message"]

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.ids import Tenant
+from holdfast.core.history.conversation import Snapshot
+from holdfast.errors import SessionDamaged
+from holdfast.ids import SessionId, Tenant
 from holdfast.store.memory_store import MemoryStore
+from holdfast.store.outcomes import SessionInfo
 from holdfast.testing import Gate, ScriptedModel, fails, says
 from tests.server.access.test_authentication import bearer, put_key
 from tests.server.stubs import HeldTool, Serving, agent, serving
@@ -32,6 +35,7 @@ async def test_a_stuck_first_turn_is_found_with_its_tool_and_stopped(
         (stuck,) = (await server.get("/api/turns")).json["turns"]
         assert (await server.get("/api/sessions")).json["sessions"] == [], "it has no version yet"
         assert (stuck["state"], stuck["agent"], stuck["tool"]) == ("open", "root", "dig")
+        assert stuck["session_key"] == "trip", "people know it by its key"
         assert stuck["node"] == server.sessions.lease.node and stuck["age_s"] >= 0
         with caplog.at_level(logging.INFO, logger="holdfast.audit"):
             stopped = await server.request("POST", f"/api/turns/{stuck['id']}/cancel")
@@ -56,6 +60,7 @@ async def test_turns_that_broke_off_or_failed_are_found() -> None:
         await server.chat("3", to="kept")
         (kept,) = await turns(server, "unfinished")
         assert (kept["ended_by"], kept["state"]) == ("model_error", "committed")
+        assert (kept["session_title"], kept["session_key"]) == ("3", "kept")
         failed = await turns(server, "failed")
         assert {each["state"] for each in failed} == {"committed", "discarded"}
         assert await turns(server, "failed", "&since=99999999999") == []
@@ -79,6 +84,10 @@ async def test_what_waits_for_a_person_is_an_inbox() -> None:
             response["id"].replace("resp_", "turn_"),
         }
         assert {(each["name"], each["arguments"]) for each in inbox} == {("pay", '{"kr":5}')}
+        assert {(each["session_title"], each["session_key"]) for each in inbox} == {
+            ("Pay", "trip"),
+            ("Pay", None),
+        }
         assert len(await turns(server, "waiting")) == 2
         await server.request("POST", "/api/sessions/trip/fork")
         assert len(await turns(server, "waiting")) == 2, "a fork cannot use it"
@@ -86,6 +95,43 @@ async def test_what_waits_for_a_person_is_an_inbox() -> None:
         assert [
             each["turn_id"] for each in (await server.get("/api/approvals")).json["approvals"]
         ] == [response["id"].replace("resp_", "turn_")]
+
+
+class PartlyDamaged(MemoryStore):
+    """A store in which one session cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost = ""
+
+    async def info(self, tenant: Tenant, session_id: SessionId) -> SessionInfo | None:
+        if session_id == self.lost:
+            raise SessionDamaged(session_id, "cut short")
+        return await super().info(tenant, session_id)
+
+    async def snapshot(
+        self, tenant: Tenant, session_id: SessionId, *args: Any, **more: Any
+    ) -> Snapshot | None:
+        if session_id == self.lost:
+            raise SessionDamaged(session_id, "cut short")
+        return await super().snapshot(tenant, session_id, *args, **more)
+
+
+async def test_a_damaged_session_leaves_the_lists_to_the_others() -> None:
+    store = PartlyDamaged()
+    asks = says("May I?", calls=[("pay", "{}")])
+    server_of = careful(ScriptedModel(otherwise=lambda _: asks), HeldTool("pay"))
+    async with serving(server_of, store=store) as server:
+        for name in ("lost", "sound"):
+            await server.chat("Pay", to=name)
+        store.lost = (await server.get("/api/sessions/lost")).json["id"]
+        inbox = (await server.get("/api/approvals")).json["approvals"]
+        waiting = await turns(server, "waiting")
+        sessions = (await server.get("/api/sessions?outcome=waiting")).json["sessions"]
+    assert [each["session_key"] for each in inbox] == ["sound"]
+    assert [each["session_key"] for each in waiting] == ["sound", None]
+    assert [each["keys"] for each in sessions] == [["sound"]]
+    await store.close()
 
 
 async def test_no_tenant_sees_what_goes_on_at_another() -> None:

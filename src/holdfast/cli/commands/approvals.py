@@ -57,11 +57,12 @@ def list_command(client: Client, turn: str | None, as_json: bool) -> None:
             output.give(encode(inbox))
         else:
             display.rows(
-                ("turn", "call", "asked", "agent", "tool", "arguments"),
+                ("turn", "call", "conversation", "asked", "agent", "tool", "arguments"),
                 (
                     (
                         each.turn_id,
                         each.id,
+                        each.session_key or each.session_id,
                         when(each.asked_at),
                         each.agent,
                         each.name,

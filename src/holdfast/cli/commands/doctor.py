@@ -16,8 +16,8 @@ import apsw
 import click
 
 from holdfast.cli import checkup, display, output
+from holdfast.cli.agent_checks import Report, check_sources, server_trouble
 from holdfast.cli.checkup import CheckupFinding, ok, problem, skipped, warning
-from holdfast.cli.commands.agents import Report, check_sources, server_trouble
 from holdfast.cli.options import json_option, store_option
 from holdfast.config import load_config
 from holdfast.core.codec import Value, encode

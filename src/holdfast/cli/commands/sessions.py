@@ -129,7 +129,8 @@ def _excerpt(session: api.Session) -> str:
     if not isinstance(session.match, api.Match):
         return ""
     marked = (f"[{each.text}]" if each.hit else each.text for each in session.match.excerpt)
-    return " ".join("".join(marked).split())
+    words = " ".join("".join(marked).split())
+    return f"{words} (in {session.match.line})" if session.match.line else words
 
 
 # ── show ─────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ from typing import get_args
 import click
 
 from holdfast.cli import display, output
-from holdfast.cli.conversation_text import fate_of, journal_lines, when
+from holdfast.cli.conversation_text import fate_of, journal_lines, trace_lines, when
 from holdfast.cli.options import ConversationPlace, json_option, tenant_option, where_options
 from holdfast.cli.session_backend import open_backend
 from holdfast.client.events import AnswerRefusal, AnswerText
@@ -92,7 +92,7 @@ def list_command(
 @json_option
 @where_options
 def show(turn: str, as_json: bool, at: ConversationPlace) -> None:
-    """Show the outcome of TURN with its reason, and its journal, if that is kept.
+    """Show the outcome of TURN with its reason, what took how long in it, and its journal, if that is kept.
 
     The journal of a turn is kept while it is open, of a discarded one for a week, and of a committed one if
     its request had an idempotency key, ran in the background or broke off.
@@ -102,11 +102,13 @@ def show(turn: str, as_json: bool, at: ConversationPlace) -> None:
       holdfast turns show turn_01m7fex2vh0000000000000004
     """
     with open_backend(at) as here:
-        found = here.turn(turn)
+        trace = here.trace(turn)
         journal = here.journal(turn)
+    found = trace.turn
     if as_json:
         records = b",".join(map(encode, journal))
-        output.give(b'{"turn":%b,"journal":[%b]}' % (encode(found), records))
+        parts = (encode(found), encode(trace), records)
+        output.give(b'{"turn":%b,"trace":%b,"journal":[%b]}' % parts)
         return
     lines = [
         f"{found.id}, in {found.session_id}",
@@ -114,10 +116,10 @@ def show(turn: str, as_json: bool, at: ConversationPlace) -> None:
         f"  began {when(found.began_at)}, from version {found.base}"
         + (f", ended {when(found.ended_at)}" if found.ended_at else ""),
         f"  by {found.agent or 'no agent yet'}, attempt {found.attempt}, {_tokens(found.usage)} tokens",
-        "",
-        *journal_lines(journal),
+        *(["", *trace_lines(trace)] if trace.spans else ()),
+        *(["", *journal_lines(journal)] if journal else ()),
     ]
-    display.prose(lines if journal else lines[:-1])
+    display.prose(lines)
 
 
 @turns.command(short_help="Stop a turn, wherever it is played.")
@@ -187,7 +189,7 @@ def show_listed(turns: Iterable[api.ListedTurn]) -> None:
     rows = (
         (
             each.id,
-            each.session_id,
+            each.session_key or each.session_id,
             when(each.began_at),
             f"{each.age_s:.0f} s",
             each.agent,

@@ -17,7 +17,7 @@ const ATTRIBUTES = new Set(
     `class id role title type value name placeholder for href tabindex rows dir lang spellcheck autocomplete hidden
    disabled checked selected open datetime target rel download src alt width height colspan scope inputmode enterkeyhint
    maxlength d x y x1 x2 y1 y2 cx cy r rx points viewBox transform preserveAspectRatio focusable
-   popover text-anchor dominant-baseline autocapitalize`.split(/\s+/),
+   popover start multiple accept text-anchor dominant-baseline autocapitalize`.split(/\s+/),
 );
 
 /** Attributes that people read, or hear. */

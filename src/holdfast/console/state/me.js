@@ -3,7 +3,7 @@
 import * as api from '../api.js';
 import { signal } from '../core/signals.js';
 
-/** @type {import('../core/signals.js').Signal<{tenant: string, key: string | null, scopes: string[]} | null>} */
+/** @type {import('../core/signals.js').Signal<{tenant: string, key: string | null, scopes: string[], currency: string} | null>} */
 export const me = signal(null);
 /** Why we are not in; empty while nobody has tried. */
 export const refused = signal('');

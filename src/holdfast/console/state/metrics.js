@@ -3,8 +3,9 @@
 import * as api from '../api.js';
 import { onDispose, signal } from '../core/signals.js';
 
-const EVERY_MS = 2000;
-const KEPT = 300;
+/** As often as the server notes its own: what it kept and what is read here are one curve. */
+const EVERY_MS = 5000;
+const KEPT = 1000;
 
 /** @typedef {{name: string, labels: Record<string, string>, value: number}} Sample */
 /** @typedef {{at: number, samples: Map<string, Sample[]>}} Reading */
@@ -14,7 +15,7 @@ export const readings = signal(/** @type {Reading[]} */ ([]));
 export const failure = signal('');
 /** @type {import('../core/signals.js').Signal<any>} */
 export const nodes = signal(/** @type {any} */ (null));
-/** @type {import('../core/signals.js').Signal<import('./sessions.js').Session[]>} */
+/** First turns too, whose sessions are in no list. @type {import('../core/signals.js').Signal<import('./activity.js').ListedTurn[]>} */
 export const open = signal(/** @type {any[]} */ ([]));
 
 const LINE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ([^ ]+)/;
@@ -69,9 +70,35 @@ export const rates = (all, of) =>
     all.slice(1).map((now, n) => Math.max(0, of(now) - of(all[n])) / Math.max(0.5, now.at - all[n].at));
 
 async function read() {
+    if (!readings.peek().length) readings.set(past(await api.get('/api/numbers')));
     const text = await api.getText('/metrics');
     readings.update((all) => [...all.slice(1 - KEPT), { at: Date.now() / 1000, samples: parse(text) }]);
     nodes.set(await api.get('/api/nodes'));
+}
+
+/** What the server kept of its last hour, as readings. @param {any} kept @returns {Reading[]} */
+export function past({ bounds_s: bounds, samples }) {
+    /** @param {string} name @param {number[]} counts @returns {[string, Sample[]]} */
+    const histogram = (name, counts) => {
+        let sum = 0;
+        const upto = counts.map((count, n) => {
+            sum += count;
+            return { name, labels: { le: n < bounds.length ? String(bounds[n]) : '+Inf' }, value: sum };
+        });
+        return [name, upto];
+    };
+    return samples.map((/** @type {any} */ sample) => ({
+        at: sample.at,
+        samples: new Map([
+            [
+                'holdfast_turns_total',
+                Object.entries(sample.ends).map(([end, value]) => ({ name: '', labels: { ended_by: end }, value })),
+            ],
+            histogram('holdfast_admission_seconds_bucket', sample.admission),
+            histogram('holdfast_first_words_seconds_bucket', sample.first_words),
+            histogram('holdfast_commit_seconds_bucket', sample.commit),
+        ]),
+    }));
 }
 
 /** Look, as long as the effect that runs now is not disposed. @param {boolean} allowed  whether the key may see numbers */
@@ -79,7 +106,7 @@ export function watchMetrics(allowed) {
     const look = async () => {
         if (document.hidden) return;
         try {
-            open.set((await api.get('/api/sessions?busy=true&limit=100')).sessions);
+            open.set((await api.get('/api/turns?state=open&limit=100')).turns);
             if (allowed) await read();
             failure.set('');
         } catch (error) {

@@ -31,6 +31,8 @@ export function openSession(name) {
     const chain = signal(/** @type {any} */ (null));
     const complete = signal(false);
     const failure = signal('');
+    /** There is no such session, or it was deleted. */
+    const missing = signal(false);
     const gone = new AbortController();
 
     let before = /** @type {string | null} */ (null);
@@ -133,7 +135,10 @@ export function openSession(name) {
                 } catch (error) {
                     if (gone.signal.aborted) return;
                     failure.set(error instanceof Error ? error.message : String(error));
-                    if (error instanceof api.ApiError && [400, 404, 410].includes(error.status)) return;
+                    if (error instanceof api.ApiError && [400, 404, 410].includes(error.status)) {
+                        missing.set(true);
+                        return;
+                    }
                 }
             }
             await pause(LOOK_MS);
@@ -155,6 +160,7 @@ export function openSession(name) {
         name,
         path,
         info,
+        missing,
         pages,
         annotations,
         live,

@@ -6,14 +6,14 @@
 import * as api from '../api.js';
 import { batch, effect, signal } from '../core/signals.js';
 
-/** @typedef {{id: string, keys: string[], title: string, agent: string, version: number, items: number, open_turn: string | null, created_at: number, active_at: number, attributes: Record<string, string>, family: string | null, match?: any}} Session */
-/** @typedef {{q: string, agent: string, busy: boolean, within: number, anonymous: boolean}} Filter */
+/** @typedef {{id: string, keys: string[], title: string, agent: string, version: number, items: number, open_turn: string | null, created_at: number, active_at: number, attributes: Record<string, string>, family: string | null, forked_from?: string | null, outcome?: string, match?: any}} Session */
+/** @typedef {{q: string, agent: string, busy: boolean, within: number, anonymous: boolean, outcome: string}} Filter */
 
 const PAGE = 100;
 const EVERY_MS = 3000;
 
 /** @type {Filter} */
-export const EVERYTHING = { q: '', agent: '', busy: false, within: 0, anonymous: false };
+export const EVERYTHING = { q: '', agent: '', busy: false, within: 0, anonymous: false, outcome: '' };
 
 export const filter = signal(EVERYTHING);
 /** @type {import('../core/signals.js').Signal<Session[]>} */
@@ -38,6 +38,8 @@ function address(what, more) {
     if (what.busy) query.set('busy', 'true');
     if (what.within) query.set('active_from', String(Math.floor(Date.now() / 1000) - what.within));
     if (what.anonymous) query.set('anonymous', 'true');
+    if (what.outcome) query.set('outcome', what.outcome);
+    query.set('outcomes', 'true');
     return `/api/sessions?${query}`;
 }
 
@@ -89,7 +91,7 @@ async function refresh() {
     try {
         const [top, busy] = await Promise.all([
             api.get(address(what, {})),
-            api.get(address({ ...what, busy: true }, {})),
+            api.get(address({ ...what, busy: true, outcome: '' }, {})),
         ]);
         if (mine !== asked) return;
         sessions.set(merged(sessions.peek(), top.sessions, top.cursor === null, busy.sessions));

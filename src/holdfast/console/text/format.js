@@ -1,17 +1,10 @@
 // How numbers and times are said.
 
-const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz';
-
-/** When an id was minted, in seconds: it says so itself. @param {string} id */
-export function mintedAt(id) {
-    const body = id.slice(-26, -16);
-    let ms = 0;
-    for (const char of body) ms = ms * 32 + ALPHABET.indexOf(char);
-    return ms / 1000;
-}
-
 /** An id that people can tell from its neighbours. @param {string} id */
 export const shortId = (id) => (id.length > 16 ? `${id.slice(0, id.indexOf('_') + 1)}…${id.slice(-6)}` : id);
+
+/** An id of our own. `crypto.randomUUID` is only there over TLS and on loopback. */
+export const freshId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (each) => each.toString(16).padStart(2, '0')).join('');
 
 /** @param {number} seconds */
 export function duration(seconds) {
@@ -55,6 +48,9 @@ export const money = (micros) =>
         minimumFractionDigits: 2,
         maximumFractionDigits: micros < 10_000 ? 5 : 2,
     });
+
+/** An amount with its unit, as far as the server knows it. @param {number} micros @param {string} currency */
+export const cost = (micros, currency) => `${money(micros)} ${currency || 'units'}`;
 
 /** @param {number} bytes */
 export const size = (bytes) =>

@@ -5,6 +5,7 @@ import { h } from '../core/dom.js';
 import { signal } from '../core/signals.js';
 import { may } from '../state/me.js';
 import { attempt } from '../state/toasts.js';
+import { freshId } from '../text/format.js';
 
 /** @param {string} turn @param {any[]} calls @param {import('../state/session.js').Opened} session */
 export function approvals(turn, calls, session) {
@@ -12,7 +13,7 @@ export function approvals(turn, calls, session) {
     const decided = signal(/** @type {Record<string, boolean>} */ ({}));
     const remember = signal(false);
     const sent = signal(false);
-    const once = crypto.randomUUID();
+    const once = freshId();
 
     /** @param {Record<string, boolean>} answers */
     async function send(answers) {

@@ -5,13 +5,14 @@ import { computed, signal } from '../core/signals.js';
 import { go, sessionAt } from '../state/route.js';
 import { say } from '../state/session.js';
 import { agents } from '../state/sessions.js';
+import { freshId } from '../text/format.js';
 import { field } from './composer.js';
 
 export function beginView() {
     const chosen = signal('');
     const name = signal('');
     const agent = computed(() => agents().find((each) => each.id === chosen()) ?? agents()[0]);
-    const fallback = `console-${crypto.randomUUID().slice(0, 8)}`;
+    const fallback = `console-${freshId().slice(0, 8)}`;
     return h(
         'main',
         { class: 'begin', id: 'main', tabindex: '-1' },
@@ -57,8 +58,8 @@ export function beginView() {
         field({
             label: 'first message',
             placeholder: () => 'Write the first message …',
-            send: async (text, once) => {
-                const begun = await say(name.peek().trim() || fallback, agent()?.id ?? '', text, 'wait', once);
+            send: async (said, once) => {
+                const begun = await say(name.peek().trim() || fallback, agent()?.id ?? '', said, 'wait', once);
                 go(sessionAt(begun.session));
                 return begun;
             },

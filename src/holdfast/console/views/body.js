@@ -12,6 +12,7 @@ import { around, itemView } from './items.js';
  * @property {Set<string>} [waiting]
  * @property {Set<string>} [unseen]
  * @property {Set<string>} [hidden]
+ * @property {Map<string, string>} [decided]
  */
 
 const NONE = /** @type {Set<string>} */ (new Set());
@@ -35,6 +36,7 @@ export function bodyView(body, tools) {
                     has(now.waiting, item),
                     has(now.unseen, item),
                     has(now.hidden, item),
+                    now.decided?.get(item.id),
                 ];
                 const old = known.get(key);
                 return old && facts.every((fact, at) => fact === old.facts[at])
@@ -69,6 +71,7 @@ function view({ facts: [item], calls, results, now }, tools) {
             waiting: now.waiting,
             unseen: now.unseen ?? NONE,
             hidden: now.hidden ?? NONE,
+            decided: now.decided,
             tools: now.drafts?.has(item.id) ? undefined : tools,
         }),
     );

@@ -6,23 +6,31 @@ import { computed, signal } from '../core/signals.js';
 import { ifStopped } from '../state/journal.js';
 import { may } from '../state/me.js';
 import { attempt, toast } from '../state/toasts.js';
+import { freshId } from '../text/format.js';
+import { attachments, messageOf } from './attachments.js';
 
 const SEND = 'M3 10 17 3l-4 14-3.500-5.500Z';
 
-/** @param {{label: string, placeholder: () => string, send: (text: string, once: string) => Promise<unknown>, extra?: any}} options */
+/** @param {{label: string, placeholder: () => string, send: (said: string | any[], once: string, words: string) => Promise<unknown>, extra?: any}} options */
 export function field({ label, placeholder, send, extra }) {
     const text = signal('');
     const sending = signal(false);
-    /** The same text that could not be sent is the same request when it is sent again. */
+    const files = attachments();
+    const empty = () => !text().trim() && files.held().length === 0;
+    /** The same message that could not be sent is the same request when it is sent again. */
     let once = { text: '', key: '' };
     const area = h('textarea', {
         class: 'composer-text',
         rows: '1',
+        dir: 'auto',
         'aria-label': label,
         placeholder,
         value: () => text(),
         enterkeyhint: 'send',
         oninput: () => (text.set(area.value), grow()),
+        onpaste: (/** @type {ClipboardEvent} */ event) => take(event, event.clipboardData),
+        ondragover: (/** @type {DragEvent} */ event) => event.preventDefault(),
+        ondrop: (/** @type {DragEvent} */ event) => take(event, event.dataTransfer),
         onkeydown: (/** @type {KeyboardEvent} */ event) => {
             if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
                 event.preventDefault();
@@ -31,18 +39,28 @@ export function field({ label, placeholder, send, extra }) {
         },
     });
 
+    /** @param {Event} event @param {DataTransfer | null} from */
+    function take(event, from) {
+        if (!from?.files.length) return;
+        event.preventDefault();
+        files.add([...from.files]);
+    }
+
     function grow() {
         area.style.height = 'auto';
         area.style.height = `${Math.min(area.scrollHeight, innerHeight * 0.4)}px`;
     }
 
     async function submit() {
-        const said = text.peek();
-        if (!said.trim() || sending.peek()) return;
-        if (once.text !== said) once = { text: said, key: crypto.randomUUID() };
+        const words = text.peek();
+        if (empty() || sending.peek()) return;
+        const said = messageOf(words, files.held.peek());
+        const same = JSON.stringify(said);
+        if (once.text !== same) once = { text: same, key: freshId() };
         sending.set(true);
-        if ((await attempt(() => send(said, once.key))) !== undefined) {
+        if ((await attempt(() => send(said, once.key, words))) !== undefined) {
             text.set('');
+            files.clear();
             once = { text: '', key: '' };
             requestAnimationFrame(grow);
         }
@@ -53,6 +71,8 @@ export function field({ label, placeholder, send, extra }) {
     return h(
         'div',
         { class: 'composer-row' },
+        files.list,
+        files.button,
         area,
         extra,
         h(
@@ -61,7 +81,7 @@ export function field({ label, placeholder, send, extra }) {
                 class: 'button primary send',
                 type: 'button',
                 'aria-label': 'send',
-                disabled: () => sending() || !text().trim(),
+                disabled: () => sending() || empty(),
                 onclick: submit,
             },
             icon(SEND),
@@ -78,12 +98,12 @@ export function composer(session) {
     /** What was said while a turn ran, and has not been heard yet. @type {import('../core/signals.js').Signal<{text: string, once: string, told: string}[]>} */
     const unheard = signal(/** @type {any[]} */ ([]));
 
-    /** A turn that runs hears a message at its next step; nobody has to watch the field until then. @param {string} text @param {string} once */
-    async function sendMeanwhile(text, once) {
+    /** A turn that runs hears a message at its next step; nobody has to watch the field until then. @param {string | any[]} said @param {string} once @param {string} text */
+    async function sendMeanwhile(said, once, text) {
         const told =
             how.peek() === 'steer' ? 'the running turn hears it at its next step' : 'it waits for the running turn';
         unheard.update((all) => [...all, { text, once, told }]);
-        await attempt(() => session.say(text, how.peek(), once));
+        await attempt(() => session.say(said, how.peek(), once));
         unheard.update((all) => all.filter((each) => each.once !== once));
     }
 
@@ -148,8 +168,8 @@ export function composer(session) {
                                   ? 'Steer the running turn …'
                                   : 'The next message, after this turn …'
                               : 'Write the next message …',
-                      send: async (text, once) => (
-                          running() ? void sendMeanwhile(text, once) : await session.say(text, 'wait', once),
+                      send: async (said, once, words) => (
+                          running() ? void sendMeanwhile(said, once, words) : await session.say(said, 'wait', once),
                           true
                       ),
                       extra: () =>

@@ -1,10 +1,13 @@
 // The items of a turn, as people read them. Whatever they say was written by somebody we do not trust, so all of it
 // goes through text nodes.
 
+import { at, getBlob } from '../api.js';
 import { h, icon } from '../core/dom.js';
-import { onDispose } from '../core/signals.js';
-import { ENDS, size } from '../text/format.js';
-import { markdown } from '../text/markdown.js';
+import { onDispose, signal } from '../core/signals.js';
+import { route } from '../state/route.js';
+import { ENDS, moment, shortId, size } from '../text/format.js';
+import { markdown, partingOf } from '../text/markdown.js';
+import { PICTURES } from './attachments.js';
 
 /**
  * @typedef {object} Around  what is known around an item
@@ -13,12 +16,12 @@ import { markdown } from '../text/markdown.js';
  * @property {Set<string>} [drafts]
  * @property {Set<string>} [running]
  * @property {Set<string>} [waiting]
+ * @property {Map<string, string>} [decided]  what people decided about calls
  * @property {Set<string>} unseen
  * @property {Set<string>} hidden
  * @property {(item: any) => Node | null} [tools]  what can be done with it
  */
 
-const PICTURES = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp']);
 const LONG = 12_000;
 
 /** @type {Record<string, string>} */
@@ -84,7 +87,7 @@ const KINDS = {
             ctx.drafts?.has(item.id)
                 ? h(
                       'div',
-                      { class: 'said draft' },
+                      { class: 'said draft', dir: 'auto' },
                       item.content?.[0]?.text ?? '',
                       h('span', { class: 'caret', 'aria-hidden': 'true' }),
                   )
@@ -98,7 +101,7 @@ const KINDS = {
             h('summary', null, ctx.drafts?.has(item.id) ? 'Thinking …' : 'Thought'),
             h(
                 'div',
-                { class: 'plain' },
+                { class: 'plain', dir: 'auto' },
                 [...(item.summary ?? []), item.text].filter(Boolean).join('\n\n') || 'Its provider does not show it.',
             ),
         ),
@@ -183,6 +186,7 @@ function callView(call, ctx) {
             h('span', { class: 'call-arguments' }, oneLine(call.arguments)),
             h('span', { class: 'chip outcome' }, word),
         ),
+        decision(call, ctx.decided?.get(call.id)),
         h('h5', null, 'Arguments'),
         pre(pretty(call.arguments)),
         result && [
@@ -191,6 +195,14 @@ function callView(call, ctx) {
             result.content?.length ? parts(result.content, true) : null,
         ],
     );
+}
+
+/** Who decided about a call, and when. @param {any} call @param {string | undefined} noted */
+function decision(call, noted) {
+    const [verdict, key, at] = noted?.split(' ') ?? [];
+    if (!verdict) return null;
+    const by = key === '-' ? 'without a key' : `by ${shortId(key)}`;
+    return h('p', { class: 'told decided', title: key }, `${call.name} was ${verdict} ${by}, ${moment(Number(at) / 1000)}`);
 }
 
 /** @param {any} item @param {string} title */
@@ -213,21 +225,25 @@ function resultBox(item, title) {
 export function parts(content, raw = false) {
     return content.map((part) => {
         if (part.type === 'text') return raw ? pre(part.text) : long(part.text);
-        if (part.type === 'refusal') return h('p', { class: 'refusal' }, part.text);
+        if (part.type === 'refusal') return h('p', { class: 'refusal', dir: 'auto' }, part.text);
         return attachment(part);
     });
 }
 
-/** @param {string} text */
+/** A long text in two parts; the second one is read when it is opened. @param {string} text */
 function long(text) {
-    if (text.length <= LONG) return markdown(text);
+    if (text.length <= LONG + LONG / 4) return markdown(text);
+    const parting = partingOf(text, LONG);
+    const opened = signal(false);
+    const toggled = (/** @type {Event} */ event) =>
+        opened.set(/** @type {HTMLDetailsElement} */ (event.currentTarget).open || opened.peek());
     return [
-        ...markdown(text.slice(0, LONG)),
+        ...markdown(text.slice(0, parting)),
         h(
             'details',
-            { class: 'rest' },
-            h('summary', null, `${size(text.length - LONG)} more`),
-            h('div', { class: 'plain' }, text.slice(LONG)),
+            { class: 'rest', ontoggle: toggled },
+            h('summary', null, `${size(text.length - parting)} more`),
+            h('div', { class: 'prose' }, () => opened() && markdown(text.slice(parting))),
         ),
     ];
 }
@@ -246,7 +262,10 @@ function attachment(part) {
     const { source } = part;
     const kind = source?.media_type ?? '';
     const name = part.name || part.type;
-    if (part.type === 'image' && source?.type === 'inline' && PICTURES.has(kind)) return picture(source);
+    if (part.type === 'image' && PICTURES.has(kind)) {
+        if (source.type === 'inline') return picture(inlineBytes(source));
+        if (source.type === 'blob') return picture(storedBytes(source));
+    }
     const where =
         source?.type === 'link'
             ? source.url
@@ -255,17 +274,34 @@ function attachment(part) {
         'p',
         { class: 'attachment' },
         icon('M5 2h7l4 4v12H5ZM12 2v4h4'),
-        h('span', null, name),
+        h('bdi', { class: 'attachment-name' }, name),
         h('small', null, where),
     );
 }
 
 /** @param {{media_type: string, data: string}} source */
-function picture(source) {
+async function inlineBytes(source) {
     const bytes = Uint8Array.from(atob(source.data), (char) => char.charCodeAt(0));
-    const url = URL.createObjectURL(new Blob([bytes], { type: source.media_type }));
-    onDispose(() => URL.revokeObjectURL(url));
-    return h('img', { class: 'picture', src: url, alt: 'a picture in the conversation' });
+    return new Blob([bytes], { type: source.media_type });
+}
+
+/** A picture that lies in the store, of the session that is shown. @param {{media_type: string, digest: string}} source */
+async function storedBytes(source) {
+    const found = await getBlob(`/api/sessions/${at(route.peek().name)}/blobs/${at(source.digest)}`);
+    return new Blob([found], { type: source.media_type });
+}
+
+/** @param {Promise<Blob>} bytes */
+function picture(bytes) {
+    const url = signal('');
+    const failed = signal(false);
+    bytes.then((blob) => url.set(URL.createObjectURL(blob))).catch(() => failed.set(true));
+    onDispose(() => URL.revokeObjectURL(url.peek()));
+    return h('span', { class: 'picture-place' }, () =>
+        failed()
+            ? h('small', { class: 'told' }, 'This picture is not in the store any more.')
+            : url() && h('img', { class: 'picture', src: url(), alt: 'a picture in the conversation' }),
+    );
 }
 
 /** @param {string} json */

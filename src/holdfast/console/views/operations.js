@@ -1,10 +1,10 @@
 // What the server does: numbers of the process that answers, nodes and leases, and turns that have run for long.
 
 import { h } from '../core/dom.js';
-import { may, now } from '../state/me.js';
+import { may, me, now } from '../state/me.js';
 import { failure, nodes, open, quantile, rates, readings, total, watchMetrics } from '../state/metrics.js';
 import { sessionAt } from '../state/route.js';
-import { ENDS, ago, count, duration, mintedAt, money, shortId } from '../text/format.js';
+import { ENDS, ago, cost, count, duration, shortId } from '../text/format.js';
 import { plot } from './plot.js';
 
 const latest = () => readings().at(-1);
@@ -28,6 +28,22 @@ export function operationsView() {
         openTurns(),
     );
 }
+
+/** @param {string} kind @param {string[]} heads @param {any[]} rows @param {(row: any) => any[]} cells  the first one names the row */
+const table = (kind, heads, rows, cells) =>
+    h(
+        'table',
+        { class: kind },
+        h('thead', null, h('tr', null, heads.map((head) => h('th', { scope: 'col' }, head)))),
+        h(
+            'tbody',
+            null,
+            rows.map((row) => {
+                const [name, ...others] = cells(row);
+                return h('tr', null, h('th', { scope: 'row' }, name), others.map((cell) => h('td', null, cell)));
+            }),
+        ),
+    );
 
 // ── numbers of this moment ───────────────────────────────────────────────────────────────────
 
@@ -61,7 +77,11 @@ function tiles() {
                 `${count(total(latest(), 'holdfast_tokens_total', { kind: 'input' }))} → ${count(total(latest(), 'holdfast_tokens_total', { kind: 'output' }))}`,
             'since this process began',
         ),
-        tile('Cost', () => money(total(latest(), 'holdfast_cost_total') * 1e6), 'since this process began'),
+        tile(
+            'Cost',
+            () => cost(total(latest(), 'holdfast_cost_total') * 1e6, me()?.currency ?? ''),
+            'since this process began',
+        ),
     );
 }
 
@@ -124,42 +144,19 @@ function ends() {
         h('p', { class: 'told' }, 'since this process began'),
         () =>
             all().length
-                ? h(
-                      'table',
-                      { class: 'bars' },
+                ? table('bars', ['end', 'then', 'turns'], all(), (each) => [
+                      ENDS[each.labels.ended_by] ?? each.labels.ended_by,
+                      each.labels.fate,
                       h(
-                          'thead',
-                          null,
-                          h(
-                              'tr',
-                              null,
-                              h('th', { scope: 'col' }, 'end'),
-                              h('th', { scope: 'col' }, 'then'),
-                              h('th', { scope: 'col' }, 'turns'),
-                          ),
+                          'span',
+                          { class: 'bar-cell' },
+                          h('span', {
+                              class: `bar fate-${each.labels.fate}`,
+                              vars: { share: `${((each.value / most()) * 100).toFixed(1)}%` },
+                          }),
+                          h('b', null, count(each.value)),
                       ),
-                      h(
-                          'tbody',
-                          null,
-                          all().map((each) =>
-                              h(
-                                  'tr',
-                                  null,
-                                  h('th', { scope: 'row' }, ENDS[each.labels.ended_by] ?? each.labels.ended_by),
-                                  h('td', null, each.labels.fate),
-                                  h(
-                                      'td',
-                                      { class: 'bar-cell' },
-                                      h('span', {
-                                          class: `bar fate-${each.labels.fate}`,
-                                          vars: { share: `${((each.value / most()) * 100).toFixed(1)}%` },
-                                      }),
-                                      h('b', null, count(each.value)),
-                                  ),
-                              ),
-                          ),
-                      ),
-                  )
+                  ])
                 : h('p', { class: 'nothing' }, 'No turn has ended here yet.'),
     );
 }
@@ -175,51 +172,22 @@ function nodeTable() {
         () => {
             const found = nodes();
             if (!found) return null;
-            return h(
-                'table',
-                null,
-                h(
-                    'thead',
-                    null,
-                    h(
-                        'tr',
-                        null,
-                        h('th', { scope: 'col' }, 'node'),
-                        h('th', { scope: 'col' }, 'up'),
-                        h('th', { scope: 'col' }, 'lease'),
-                    ),
-                ),
-                h(
-                    'tbody',
-                    null,
-                    found.nodes.map((/** @type {any} */ each) =>
-                        h(
-                            'tr',
-                            null,
-                            h(
-                                'th',
-                                { scope: 'row' },
-                                h('code', { title: each.id }, shortId(each.id)),
-                                each.here && [' ', h('span', { class: 'chip' }, 'answers here')],
-                            ),
-                            h('td', null, ago(each.since, found.now)),
-                            h(
-                                'td',
-                                null,
-                                each.expires_at > found.now
-                                    ? h('span', { class: 'chip good' }, `${Math.ceil(each.expires_at - found.now)} s`)
-                                    : h('span', { class: 'chip bad' }, 'expired'),
-                            ),
-                        ),
-                    ),
-                ),
-            );
+            return table('', ['node', 'up', 'lease'], found.nodes, (each) => [
+                [
+                    h('code', { title: each.id }, shortId(each.id)),
+                    each.here && [' ', h('span', { class: 'chip' }, 'answers here')],
+                ],
+                ago(each.since, found.now),
+                each.expires_at > found.now
+                    ? h('span', { class: 'chip good' }, `${Math.ceil(each.expires_at - found.now)} s`)
+                    : h('span', { class: 'chip bad' }, 'expired'),
+            ]);
         },
     );
 }
 
 function openTurns() {
-    const sorted = () => [...open()].sort((a, b) => mintedAt(a.open_turn ?? '') - mintedAt(b.open_turn ?? ''));
+    const sorted = () => [...open()].sort((a, b) => a.began_at - b.began_at);
     return h(
         'section',
         { class: 'panel' },
@@ -227,42 +195,16 @@ function openTurns() {
         h('p', { class: 'told' }, 'the slowest first'),
         () =>
             open().length
-                ? h(
-                      'table',
-                      null,
+                ? table('', ['session', 'agent', 'tool', 'for'], sorted(), (each) => [
                       h(
-                          'thead',
-                          null,
-                          h(
-                              'tr',
-                              null,
-                              h('th', { scope: 'col' }, 'session'),
-                              h('th', { scope: 'col' }, 'agent'),
-                              h('th', { scope: 'col' }, 'for'),
-                          ),
+                          'a',
+                          { href: sessionAt(each.session_id, each.id) },
+                          each.session_title || each.session_key || shortId(each.session_id),
                       ),
-                      h(
-                          'tbody',
-                          null,
-                          sorted().map((each) =>
-                              h(
-                                  'tr',
-                                  null,
-                                  h(
-                                      'th',
-                                      { scope: 'row' },
-                                      h(
-                                          'a',
-                                          { href: sessionAt(each.id) },
-                                          each.title || each.keys[0] || shortId(each.id),
-                                      ),
-                                  ),
-                                  h('td', null, each.agent),
-                                  h('td', null, () => duration(Math.max(0, now() - mintedAt(each.open_turn ?? '')))),
-                              ),
-                          ),
-                      ),
-                  )
+                      each.agent,
+                      each.tool ?? '',
+                      () => duration(Math.max(0, now() - each.began_at)),
+                  ])
                 : h('p', { class: 'nothing' }, 'No turn is open.'),
     );
 }

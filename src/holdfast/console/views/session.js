@@ -5,11 +5,11 @@
 
 import { each, h, icon } from '../core/dom.js';
 import { batch, computed, effect, onDispose, signal, untracked } from '../core/signals.js';
-import { now } from '../state/me.js';
+import { me, now } from '../state/me.js';
 import { sessionAt } from '../state/route.js';
 import { openSession } from '../state/session.js';
 import { attempt } from '../state/toasts.js';
-import { ago, count, moment, money, plural, shortId } from '../text/format.js';
+import { ago, cost, count, moment, plural, shortId } from '../text/format.js';
 import { markdown } from '../text/markdown.js';
 import { actionsOf } from './actions.js';
 import { composer } from './composer.js';
@@ -35,7 +35,7 @@ export function sessionView(name, wanted) {
         header(session, actions, column.show),
         () => session.failure() && h('p', { class: 'banner bad', role: 'alert' }, session.failure()),
         column.view,
-        composer(session),
+        () => !session.missing() && composer(session),
     );
 }
 
@@ -51,13 +51,13 @@ function header(session, actions, show) {
             'div',
             { class: 'session-title' },
             h('a', { class: 'back', href: '#/', 'aria-label': 'all sessions' }, icon('M12 4l-6 6 6 6')),
-            h('h1', { title }, title),
-            switcher(),
+            h('h1', { title, dir: 'auto' }, title),
+            () => !session.missing() && switcher(),
             () => actions.sessionMenu(),
         ),
         h(
             'details',
-            { class: 'about', open: false },
+            { class: 'about', open: false, hidden: session.missing },
             h('summary', null, () => summary(session)),
             () => about(session),
         ),
@@ -69,7 +69,7 @@ function header(session, actions, show) {
 /** @param {import('../state/session.js').Opened} session */
 function summary(session) {
     const info = session.info();
-    if (!info) return 'Loading …';
+    if (!info) return session.failure() ? 'There is nothing to show.' : 'Loading …';
     const said = [
         info.keys[0] && h('code', null, info.keys[0]),
         info.agent,
@@ -108,7 +108,7 @@ function about(session) {
         fact('Began', moment(info.created_at)),
         fact(
             session.complete() ? 'Used' : `Used in the last ${plural(session.pages().length, 'turn')}`,
-            `${count(used.input)} → ${count(used.output)} tokens${used.cost ? `, ${money(used.cost)}` : ''}`,
+            `${count(used.input)} → ${count(used.output)} tokens${used.cost ? `, ${cost(used.cost, me()?.currency ?? '')}` : ''}`,
         ),
         Object.entries(info.attributes).map(([key, value]) => fact(key, value)),
         line?.past.length > 0 &&

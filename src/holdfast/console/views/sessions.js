@@ -64,12 +64,14 @@ function search() {
         class: 'field search',
         type: 'search',
         id: 'search',
+        dir: 'auto',
         placeholder: 'Search what was said  /',
         'aria-label': 'search in titles and messages',
         autocomplete: 'off',
         spellcheck: 'false',
         value: () => state.filter().q,
         oninput: (/** @type {Event} */ event) => set({ q: /** @type {HTMLInputElement} */ (event.target).value }),
+        onkeydown: (/** @type {KeyboardEvent} */ event) => event.key === 'Escape' && set({ q: '' }),
     });
 }
 
@@ -102,16 +104,31 @@ const agentFilter = () =>
         ),
     );
 
+/** What has to be looked at. @type {Record<string, [string, string]>} */
+const BADGES = {
+    waiting: ['waits', 'asks'],
+    unfinished: ['broken off', 'warn'],
+    failed: ['failed', 'bad'],
+};
+
 const stateFilter = () =>
     select(
         'state',
         [
             ['', 'any state'],
             ['busy', 'running'],
+            ['waiting', 'waiting for a person'],
+            ['unfinished', 'broken off'],
+            ['failed', 'failed lately'],
             ['anonymous', 'unnamed lines'],
         ],
-        (value) => set({ busy: value === 'busy', anonymous: value === 'anonymous' }),
-        () => (state.filter().busy ? 'busy' : state.filter().anonymous ? 'anonymous' : ''),
+        (value) =>
+            set({
+                busy: value === 'busy',
+                anonymous: value === 'anonymous',
+                outcome: value in BADGES ? value : '',
+            }),
+        () => (state.filter().busy ? 'busy' : state.filter().anonymous ? 'anonymous' : state.filter().outcome),
     );
 
 const timeFilter = () =>
@@ -134,24 +151,31 @@ function rowView(row) {
         'a',
         {
             class: () => `session-row${here() ? ' here' : ''}${row().open_turn ? ' busy' : ''}`,
-            href: () => sessionAt(row().id),
+            href: () => sessionAt(row().match?.line ?? row().id),
             'aria-current': () => (here() ? 'page' : null),
             'data-session': () => row().id,
         },
-        h('span', { class: 'row-title' }, () =>
+        h('span', { class: 'row-title', dir: 'auto' }, () =>
             row().match?.in === 'title' ? excerpt(row()) : row().title || row().keys[0] || 'without a title',
         ),
         h('span', { class: 'row-time' }, () =>
-            row().open_turn ? h('span', { class: 'chip live' }, 'running') : ago(row().active_at, now()),
+            row().open_turn ? h('span', { class: 'chip live' }, 'running') : [badge(row()), ago(row().active_at, now())],
         ),
         h('span', { class: 'row-facts' }, () => facts(row())),
     );
 }
 
 /** @param {state.Session} row */
+function badge(row) {
+    const [text, tone] = BADGES[row.outcome ?? ''] ?? [];
+    return text && [h('span', { class: `chip ${tone}`, 'data-badge': row.outcome }, text), ' '];
+}
+
+/** @param {state.Session} row */
 function facts(row) {
-    if (row.match?.in === 'message') return excerpt(row);
+    if (row.match?.in === 'message') return [row.match.line && 'in another line: ', excerpt(row)];
     return [
+        row.forked_from && [h('span', { class: 'chip', title: `forked from ${row.forked_from}` }, 'fork'), ' '],
         row.agent,
         ` · v${row.version}`,
         row.keys.length > 0 && [' · ', h('span', { class: 'row-key' }, row.keys[0])],

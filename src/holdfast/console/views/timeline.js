@@ -3,8 +3,10 @@
 import { each, h } from '../core/dom.js';
 import { duration } from '../text/format.js';
 
-/** @param {() => import('../state/journal.js').Playing} turn @param {() => number} now */
-export function timeline(turn, now) {
+/** @typedef {{began: number, spans: (import('../state/journal.js').Span & Record<string, any>)[]}} Timed */
+
+/** @param {() => Timed} turn @param {() => number} now @param {(span: any) => Node} [about]  what else is known of a span */
+export function timeline(turn, now, about) {
     const begin = () => turn().began || turn().spans[0]?.from || 0;
     const end = () => Math.max(...turn().spans.map((span) => span.to ?? now()), begin() + 0.05);
     const place = (/** @type {number} */ at) =>
@@ -37,6 +39,7 @@ export function timeline(turn, now) {
                     h('span', { class: 'span-state' }, () =>
                         span().state === 'done' || span().state === 'ok' ? '' : span().state.replace('_', ' '),
                     ),
+                    about?.(span()),
                 ),
         ),
     );

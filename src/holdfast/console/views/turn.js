@@ -4,13 +4,14 @@ import * as api from '../api.js';
 import { h, icon } from '../core/dom.js';
 import { computed, signal } from '../core/signals.js';
 import { advance, nothingYet } from '../state/journal.js';
-import { may, now } from '../state/me.js';
+import { may, me, now } from '../state/me.js';
 import { resendable } from '../state/session.js';
 import { attempt, toast } from '../state/toasts.js';
-import { ENDS, clock, count, duration, moment, money, plural } from '../text/format.js';
+import { ENDS, clock, cost, count, duration, freshId, moment, plural } from '../text/format.js';
 import { approvals } from './approvals.js';
 import { bodyView } from './body.js';
 import { timeline } from './timeline.js';
+import { traceOf, traceView } from './trace.js';
 
 /** @typedef {import('../core/signals.js').Signal<import('../state/session.js').Page>} PageSignal */
 /** @typedef {import('../state/session.js').Opened} Opened */
@@ -49,6 +50,14 @@ const sign = (turn) => (turn.version !== null ? String(turn.version) : turn.stat
 /** @param {PageSignal} page @param {Opened} session @param {() => boolean} asModel @param {import('./actions.js').Actions} actions */
 function committedTurn(page, session, asModel, actions) {
     const waiting = computed(() => new Set(/** @type {string[]} */ (session.annotations()?.waiting ?? [])));
+    const decided = computed(
+        () =>
+            new Map(
+                (session.annotations()?.flags ?? [])
+                    .filter((/** @type {any} */ flag) => flag.name === 'approvals.decided')
+                    .map((/** @type {any} */ flag) => [flag.item, flag.value]),
+            ),
+    );
     const body = computed(() => {
         const { items, unseen, hidden } = page();
         const out = new Set(asModel() ? unseen : hidden);
@@ -58,6 +67,7 @@ function committedTurn(page, session, asModel, actions) {
             unseen: new Set(unseen),
             hidden: new Set(hidden),
             waiting: waiting(),
+            decided: decided(),
         };
     });
     const shown = signal(false);
@@ -99,7 +109,7 @@ function committedTurn(page, session, asModel, actions) {
             'footer',
             { class: 'turn-foot' },
             () => facts(page().turn),
-            journalOf(page),
+            traceOf(page.peek().turn.id),
             () => actions.turnMenu(page()),
         ),
     ];
@@ -145,22 +155,10 @@ function facts(turn) {
                 `${usage.estimated_tokens ? '~' : ''}${count(usage.input_tokens ?? 0)} → ${count(usage.output_tokens ?? 0)} tokens`,
             ),
         usage.cost_micros > 0 &&
-            h('span', { title: 'cost, in the currency of the price list' }, money(usage.cost_micros)),
+            h('span', { title: 'cost, by the price lists of the models' }, cost(usage.cost_micros, me()?.currency ?? '')),
         h('time', { title: moment(turn.began_at) }, clock(turn.began_at)),
     ];
     return said.filter(Boolean).map((each) => [each, ' ']);
-}
-
-/** The journal of a turn that kept one, when somebody asks. @param {PageSignal} page */
-function journalOf(page) {
-    const asked = signal(false);
-    return [
-        () =>
-            page().replayable &&
-            !asked() &&
-            h('button', { class: 'quiet', type: 'button', onclick: () => asked.set(true) }, 'timeline'),
-        () => asked() && journal(page.peek().turn.id, false),
-    ];
 }
 
 // ── discarded ────────────────────────────────────────────────────────────────────────────────
@@ -191,12 +189,12 @@ function discardedTurn(page, session) {
             { class: 'told' },
             `It was tried at version ${turn.base} and left no trace in the conversation. This is what happened meanwhile; it is kept for a week.`,
         ),
-        () => opened() && journal(turn.id, true, session),
+        () => opened() && journal(turn.id, session),
     );
 }
 
-/** A journal, read to its end. @param {string} id @param {boolean} whole  with its items @param {Opened} [session] */
-function journal(id, whole, session) {
+/** A journal, read to its end. @param {string} id @param {Opened} session */
+function journal(id, session) {
     const turn = signal(nothingYet(id));
     const failed = signal('');
     const stop = new AbortController();
@@ -208,16 +206,16 @@ function journal(id, whole, session) {
     return [
         () => failed() && h('p', { class: 'banner bad' }, failed()),
         () => turn().ended && !turn().request && h('p', { class: 'told' }, 'Its journal is not kept any more.'),
-        () => whole && turn().request && bodyView(() => ({ items: turn().items })),
-        () => turn().spans.length > 0 && timeline(turn, () => turn().ended?.ended_at ?? now()),
-        () => session && turn().request && may('chat') && retryButton(session, turn().request.input),
+        () => turn().request && bodyView(() => ({ items: turn().items })),
+        () => turn().request && traceView(id),
+        () => turn().request && may('chat') && retryButton(session, turn().request.input),
     ];
 }
 
 /** @param {Opened} session @param {any[]} input */
 function retryButton(session, input) {
     const again = resendable(input);
-    const once = crypto.randomUUID();
+    const once = freshId();
     return h(
         'p',
         { class: 'row' },

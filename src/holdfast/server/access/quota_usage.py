@@ -38,7 +38,7 @@ Payer: TypeAlias = tuple[Literal["tenant", "key"], str]
 """The tenant or key whose quota is used."""
 
 Column: TypeAlias = Load | Literal["playing"]
-"""What is counted at once; `playing`: turns that run on, whether or not a client waits for them."""
+"""A count of a payer; `playing` is the turns that are played, whether or not a client waits for them."""
 
 
 class Bucket(Value):

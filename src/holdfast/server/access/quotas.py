@@ -116,7 +116,8 @@ class Quotas:
                 self._usage.add(payer, load, 1)
 
     def _now(self, payer: Payer, load: Load) -> int:
-        """How many the payer has now; of turns, the larger of those that requests wait for and those that are played."""
+        """The payer's count now. A tenant's turns are counted twice, by the requests that wait for them and as they are played:
+        the larger count holds."""
         held = self._usage.count(payer, load)
         if load != "turns" or payer[0] != "tenant":
             return held

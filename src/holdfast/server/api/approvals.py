@@ -11,17 +11,19 @@ were not. The session is not locked while calls wait; a new message in it closes
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from hashlib import sha256
 
 import msgspec
 
 from holdfast import limits
-from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.conversation import DECIDED, Patch, Snapshot, decided_flag
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import ToolCall, plain_text
 from holdfast.core.turns.events import ToolDefinition
 from holdfast.errors import SessionMissing
-from holdfast.ids import CallId, Tenant, TurnId
+from holdfast.ids import CallId, ItemId, Tenant, TurnId
 from holdfast.server.agents.directory import Directory
 from holdfast.server.api.grants import GrantsApi
 from holdfast.server.http.routing import HttpCall
@@ -29,8 +31,8 @@ from holdfast.server.turns.turn_requests import TurnSettings
 from holdfast.sessions.session_requests import Admission, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import Attempt
-from holdfast.wire.api.objects import Decisions, WaitingCall
-from holdfast.wire.body_parser import bad_tool, demand_few, tool_definition
+from holdfast.wire.api.objects import ClientFunction, Decisions, WaitingCall
+from holdfast.wire.body_parser import read_tools, tool_definition
 from holdfast.wire.headers import read_naming
 from holdfast.wire.problems import bad_request
 
@@ -84,7 +86,7 @@ class ApprovalsApi:
             ),
             approvals=tuple((call, each.approve) for call, each in decided.items()),
             instructions=(decisions.instructions,) if decisions.instructions else (),
-            client_tools=_definitions(decisions),
+            client_tools=read_tools(decisions.tools, _definition)[0],
             reads_only=naming.reads_only,
             attempt=Attempt(
                 request_hash=sha256(exchange.path.encode() + b"\0" + body).digest(),
@@ -104,7 +106,22 @@ class ApprovalsApi:
         async with watch:
             # Also for a retry: the first attempt may have failed between beginning the turn and storing the grants.
             await self._grants.remember(remembered)
+            await self._note(call, snapshot, {each: said.approve for each, said in decided.items()})
             return watch.admission
+
+    async def _note(
+        self, call: HttpCall, snapshot: Snapshot, decided: Mapping[CallId, bool]
+    ) -> None:
+        """Note beside each call who decided about it, and when. A retry finds that noted."""
+        noted = {item for item, name, _ in snapshot.notes.flags if name == DECIDED}
+        key, at_ms = call.caller.key_id, time.time_ns() // 1_000_000
+        flags: list[tuple[ItemId | None, Patch]] = [
+            (each, decided_flag(approve=approve, key=key, at_ms=at_ms))
+            for each, approve in decided.items()
+            if each not in noted
+        ]
+        if flags:
+            await self._sessions.operations.annotate(call.tenant, snapshot.session_id, flags)
 
     async def _snapshot(self, tenant: Tenant, turn_id: TurnId) -> Snapshot:
         row = await self._sessions.store.turn(tenant, turn_id)
@@ -125,18 +142,11 @@ def _asked_in(snapshot: Snapshot, turn_id: TurnId) -> list[ToolCall]:
     return []
 
 
-def _definitions(decisions: Decisions) -> tuple[ToolDefinition, ...]:
-    """The client's tools. Raises Refused for one that no model could call."""
-    demand_few("tools", len(decisions.tools))
-    found: dict[str, ToolDefinition] = {}
-    for n, each in enumerate(decisions.tools):
-        where, schema = f"tools[{n}]", msgspec.Raw(msgspec.json.encode(each.parameters))
-        if each.name in found:
-            raise bad_tool(where, f"there is another function {each.name!r}")
-        found[each.name] = tool_definition(
-            where, name=each.name, description=each.description, parameters=schema, strict=None
-        )
-    return tuple(found.values())
+def _definition(where: str, tool: ClientFunction) -> ToolDefinition:
+    schema = msgspec.Raw(msgspec.json.encode(tool.parameters))
+    return tool_definition(
+        where, name=tool.name, description=tool.description, parameters=schema, strict=None
+    )
 
 
 def _call_id(text: str, asked: dict[CallId, ToolCall]) -> CallId:

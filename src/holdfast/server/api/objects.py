@@ -25,6 +25,7 @@ def session_shown(info: SessionInfo) -> api.Session:
         active_at=row.active_ms / 1000,
         attributes=dict(row.settings.attributes),
         family=row.family,
+        forked_from=row.lineage[-1].session_id if row.lineage else None,
     )
 
 
@@ -35,6 +36,7 @@ def match_shown(match: SearchMatch) -> api.Session:
         item=match.item,
         position=match.position,
         excerpt=tuple(api.Excerpt(text=each.text, hit=each.hit) for each in match.excerpt),
+        line=match.line,
     )
     return msgspec.structs.replace(session_shown(match.info), match=found)
 

@@ -23,6 +23,7 @@ from holdfast.server.api.objects import turn_shown
 from holdfast.server.api.session_lookup import find_session
 from holdfast.server.http.parameters import Limit, Parameter
 from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
+from holdfast.server.processes.number_history import NumberHistory
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import SessionInfo
 from holdfast.store.rows import TurnRow
@@ -38,16 +39,27 @@ _remarks = msgspec.json.Decoder(shown.Remark)
 class Overview:
     """The endpoints. One instance serves every request."""
 
-    def __init__(self, sessions: Sessions, recent: RecentLog) -> None:
+    def __init__(
+        self, sessions: Sessions, recent: RecentLog, history: NumberHistory, *, currency: str = ""
+    ) -> None:
         self._sessions = sessions
         self._store = sessions.store
         self._recent = recent
+        self._history = history
+        self._currency = currency
 
     @Route("GET /api/me", "read", "retrieveMe", AnswerDescription("You.", shown.Me))
     async def me(self, call: HttpCall) -> None:
         """The caller's tenant, key and scopes."""
         caller = call.caller
-        await call.say(shown.Me(tenant=caller.tenant, key=caller.key_id, scopes=caller.scopes))
+        await call.say(
+            shown.Me(
+                tenant=caller.tenant,
+                key=caller.key_id,
+                scopes=caller.scopes,
+                currency=self._currency,
+            )
+        )
 
     @Route(
         "GET /api/nodes",
@@ -68,6 +80,16 @@ class Overview:
             for row in await self._store.nodes()
         ]
         await call.say(shown.Nodes(nodes=tuple(nodes), now=time.time()))
+
+    @Route(
+        "GET /api/numbers",
+        "metrics",
+        "listNumbers",
+        AnswerDescription("Samples of the last hour.", shown.NumbersOverTime),
+    )
+    async def numbers(self, call: HttpCall) -> None:
+        """How the numbers of the server have changed in the last hour."""
+        await call.say(self._history.shown())
 
     @Route(
         "GET /api/log",
@@ -131,6 +153,24 @@ class Overview:
         wanted = reversed(marks[max(0, upto - limit) : upto])
         rows = [await self._store.turn(tenant, each.turn_id) for each in wanted]
         return [row for row in rows if row is not None]
+
+    @Route(
+        "GET /api/sessions/{name}/blobs/{digest}",
+        "read",
+        "readBlob",
+        AnswerDescription("The bytes.", bytes, media_type="application/octet-stream"),
+    )
+    async def blob(self, call: HttpCall) -> None:
+        """The bytes of a picture or a file that an item of a session names by its digest."""
+        digest = call.names[1]
+        session_id = (await self._find(call)).session.id
+        data = await self._store.blob(call.tenant, session_id, digest)
+        if data is None:
+            raise SessionMissing("blob", digest[:100])
+        headers = {"content-disposition": "attachment"}
+        await call.exchange.answer(
+            200, data, headers=headers, media_type="application/octet-stream"
+        )
 
     @Route(
         "GET /api/sessions/{name}/lineage",

@@ -1,10 +1,12 @@
-"""The lookup of the session that a path names: by its id, or by the key that points to it now."""
+"""The lookup of the session that a path names, by its id or by the key that points to it now; and of a turn."""
 
 from __future__ import annotations
 
 from holdfast.errors import InvalidId, SessionGone, SessionMissing
-from holdfast.ids import SessionId, SessionKey, Tenant
+from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
+from holdfast.server.http.routing import HttpCall
 from holdfast.store.outcomes import SessionInfo
+from holdfast.store.rows import TurnRow
 from holdfast.store.store import Store
 from holdfast.wire.problems import bad_request
 
@@ -34,3 +36,21 @@ def session_key(name: str) -> SessionKey:
         return SessionKey(name)
     except InvalidId as error:
         raise bad_request("invalid_conversation_key", str(error)) from error
+
+
+def turn_id_of(call: HttpCall) -> TurnId:
+    """The turn id that a path names. Raises SessionMissing if it is no id: then there is no such turn."""
+    name = call.names[0]
+    try:
+        return TurnId(name)
+    except InvalidId as error:
+        raise SessionMissing("turn", name) from error
+
+
+async def find_turn(store: Store, call: HttpCall) -> TurnRow:
+    """The turn that a path names. Raises SessionMissing."""
+    turn_id = turn_id_of(call)
+    row = await store.turn(call.tenant, turn_id)
+    if row is None:
+        raise SessionMissing("turn", turn_id)
+    return row

@@ -17,7 +17,7 @@ from holdfast.core.history.conversation import SettingsMerged, Snapshot, patch_d
 from holdfast.core.identity import portable_key
 from holdfast.core.turns.events import Began, Usage
 from holdfast.core.turns.journal import Record
-from holdfast.errors import InvalidId, SessionGone, SessionMissing
+from holdfast.errors import SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.agents.directory import BrokenSourceEntry, Directory, ModelEntry
 from holdfast.server.agents.session_end_hooks import SessionEndHooks
@@ -25,7 +25,8 @@ from holdfast.server.api.approvals import ApprovalsApi
 from holdfast.server.api.compaction import CompactionApi
 from holdfast.server.api.objects import match_shown, session_shown, turn_shown
 from holdfast.server.api.search_queue import SearchQueue
-from holdfast.server.api.session_lookup import find_session, session_key
+from holdfast.server.api.session_lookup import find_session, find_turn, session_key, turn_id_of
+from holdfast.server.api.session_outcomes import read_outcome, sessions_standing, with_outcomes
 from holdfast.server.api.transfer import send_session, take_sessions
 from holdfast.server.http.parameters import (
     LIMIT,
@@ -113,6 +114,12 @@ class SessionsApi:
             Parameter("active_before", "Only sessions that were last active before.", Seconds),
             Parameter("busy", "Only sessions with a running turn, or without.", Flag),
             Parameter("anonymous", "Sessions without a name, in place of the others.", Flag),
+            Parameter(
+                "outcome",
+                "Only sessions that stand like this: the last turn waits for a person, broke off, or failed lately.",
+                Literal["waiting", "unfinished", "failed"],
+            ),
+            Parameter("outcomes", "Say of each session how it stands.", Flag),
             Parameter("cursor", "Continue where a page ended."),
             LIMIT,
         ),
@@ -133,6 +140,8 @@ class SessionsApi:
             anonymous=_flag(query, "anonymous") or False,
         )
         cursor, limit = query.get("cursor"), read_limit(query)
+        outcome = read_outcome(query)
+        stands = outcome is not None or _flag(query, "outcomes")
         if "q" in query:
             sought = _sought(query["q"])
             with call.exchange.while_present():  # the search stops when its client disconnects
@@ -141,11 +150,19 @@ class SessionsApi:
                         tenant, sought, where=where, cursor=cursor, limit=limit
                     )
             found = tuple(map(match_shown, results.matches))
+            if stands:
+                infos = [each.info for each in results.matches]
+                found = await with_outcomes(self._store, tenant, infos, found, only=outcome)
             damaged = results.damaged or UNSET
             await call.say(api.SessionPage(sessions=found, cursor=results.cursor, damaged=damaged))
             return
-        page = await self._store.sessions(tenant, where=where, cursor=cursor, limit=limit)
+        if outcome is not None:
+            page = await sessions_standing(self._store, tenant, outcome, where, limit)
+        else:
+            page = await self._store.sessions(tenant, where=where, cursor=cursor, limit=limit)
         listed = tuple(map(session_shown, page.sessions))
+        if stands:
+            listed = await with_outcomes(self._store, tenant, page.sessions, listed, only=outcome)
         damaged = page.damaged or UNSET
         await call.say(api.SessionPage(sessions=listed, cursor=page.cursor, damaged=damaged))
 
@@ -350,7 +367,6 @@ class SessionsApi:
         return snapshot
 
     async def _find(self, call: HttpCall) -> SessionInfo:
-
         return await find_session(self._store, call.tenant, call.names[0])
 
     # ── turns ──
@@ -363,7 +379,7 @@ class SessionsApi:
     )
     async def turn(self, call: HttpCall) -> None:
         """A turn, and how it ended."""
-        await call.say(turn_shown(await self._row(call.tenant, _turn_id(call))))
+        await call.say(turn_shown(await find_turn(self._store, call)))
 
     @Route(
         "GET /api/turns/{id}/events",
@@ -384,7 +400,7 @@ class SessionsApi:
 
         `?starting_after=N` leaves out the events up to number N.
         """
-        exchange, turn_id = call.exchange, _turn_id(call)
+        exchange, turn_id = call.exchange, turn_id_of(call)
         after = call.query.get("starting_after", "-1")
         if not re.fullmatch(r"-1|[0-9]{1,15}", after, re.ASCII):
             raise bad_request("invalid_value", "starting_after is a number", param="starting_after")
@@ -414,8 +430,8 @@ class SessionsApi:
         Answers with the turn as it ended, even if it had ended before.
         """
         by = call.caller.key_id or "a client without a key"
-        outcome = await self._operations.cancel(call.tenant, _turn_id(call), by=by)
-        row = await self._row(call.tenant, _turn_id(call))
+        outcome = await self._operations.cancel(call.tenant, turn_id_of(call), by=by)
+        row = await self._row(call.tenant, turn_id_of(call))
         await call.say(turn_shown(row), status=202 if isinstance(outcome, StillRunning) else 200)
 
     @Route(
@@ -442,7 +458,7 @@ class SessionsApi:
 
         See [asking again](../guides/conversations.md#asking-again).
         """
-        turn_id, headers = _turn_id(call), call.exchange.headers
+        turn_id, headers = turn_id_of(call), call.exchange.headers
         attempt = Attempt(
             request_hash=sha256(call.exchange.path.encode()).digest(),
             key=read_naming(headers, names=()).idempotency_key,
@@ -461,7 +477,7 @@ class SessionsApi:
     )
     async def approvals(self, call: HttpCall) -> None:
         """The calls of a turn that wait for a decision."""
-        waiting = await self._approvals.waiting(call.tenant, _turn_id(call))
+        waiting = await self._approvals.waiting(call.tenant, turn_id_of(call))
         await call.say(api.WaitingCalls(approvals=waiting))
 
     @Route(
@@ -502,7 +518,7 @@ class SessionsApi:
         await self._decide(call, api.Decisions(decisions={waiting: decision}))
 
     async def _decide(self, call: HttpCall, decisions: api.Decisions) -> None:
-        begun = await self._approvals.decide(call, _turn_id(call), decisions)
+        begun = await self._approvals.decide(call, turn_id_of(call), decisions)
         await call.say(turn_shown(await self._row(call.tenant, begun.turn_id)), status=202)
 
     async def _row(self, tenant: Tenant, turn_id: TurnId) -> TurnRow:
@@ -564,15 +580,6 @@ def _version(call: HttpCall) -> Version | None:
     """The version that the body names, if it names one."""
     at = _read(call.body, api.Place).version if call.body else None
     return None if at is None else Version(at)
-
-
-def _turn_id(call: HttpCall) -> TurnId:
-    """The turn id that a path names. Raises SessionMissing if it is no id: then there is no such turn."""
-    name = call.names[0]
-    try:
-        return TurnId(name)
-    except InvalidId as error:
-        raise SessionMissing("turn", name) from error
 
 
 def _agent(entry: ModelEntry) -> api.AgentObject:

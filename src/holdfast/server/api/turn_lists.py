@@ -7,8 +7,8 @@ their sessions are in no list before they are committed.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import Literal, TypeAlias, assert_never, cast, get_args
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Literal, TypeAlias, TypeVar, assert_never, cast, get_args
 
 import msgspec
 
@@ -17,7 +17,8 @@ from holdfast.core.codec import Unreadable
 from holdfast.core.items import ToolCall
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record, decode_records
-from holdfast.ids import NodeId, Tenant
+from holdfast.errors import StoreDamaged
+from holdfast.ids import NodeId, SessionId, Tenant
 from holdfast.server.api.objects import turn_shown
 from holdfast.server.http.parameters import LIMIT, Parameter, Seconds
 from holdfast.server.http.routing import AnswerDescription, HttpCall, Route
@@ -85,20 +86,32 @@ async def listed_turns(
 ) -> tuple[api.ListedTurn, ...]:
     """The turns of a tenant that are in a state, the newest first; since a time, except for open ones."""
     now_s = time.time()
+    if state == "open":
+        found = await _open_turns(store, tenant, now_s, limit)
+    else:
+        rows = await turns_in_state(store, tenant, state, since_s=since_s, limit=limit)
+        found = tuple(_listed(row, now_s) for row in rows)
+    return await _with_session_names(store, tenant, found)
+
+
+async def turns_in_state(
+    store: Store, tenant: Tenant, state: ListedState, *, since_s: float | None = None, limit: int
+) -> tuple[TurnRow, ...]:
+    """The turns of a tenant that have ended and are in a state since a time, the newest first."""
+    now_s = time.time()
     since_ms = round((now_s - SINCE_S if since_s is None else since_s) * 1000)
     match state:
         case "open":
-            return await _open_turns(store, tenant, now_s, limit)
+            return ()
         case "waiting":
             since_ms = max(since_ms, round((now_s - limits.approval_s) * 1000))
-            rows = await store.asking(tenant, since_ms=since_ms, limit=limit)
+            return await store.asking(tenant, since_ms=since_ms, limit=limit)
         case "unfinished":
-            rows = await store.unfinished(tenant, since_ms=since_ms, limit=limit)
+            return await store.unfinished(tenant, since_ms=since_ms, limit=limit)
         case "failed":
-            rows = await store.failures(tenant, since_ms=since_ms, limit=limit)
+            return await store.failures(tenant, since_ms=since_ms, limit=limit)
         case _:
             assert_never(state)
-    return tuple(_listed(row, now_s) for row in rows)
 
 
 async def waiting_calls(store: Store, tenant: Tenant, *, limit: int) -> tuple[api.InboxCall, ...]:
@@ -106,7 +119,7 @@ async def waiting_calls(store: Store, tenant: Tenant, *, limit: int) -> tuple[ap
     since_ms = round((time.time() - limits.approval_s) * 1000)
     found: list[api.InboxCall] = []
     for row in await store.asking(tenant, since_ms=since_ms, limit=limit):
-        snapshot = await store.snapshot(tenant, row.session_id)
+        snapshot = await unless_damaged(store.snapshot(tenant, row.session_id))
         if snapshot is None or snapshot.version != row.seq:
             continue  # it was decided meanwhile
         expires_s = row.turn_id.minted_at_ms / 1000 + limits.approval_s
@@ -123,7 +136,40 @@ async def waiting_calls(store: Store, tenant: Tenant, *, limit: int) -> tuple[ap
             )
             for each in snapshot.asked
         )
-    return tuple(found[:limit])
+    return await _with_session_names(store, tenant, found[:limit])
+
+
+_Row = TypeVar("_Row", api.ListedTurn, api.InboxCall)
+
+
+async def _with_session_names(
+    store: Store, tenant: Tenant, rows: Sequence[_Row]
+) -> tuple[_Row, ...]:
+    """These rows, each with what people and clients call its session."""
+    names: dict[str, tuple[str, str | None]] = {}
+    for session_id in dict.fromkeys(each.session_id for each in rows):
+        info = await unless_damaged(store.info(tenant, SessionId(session_id)))
+        row = info and info.session
+        title = (row.title or row.opening) if row else ""
+        names[session_id] = title, info.keys[0] if info and info.keys else None
+    return tuple(
+        msgspec.structs.replace(
+            each, session_title=names[each.session_id][0], session_key=names[each.session_id][1]
+        )
+        for each in rows
+    )
+
+
+_Read = TypeVar("_Read")
+
+
+async def unless_damaged(reading: Awaitable[_Read]) -> _Read | None:
+    """The outcome of a read, or None if it meets damage: a list goes on without that session. The store has told the
+    operator."""
+    try:
+        return await reading
+    except StoreDamaged:
+        return None
 
 
 async def _open_turns(
@@ -131,14 +177,14 @@ async def _open_turns(
 ) -> tuple[api.ListedTurn, ...]:
     found: list[api.ListedTurn] = []
     for each in await store.playing(tenant, limit=limit):
-        row = await store.turn(tenant, each.turn_id)
+        row = await unless_damaged(store.turn(tenant, each.turn_id))
         if row is not None and row.state == "open":
-            agent, tool = await _progress(store, row)
+            agent, tool = await unless_damaged(_progress(store, row)) or ("", None)
             shown = _listed(row, now_s, node=each.node, tool=tool)
             found.append(msgspec.structs.replace(shown, agent=row.agent or agent))
     for waiting in await store.queued(limit=2 * limits.background_queued_max):
         if waiting.tenant == tenant and len(found) < limit:
-            row = await store.turn(tenant, waiting.turn_id)
+            row = await unless_damaged(store.turn(tenant, waiting.turn_id))
             found += [] if row is None or row.state != "queued" else [_listed(row, now_s)]
     return tuple(sorted(found, key=lambda each: each.id, reverse=True))
 

@@ -122,6 +122,10 @@ class Numbers(Protocol):
         """The numbers of the whole server; `sessions` are those of this process."""
         ...
 
+    def tally(self, sessions: Sessions) -> Tally:
+        """The tally of the whole server alone, to be read at once: it may be the one that is counted in."""
+        ...
+
     def showing(
         self, sessions: Sessions, *, refresh: Callable[[], None]
     ) -> AbstractAsyncContextManager[None]:
@@ -134,6 +138,10 @@ class OwnNumbers:
 
     def gather(self, sessions: Sessions) -> ServerNumbers:
         return gather({0: shown_by(sessions)}, PastNumbers())
+
+    def tally(self, sessions: Sessions) -> Tally:
+        # Without the numbers of the process: reading them loads Prometheus's library, which a server at rest can spare.
+        return sessions.tally
 
     def showing(
         self, sessions: Sessions, *, refresh: Callable[[], None]
@@ -156,6 +164,9 @@ class SharedNumbers:
         # Last: a worker that ended meanwhile is in the past numbers, or still in those found.
         past = read_past(self._board, self._places)
         return gather({place: each for place, each in found.items() if each}, past)
+
+    def tally(self, sessions: Sessions) -> Tally:
+        return self.gather(sessions).tally
 
     def show(self, sessions: Sessions) -> None:
         shown = shown_by(sessions, run=self._run)

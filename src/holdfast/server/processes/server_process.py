@@ -20,11 +20,12 @@ import uvicorn
 from holdfast import limits
 from holdfast.config import Config
 from holdfast.errors import InvalidValue, StorePoisoned
+from holdfast.libraries import load_wanted
 from holdfast.loop.player import Player
 from holdfast.observe.events import event
 from holdfast.observe.log_files import reopen_all, standard_files
 from holdfast.observe.recent_log import RecentLog
-from holdfast.observe.supervisor import TaskSupervisor
+from holdfast.observe.supervisor import TaskSupervisor, start_thread
 from holdfast.server.access.authentication import make_authenticator
 from holdfast.server.access.confinement import require_for_tenants
 from holdfast.server.access.quotas import Quotas
@@ -38,6 +39,7 @@ from holdfast.server.http.listen_sockets import shown
 from holdfast.server.http.origin_guard import OriginGuard
 from holdfast.server.processes.dependency_parts import demand_parts
 from holdfast.server.processes.file_descriptors import FileDescriptors
+from holdfast.server.processes.number_history import NumberHistory
 from holdfast.server.processes.process_role import ProcessRole, ReadyServer
 from holdfast.server.processes.reload_signal import reload_part
 from holdfast.server.turns.turn_failures import with_failure_codes
@@ -47,6 +49,7 @@ from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.store_url import InFile, InMemory, InPostgres, open_store, parse_url
 from holdfast.tools.files.reserved_files import NamePattern, ReservedFiles
+from holdfast.tools.mcp.logins import login_files
 from holdfast.tools.sandbox.sandbox import Sandbox
 
 
@@ -118,6 +121,7 @@ async def serve(
                     playing=sessions.turns_of,
                     usage=role.quota_usage,
                 )
+                history = NumberHistory(sessions, role.numbers)
                 app = App(
                     sessions,
                     directory,
@@ -139,6 +143,8 @@ async def serve(
                     numbers=role.numbers,
                     bodies=BodyMemory(memory_bytes(processes=config.workers)),
                     approve_in_chat=config.approve_in_chat,
+                    currency=config.currency,
+                    history=history,
                     mcp_resources=config.mcp_resources,
                     on_loopback=config.listen.is_loopback,
                     recent=recent,
@@ -159,7 +165,8 @@ async def serve(
                     register=ConnectionRegister.of_files(config.trusted_proxies),
                 )
                 alarm.stop = server.hurry
-                async with role.numbers.showing(sessions, refresh=quotas.refresh):
+                showing = role.numbers.showing(sessions, refresh=quotas.refresh)
+                async with showing, history.keeping():
                     with role.control(server):
                         await server.serve(sockets=[listener])
         finally:
@@ -168,8 +175,8 @@ async def serve(
 
 
 def files_of(config: Config) -> ReservedFiles:
-    """The files that no tool may reach: the store's file, all files whose names begin with its name, and the TLS key.
-    Tools may read the TLS certificate, but not change it."""
+    """The files that no tool may reach: the store's file, all files whose names begin with its name, the TLS key, and
+    logins with their key. Tools may read the TLS certificate, but not change it."""
     tls = [os.path.abspath(each) for each in config.tls or ()]  # a certificate, and its key
     files = set(tls[1:])
     names: set[NamePattern] = set()
@@ -182,7 +189,7 @@ def files_of(config: Config) -> ReservedFiles:
                 )
         case InPostgres() | InMemory():
             pass
-    return ReservedFiles(
+    return login_files(config.login_key, config.logins) | ReservedFiles(
         files=frozenset(files), names=frozenset(names), readable=frozenset(tls).difference(files)
     )
 
@@ -368,6 +375,7 @@ class HttpServer(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._on_ready()
+            start_thread("libraries", load_wanted)  # which no request should wait for
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As in uvicorn, but woken by the last connection or a second signal, where uvicorn checks every 100 ms."""

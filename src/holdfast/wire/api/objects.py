@@ -146,6 +146,11 @@ class Match(AnswerBody):
     item: str | None
     position: int | None
     excerpt: tuple[Excerpt, ...]
+    line: str | None = None
+    """The line of the chat in which it was found, by its id; null if it is the session itself."""
+
+
+SessionOutcome: TypeAlias = Literal["done", "running", "waiting", "unfinished", "failed"]
 
 
 class Session(AnswerBody):
@@ -167,8 +172,12 @@ class Session(AnswerBody):
     attributes: dict[str, str]
     family: str | None = None
     """The family of lines that it belongs to, by the id of the first line; null if it is alone under its name."""
+    forked_from: str | None = None
+    """The session that it was forked from, if it was."""
     match: Match | UnsetType = UNSET
     """Where the search found it; only in the answer to a search."""
+    outcome: SessionOutcome | UnsetType = UNSET
+    """How it stands: `done` if nothing has to be looked at. Only in a list that asks for `outcomes`."""
 
 
 class SessionPage(AnswerBody):
@@ -292,6 +301,10 @@ class WaitingCall(AnswerBody):
 class ListedTurn(TurnObject):
     """A turn in a list over all sessions."""
 
+    session_title: str = ""
+    """What lists call its session; empty before the first commit."""
+    session_key: str | None = None
+    """A key of its session, if it has one."""
     node: str | None = None
     """The node that plays it, if it is open; null while it is queued or waits to be taken over."""
     tool: str | None = None
@@ -309,6 +322,8 @@ class InboxCall(WaitingCall):
 
     turn_id: str = ""
     session_id: str = ""
+    session_title: str = ""
+    session_key: str | None = None
     asked_at: float = 0.0
 
 

@@ -15,7 +15,13 @@ from holdfast.core.codec import Unreadable
 from holdfast.core.history.conversation import Flagged, Patch, Visibility
 from holdfast.core.items import Item, StoredItem
 from holdfast.ids import ItemId
-from holdfast.wire.api.objects import AnswerBody, RequestBody, TurnObject, UnreadableItem
+from holdfast.wire.api.objects import (
+    AnswerBody,
+    RequestBody,
+    TurnObject,
+    UnreadableItem,
+    UsageObject,
+)
 
 FlagName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 """Names with a dot are reserved for Holdfast."""
@@ -29,6 +35,8 @@ class Me(AnswerBody):
     key: str | None
     """The API key's id; null if the server needs no keys."""
     scopes: tuple[str, ...]
+    currency: str = ""
+    """The unit of costs, if the server was told."""
 
 
 class HistoryTurn(AnswerBody):
@@ -142,6 +150,47 @@ class Nodes(AnswerBody):
     nodes: tuple[Node, ...]
     now: float
     """The clock of the process that answers."""
+
+
+class NumberSample(AnswerBody):
+    """The numbers of a server at a moment; they count from its start."""
+
+    at: float
+    ends: dict[str, int]
+    """How many turns ended, by how."""
+    admission: tuple[int, ...]
+    """How long requests waited for their turn: how many fell under each bound, and not under the one before."""
+    first_words: tuple[int, ...]
+    commit: tuple[int, ...]
+
+
+class NumbersOverTime(AnswerBody):
+    """The samples of the last hour, the oldest first, and this moment's."""
+
+    every_s: float
+    bounds_s: tuple[float, ...]
+    """The bounds of the durations; the last number of each is above all of them."""
+    samples: tuple[NumberSample, ...]
+
+
+class AgentCost(AnswerBody):
+    """What the turns of one agent have used."""
+
+    agent: str
+    turns: int
+    usage: UsageObject
+
+
+class Costs(AnswerBody):
+    """What the turns that began today have used, by agent, the dearest first."""
+
+    since: float
+    """The midnight, in UTC, at which the day began."""
+    currency: str
+    """The unit of costs; empty if the server was not told."""
+    whole: bool
+    """False if there were too many turns to read all of them."""
+    agents: tuple[AgentCost, ...]
 
 
 class LogRecord(AnswerBody):
