@@ -5,6 +5,9 @@ free of start-up. Time, disks and neighbours do not count, so that two versions 
 what differs by more than a percent is the code. Instructions are not time: a system call, a sync or a cache miss
 costs more than its few. `make bench` has those.
 
+Over HTTP a server in the counted process answers a client in another one, on SQLite; beside it, the bare proxies of
+`bench/serving`, whose distance is what is to be had.
+
 On PostgreSQL our own process is counted, which talks to a real server over TCP: two runs differ by two per mille.
 
     python bench/_instructions.py            count, and write bench/instructions.json
@@ -62,6 +65,17 @@ SCRIPTS = (
     Script("a chat request in memory", "chat_requests.py", 20, 120),
     Script("a chat request in memory, keyed", "chat_requests.py", 20, 120, ("--keyed",)),
     Script("a chunk in, a frame out", "chunks.py", 100, 1_100),
+    Script("a JSON turn over HTTP", "served.py", 20, 120, ("turns", "holdfast")),
+    Script("a JSON turn of the bare proxy", "served.py", 20, 120, ("turns", "bare")),
+    Script(
+        "a JSON turn of the bare proxy with T1 and T2",
+        "served.py",
+        20,
+        120,
+        ("turns", "bare_turns"),
+    ),
+    Script("a token that comes alone over HTTP", "served.py", 50, 550, ("tokens", "holdfast")),
+    Script("a token that comes alone, of the bare proxy", "served.py", 50, 550, ("tokens", "bare")),
     Script("begin and commit on SQLite", "durable.py", 20, 120),
     Script("begin and commit on SQLite, keyed", "durable.py", 20, 120, ("--keyed",)),
     Script("begin and commit on PostgreSQL", "durable.py", 20, 120, (), True),

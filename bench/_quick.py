@@ -76,7 +76,7 @@ def starting() -> Iterator[Guard]:
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             spent[name].append(time.perf_counter() - began)
     yield Guard(
-        "holdfast --help, to python -c pass", median(spent["help"]) / median(spent["nothing"]), 12
+        "holdfast --help, to python -c pass", median(spent["help"]) / median(spent["nothing"]), 3
     )
 
 
@@ -117,8 +117,8 @@ def served(console: Console) -> Iterator[Guard]:
     why = "docs/decisions/0025: T1 and T2 alone make it 1.8"
     yield Guard("JSON turn, to bare", ratio(JSON_P50), 2, known=why)
     yield Guard("  the same, to bare with T1 and T2", beside_turns(console), 2)
-    yield Guard("ready, in s", ours.ready_s if ours else math.nan, 1)
-    yield Guard("memory at rest, in MB", ours.rest_mb if ours else math.nan, 75)
+    yield Guard("ready, in s", ours.ready_s if ours else math.nan, 0.5)
+    yield Guard("memory at rest, in MB", ours.rest_mb if ours else math.nan, 60)
 
 
 def beside_turns(console: Console) -> float:

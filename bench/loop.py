@@ -58,7 +58,7 @@ def frames(tokens: int) -> list[bytes]:
         completion_id="chatcmpl-0123456789", created_s=1_750_000_000, model="gpt-5-2025-08-07"
     )
     words = [writer.content(f" token{n % 10}") for n in range(tokens)]
-    return [writer.opening(), *words, writer.finish("stop"), DONE]
+    return [writer.opening(), *words, writer.chunk(finish="stop"), DONE]
 
 
 class Upstream:

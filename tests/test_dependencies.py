@@ -11,7 +11,7 @@ from itertools import chain
 
 import pytest
 import uvicorn
-from aiohttp import TCPConnector
+from aiohttp import StreamReader, TCPConnector
 from aiohttp.client_proto import ResponseHandler
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -108,4 +108,8 @@ async def test_aiohttp_makes_its_connections_as_we_tell_it() -> None:
     assert hasattr(connector, "_factory")
     handler = ResponseHandler(asyncio.get_running_loop())
     assert handler._reading_paused is False
+    assert handler._payload is None
+    answer = StreamReader(handler, 1 << 16)
+    answer.feed_data(b"piece")
+    assert list(answer._buffer) == [b"piece"] and answer._buffer_offset == 0
     await connector.close()

@@ -66,6 +66,19 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
         {"what": "the table node", "why": "DecodeError: truncated", "in_pages": False},
     ),
     (
+        SessionDamaged("turn_7a", "DecodeError: truncated"),
+        (
+            "the conversation of turn 'turn_7a' is damaged in the store and cannot be read (DecodeError: truncated); nothing "
+            "changed, and trying again will not help; the operator's way out is in docs/guides/damage.md"
+        ),
+        {
+            "what": "the conversation of turn 'turn_7a'",
+            "name": "turn_7a",
+            "why": "DecodeError: truncated",
+            "in_pages": False,
+        },
+    ),
+    (
         SessionDamaged("conv_4f", "IOError: disk I/O error", in_pages=True),
         (
             "conversation 'conv_4f' is damaged in the store and cannot be read (IOError: disk I/O error); nothing changed, "

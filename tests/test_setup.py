@@ -37,7 +37,10 @@ def clone(tmp_path: Path) -> Path:
     (clone / "scripts").mkdir(parents=True)
     (clone / "src/holdfast/cli").mkdir(parents=True)
     names = "Makefile pyproject.toml requirements.txt requirements-dev.txt scripts/setup.sh".split()
-    code = "__init__ __main__ cli/__init__ cli/output cli/standard_streams errors limits printable version".split()
+    code = (
+        "__init__ __main__ help_text errors limits printable version "
+        "cli/__init__ cli/output cli/standard_streams"
+    ).split()
     for name in (*names, *(f"src/holdfast/{each}.py" for each in code)):
         shutil.copy(repository.ROOT / name, clone / name)
     return clone

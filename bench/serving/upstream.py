@@ -44,8 +44,8 @@ def _tokens(count: int) -> list[bytes]:
 
 _writer = ChunkWriter(completion_id="chatcmpl-0123456789", created_s=1_750_000_000, model="bench")
 _usage = Usage(input_tokens=10, output_tokens=SHORT_TOKENS)
-_last = (_writer.finish("stop"), _writer.usage(_usage), DONE)
-_end = _chunked(*_last) + b"0\r\n\r\n"
+_last = (_writer.chunk(finish="stop"), _writer.usage(_usage), DONE)
+END = _chunked(*_last) + b"0\r\n\r\n"
 BEGINNING = SSE + _chunked(_writer.opening(), *_tokens(1))
 TOKEN = _chunked(*_tokens(1))
 
@@ -73,7 +73,7 @@ def _json(answer: object) -> bytes:
 
 @cache
 def flat(tokens: int) -> bytes:
-    return SSE + _chunked(_writer.opening(), *_tokens(tokens)) + _end
+    return SSE + _chunked(_writer.opening(), *_tokens(tokens)) + END
 
 
 SHORT, WHOLE = flat(SHORT_TOKENS), _whole()
@@ -117,7 +117,7 @@ class Answering(asyncio.Protocol):
 
     def _pace(self) -> None:
         if self._loop.time() > self._until:
-            self._transport.write(_end)
+            self._transport.write(END)
             return
         self._transport.write(TOKEN)
         self._next_at += PACE_S

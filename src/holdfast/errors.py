@@ -547,7 +547,8 @@ class SessionDamaged(StoreDamaged):
     def __init__(
         self, name: str, why: str, *, in_pages: bool = False, writing: bool = False
     ) -> None:
-        super().__init__(f"conversation '{name}'", why, in_pages=in_pages, writing=writing)
+        kind = "the conversation of turn" if name.startswith("turn_") else "conversation"
+        super().__init__(f"{kind} '{name}'", why, in_pages=in_pages, writing=writing)
         self.name = name
 
 

@@ -15,8 +15,11 @@ __all__ = [
     "aiohttp",
     "cipher_errors",
     "importlib_metadata",
+    "load_http",
+    "load_wanted",
     "prometheus_client",
     "urllib_request",
+    "want_http",
     "yaml",
     "yarl",
 ]
@@ -45,8 +48,8 @@ if TYPE_CHECKING:
     from cryptography import exceptions as cipher_errors
     from cryptography.hazmat.primitives.ciphers import aead
 else:
-    # For models behind HTTP. Such a model loads it when it is created, so that no turn waits for it: it takes a third
-    # of a server's start-up time, half of that for reading the machine's certificates.
+    # For models behind HTTP. It takes as long as all the rest of a server that starts, a third of that for reading the
+    # machine's certificates: a server loads it once it is ready, and a turn that comes earlier waits for it.
     aiohttp = _Late("aiohttp")
     # aiohttp's type for URLs.
     yarl = _Late("yarl")
@@ -61,3 +64,21 @@ else:
     # For `encrypted_content`, which clients keep and send back. Loading takes some 50 ms.
     aead = _Late("cryptography.hazmat.primitives.ciphers.aead")
     cipher_errors = _Late("cryptography.exceptions")
+
+_wanted: set[str] = set()
+
+
+def want_http() -> None:
+    """Have `load_wanted` load what a model behind HTTP needs."""
+    _wanted.add("aiohttp")
+
+
+def load_wanted() -> None:
+    """Load the libraries that the models of this process will need. A server calls it in a thread, once it is ready."""
+    for library in sorted(_wanted):
+        import_module(library)
+
+
+def load_http() -> None:
+    """Load what a model behind HTTP needs, if nothing has yet. It takes a fifth of a second: call it in a thread."""
+    import_module("aiohttp")

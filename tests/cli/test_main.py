@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import cli
 from holdfast.errors import StorePoisoned
+from holdfast.help_text import HELP
 from tests.cli.conftest import SOURCES, Run
 
 Spawn = Callable[..., subprocess.CompletedProcess[str]]
@@ -38,6 +39,37 @@ def test_help_lists_the_commands_and_loads_none() -> None:
     assert "holdfast.cli" in loaded
     heavy = {"apsw", "rich", "msgspec", "asyncio", "holdfast.store", "holdfast.core"}
     assert loaded & heavy == set()
+
+
+def test_the_help_that_is_kept_ready_is_what_the_command_line_says() -> None:
+    # Click leaves two of 80 columns empty.
+    context = cli.main.make_context(
+        "holdfast", ["--debug"], terminal_width=78, resilient_parsing=True
+    )
+    assert f"{cli.main.get_help(context)}\n" == HELP
+    assert HELP.isascii(), "every terminal can show it"
+
+
+def test_the_help_that_is_kept_ready_needs_nothing_but_python() -> None:
+    """`holdfast --help` takes half as long again as an interpreter that does nothing."""
+    told = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "holdfast", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={name: each for name, each in os.environ.items() if name != "COLUMNS"}
+        | {"PYTHONPATH": str(SOURCES)},
+    )
+    assert told.stdout == HELP
+    loaded = set(told.stderr.split())
+    assert "holdfast.help_text" in loaded
+    assert loaded & {"holdfast.cli", "click", "typing", "re"} == set()
+
+
+def test_help_is_narrower_on_a_narrow_terminal(spawn: Spawn) -> None:
+    told = spawn("--help", COLUMNS="60").stdout
+    assert told.split() == HELP.split()
+    assert max(map(len, told.splitlines())) < 60
 
 
 def test_every_command_of_the_table_is_there(run: Run) -> None:

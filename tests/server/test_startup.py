@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from urllib.request import urlopen
 
 import aiohttp
 import pytest
@@ -24,7 +25,8 @@ NOT_YET = {
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The modules of a server with the demo agent and a SQLite file that has just said that it is ready."""
+    """The modules of a server with the demo agent and a SQLite file that has just said that it is ready, to people and
+    to a load balancer."""
     here = tmp_path_factory.mktemp("starting")
     program = [sys.executable, "-X", "importtime", "-m", "holdfast", "serve", "demo"]
     options = ["--listen", "127.0.0.1:0", "--store", f"sqlite:///{here}/store.db"]
@@ -36,7 +38,12 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         ) as process,
     ):
         assert process.stdout is not None
-        first = process.stdout.readline()
+        said = first = process.stdout.readline()
+        while said and "listening" not in said:
+            said = process.stdout.readline()
+        if said:
+            with urlopen(f"{said.split()[-1]}/readyz", timeout=60) as answer:
+                assert answer.status == 200
         so_far = log.read_text()
         process.terminate()
         process.stdout.read()
@@ -53,14 +60,29 @@ def test_a_server_that_is_ready_has_not_loaded_what_it_may_never_use(loaded: set
     assert loaded & NOT_YET == set()
 
 
-def test_a_model_that_is_asked_over_http_loads_what_it_takes_before_the_first_turn() -> None:
-    program = (
-        "import sys\n"
-        "from holdfast.models.providers.openai_chat import OpenAIModel\n"
-        "assert 'aiohttp' not in sys.modules\n"
-        "OpenAIModel('gpt', base_url='http://127.0.0.1:9/v1', token_key='')\n"
-        "assert 'aiohttp' in sys.modules\n"
-    )
+MODEL = """
+import asyncio, sys
+from holdfast import libraries
+from holdfast.models.http.connections import Connections
+from holdfast.models.providers.openai_chat import OpenAIModel
+OpenAIModel('gpt', base_url='http://127.0.0.1:9/v1', token_key='')
+assert 'aiohttp' not in sys.modules, "a server is ready without it"
+{load}
+assert 'aiohttp' in sys.modules
+"""
+
+
+@pytest.mark.parametrize(
+    "load", ["libraries.load_wanted()", "asyncio.run(Connections().session())"]
+)
+def test_what_a_model_over_http_needs_is_loaded_once_the_server_is_ready_or_for_its_first_request(
+    load: str,
+) -> None:
+    subprocess.run([sys.executable, "-c", MODEL.format(load=load)], check=True)
+
+
+def test_a_server_without_models_over_http_never_loads_what_they_need() -> None:
+    program = "import sys; from holdfast.libraries import load_wanted; load_wanted(); assert 'aiohttp' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

@@ -40,7 +40,10 @@ COMMANDS = {
     "acp": ("holdfast.cli.acp.command", "Let an editor talk to an agent, over stdio."),
     "chat": ("holdfast.cli.commands.chat", "Talk to an agent."),
     "connect": ("holdfast.cli.setup.connect", "Print the settings of a client for a server."),
-    "agents": ("holdfast.cli.commands.agents", "Look at agent files: check, list, schema."),
+    "agents": (
+        "holdfast.cli.commands.agents",
+        "Look at agent files: check, list, schema, login.",
+    ),
     "doctor": (
         "holdfast.cli.commands.doctor",
         "Check this machine, the store and the agents, and say how to fix problems.",

@@ -15,9 +15,10 @@ from holdfast.core.exchanges import WHOLE
 from holdfast.core.history.conversation import Snapshot, further, seen_in_turn
 from holdfast.core.items import Path, Summary
 from holdfast.core.ports import OpenTurn
-from holdfast.core.turns.events import ToolDefinition
+from holdfast.core.turns.events import ToolDefinition, TurnRequest
 from holdfast.core.turns.turn import Turn
 from holdfast.errors import InvalidValue, TurnFailed
+from holdfast.ids import SessionId, Tenant
 from holdfast.loop.encoded_histories import (
     EncodedHistories,
     EncodedPast,
@@ -29,7 +30,7 @@ from holdfast.loop.parameters import parameters_for
 from holdfast.loop.shortened_results import shortened
 from holdfast.models.model import Dialect, ModelFailed, Prompt, openings_of
 from holdfast.tools.redaction import redacted, redacted_json
-from holdfast.tools.tool import instruction_of, news_of
+from holdfast.tools.tool import for_tenant, instruction_of, news_of
 from holdfast.wire.prefix_digest import Prefixes, texts_of
 
 BLOB_BYTES = 6_000
@@ -69,7 +70,9 @@ def view_for(
     If the messages of the turn are larger than `here_bytes_max`, old results are shortened.
     """
     now, dialect = turn.turn, agent.model.dialect
-    system = _instructions(agent, path, turn)
+    system = instructions_for(
+        agent, path, now.request, tenant=turn.tenant, session_id=turn.snapshot.session_id
+    )
     before = _openings(agent, path, now, system, tools) if dialect.binds else {}
     if path:
         past = EncodedPast()
@@ -97,13 +100,15 @@ def view_for(
     )
 
 
-def _instructions(agent: Agent, path: Path, turn: OpenTurn) -> str:
-    tenant, session_id = str(turn.tenant), str(turn.snapshot.session_id)
-    news = (news_of(each, tenant=tenant, session_id=session_id) for each in agent.toolsets)
-    told = (agent.instruction, *map(instruction_of, agent.toolsets), *_date(agent, turn.turn))
-    said = told if path else (*told, *turn.turn.request.instructions)
-    said = (*said, *news)
-    return "\n\n".join(text for text in said if text)
+def instructions_for(
+    agent: Agent, path: Path, request: TurnRequest, *, tenant: Tenant, session_id: SessionId
+) -> str:
+    """What an agent's model is told before all messages: by its agent, its toolsets and the request."""
+    toolsets = [for_tenant(each, str(tenant)) for each in agent.toolsets]
+    told = (agent.instruction, *map(instruction_of, toolsets), *_date(agent, request))
+    said = told if path else (*told, *request.instructions)
+    news = (news_of(each, tenant=str(tenant), session_id=str(session_id)) for each in toolsets)
+    return "\n\n".join(text for text in (*said, *news) if text)
 
 
 def _openings(
@@ -136,11 +141,11 @@ async def prompt_for(agent: Agent, path: Path, turn: OpenTurn, view: View) -> Pr
     )
 
 
-def _date(agent: Agent, turn: Turn) -> tuple[str, ...]:
+def _date(agent: Agent, request: TurnRequest) -> tuple[str, ...]:
     """The day on which the turn began, if the agent wants the date: the same in every step, and after a crash."""
     if not agent.add_date:
         return ()
-    began = datetime.fromtimestamp(turn.request.turn_id.minted_at_ms / 1000, UTC)
+    began = datetime.fromtimestamp(request.turn_id.minted_at_ms / 1000, UTC)
     return (f"Today's date: {began:%Y-%m-%d} (UTC)",)
 
 

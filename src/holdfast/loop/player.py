@@ -60,7 +60,7 @@ from holdfast.loop.encoded_histories import EncodedHistories
 from holdfast.loop.hooks.turn_hooks import TurnHooks
 from holdfast.loop.model_choice import on_chosen_model
 from holdfast.loop.prompt_sizes import PromptSizes
-from holdfast.models.model import ModelFailed, Prompt
+from holdfast.models.model import ModelFailed, Prompt, estimate_of
 from holdfast.observe.tally import Tally
 from holdfast.tools.hooks import HookEvent
 from holdfast.tools.tool import Json
@@ -73,10 +73,6 @@ LOOK_EVERY = 1024
 DELTA = 16
 AT_ONCE = LOOK_EVERY // DELTA
 """How many deltas are recorded at once at most."""
-
-
-def _weight(event: ev.Event) -> int:
-    return DELTA + len(event.text) if isinstance(event, ev.Grew) else DELTA
 
 
 class Player:
@@ -263,10 +259,11 @@ class _Playing:
             told = (*self._told, *await self._hooks.happened("turn_start", agent))
             view = msgspec.structs.replace(view, system="\n\n".join((view.system, *told)).strip())
             await self._hooks.happened("before_llm_call", agent)
-        await turn.record(ev.StepStarted(path=path, model=agent.model.name))
+        estimate = estimate_of(agent.model, view.size_bytes)
+        await turn.record(ev.StepStarted(path=path, model=agent.model.name, estimate=estimate))
         prompt = await prompt_for(agent, path, turn, view)
         try:
-            with spans.asking(turn, agent, answer, self._tally):
+            with spans.asking(turn, agent, path, answer, self._tally):
                 heard = await self._listen(agent, path, answer, prompt)
             if not heard:
                 return  # a limit was reached: `wanted` gives StopAtLimit next
@@ -288,9 +285,7 @@ class _Playing:
         if self._goes_in_circles(agent, path):
             await self._end_at_limit("max_consecutive_tool_calls")
         if agent.hooks.every:
-            await self._hooks.happened(
-                "after_llm_call", agent, {"stop_response": _words_of(said.items)}
-            )
+            await self._hooks.happened("after_llm_call", agent, _facts_of(said, agent.model.name))
             await self._hooks.happened("turn_end", agent, {"reason": "normal"})
 
     def _paid(self, agent: Agent, events: tuple[ev.Event, ...]) -> tuple[ev.Event, ...]:
@@ -337,7 +332,10 @@ class _Playing:
                         finally:
                             del failure
                     # Counted here: reading the turn for every delta would fold each piece by itself.
-                    weight += sum(map(_weight, events))
+                    weight += DELTA * len(events)
+                    for event in events:
+                        if type(event) is ev.Grew:
+                            weight += len(event.text)
                     if weight - looked_at >= LOOK_EVERY:
                         looked_at = weight
                         if limit_reached(turn.turn) is not None:
@@ -357,7 +355,7 @@ class _Playing:
 
     # ── branches ──
 
-    async def _give_up_branch(self, path: Path, failure: TurnFailed, usage: ev.Usage) -> None:
+    async def _give_up_branch(self, path: Path, failure: TurnFailed, reported: ev.Usage) -> None:
         """End the branch of a sub-agent that failed: its call gets an error as its result."""
         branch, pending = self._turn.turn.branch(path), self._turn.turn.find_pending(path[-1])
         assert branch is not None and pending is not None
@@ -369,13 +367,14 @@ class _Playing:
         if branch.draft is None:
             await self._turn.record(failed)
             return
-        await self._turn.record(self._broken_off(path, failure, usage), failed)
+        await self._turn.record(self._broken_off(path, failure, reported), failed)
 
-    def _broken_off(self, path: Path, failure: TurnFailed, usage: ev.Usage) -> ev.StepBroken:
+    def _broken_off(self, path: Path, failure: TurnFailed, reported: ev.Usage) -> ev.StepBroken:
         """The event that ends the step under way. People see its text so far, models do not."""
         branch = self._turn.turn.branch(path)
         assert branch is not None and branch.draft is not None, "its step is under way"
         broken = branch.draft.broken(agent=branch.agent, path=path, state="set_aside")
+        usage = branch.draft.usage(failed=True, reported=reported)
         return ev.StepBroken(items=broken, path=path, why=str(failure), usage=usage)
 
     async def _return(self, call: ToolCall, text: str) -> None:
@@ -409,6 +408,23 @@ def _words_of(items: Iterable[Item]) -> str:
     """The text of these messages, for hooks."""
     said = (each for each in items if isinstance(each, UserMessage | AssistantMessage))
     return "\n".join(text_of(each.content) for each in said)[: limits.hook_response_chars_max]
+
+
+def _facts_of(said: ev.Answered, model: str) -> dict[str, Json]:
+    """What hooks are told of an answer, in docker-agent's words. A model without a price has no cost."""
+    used = said.usage
+    facts: dict[str, Json] = {
+        "stop_response": _words_of(said.items),
+        "model_id": model,
+        "usage": {
+            "input_tokens": used.input_tokens,
+            "output_tokens": used.output_tokens,
+            "cached_input_tokens": used.cached_tokens,
+            "cached_write_tokens": used.cache_write_tokens,
+            "reasoning_tokens": used.reasoning_tokens,
+        },
+    }
+    return {**facts, "cost": used.cost_micros / 1_000_000} if used.cost_micros else facts
 
 
 def _ended_at_limit(items: Sequence[object]) -> bool:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from holdfast import limits
 from holdfast.agents.agent import Agent
+from holdfast.core.turns.estimates import BYTES_PER_TOKEN
 from holdfast.ids import SessionId
-from holdfast.models.windows import BYTES_PER_TOKEN, context_window
+from holdfast.models.windows import context_window
 
 BYTES_PER_TOKEN_MIN, BYTES_PER_TOKEN_MAX = 1.0, 60.0
 """Outside these bounds the provider counts something else than our bytes, such as a picture inside them."""

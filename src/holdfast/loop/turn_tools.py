@@ -10,7 +10,15 @@ from holdfast.core.history.conversation import changed_state
 from holdfast.core.ports import OpenTurn
 from holdfast.errors import TurnFailed
 from holdfast.tools.deferred_tools import is_offered, loaded_by, loaders
-from holdfast.tools.tool import Tool, Toolset, absence_of, fingerprint, is_foreign, named_in
+from holdfast.tools.tool import (
+    Tool,
+    Toolset,
+    absence_of,
+    fingerprint,
+    for_tenant,
+    is_foreign,
+    named_in,
+)
 
 
 class _Kept(Value):
@@ -53,7 +61,7 @@ class TurnTools:
     async def _of(self, agent: Agent) -> dict[str, _Kept]:
         if agent.name not in self._kept:
             found: dict[str, _Kept] = {}
-            toolsets = _ours_first(agent)
+            toolsets = _ours_first(agent, str(self._turn.tenant))
             for toolset, origin in toolsets:
                 agent.names.reserve(named_in(toolset), origin)
             for toolset, origin in toolsets:
@@ -72,12 +80,13 @@ class TurnTools:
         return self._kept[agent.name]
 
 
-def _ours_first(agent: Agent) -> list[tuple[Toolset, str]]:
-    """An agent's toolsets with their origins: first those whose tools the operator names, then the others."""
+def _ours_first(agent: Agent, tenant: str) -> list[tuple[Toolset, str]]:
+    """An agent's toolsets as a tenant has them, with their origins: first those whose tools the operator names, then the
+    others."""
     every: list[tuple[Toolset, str]] = []
     for n, (toolset, origin) in enumerate(zip_longest(agent.toolsets, agent.origins, fillvalue="")):
         assert not isinstance(toolset, str), "there are no more origins than toolsets"
-        every.append((toolset, origin or _made_in_code(n, toolset)))
+        every.append((for_tenant(toolset, tenant), origin or _made_in_code(n, toolset)))
     return sorted(every, key=lambda each: is_foreign(each[0]))
 
 

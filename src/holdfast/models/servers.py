@@ -179,6 +179,7 @@ SERVERS: Mapping[str, ProviderServer] = {
     "vllm": _chat("http://127.0.0.1:8000/v1"),
 }
 
+AZURE = "azure"
 BEDROCK = "amazon-bedrock"
 _CLAUDE_ON_BEDROCK = "anthropic."
 """In the names of Claude's models there: `us.anthropic.claude-opus-4-8`."""
@@ -219,8 +220,10 @@ AZURE_VERSION = "2024-10-21"
 """The last dated version of Azure's older API that is not a preview."""
 
 
-def azure_place(base_url: str, model: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """The URL of an Azure deployment, and its query.
+def azure_place(
+    base_url: str, model: str, environ: Mapping[str, str], *, version: str = ""
+) -> tuple[str, str]:
+    """The URL of an Azure deployment, and its query. `version` is that of the API.
 
     A URL that ends with `/openai/v1` is used like OpenAI's own; any other uses the older API, by deployment.
     """
@@ -232,7 +235,7 @@ def azure_place(base_url: str, model: str, environ: Mapping[str, str]) -> tuple[
     path = urlsplit(base_url).path
     if path.endswith("/v1"):
         return base_url, ""
-    version = environ.get("AZURE_OPENAI_API_VERSION") or AZURE_VERSION
+    version = version or environ.get("AZURE_OPENAI_API_VERSION") or AZURE_VERSION
     if "/deployments/" not in path:
         base_url += f"/openai/deployments/{quote(model, safe='')}"
     return base_url, f"api-version={quote(version, safe='')}"

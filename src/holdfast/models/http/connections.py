@@ -7,14 +7,21 @@ end is closed instead of being reused.
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+from collections import deque
 from functools import cache, partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from holdfast.libraries import aiohttp, urllib_request
+from holdfast.libraries import aiohttp, load_http, urllib_request
 
 if TYPE_CHECKING:
     from aiohttp.client_proto import ResponseHandler
+
+
+PIECES_MAX = 8
+"""How many pieces of an answer are left as they came. Joining fewer would copy the same bytes too often."""
 
 
 class Connections:
@@ -24,9 +31,13 @@ class Connections:
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
-    @property
-    def session(self) -> aiohttp.ClientSession:
-        """The aiohttp session. Call it inside an event loop."""
+    async def session(self) -> aiohttp.ClientSession:
+        """The aiohttp session. The first call loads aiohttp in a thread, if nothing has yet."""
+        if self._session is None:
+            await asyncio.to_thread(load_http)
+        return self._opened()
+
+    def _opened(self) -> aiohttp.ClientSession:
         if self._closed:
             raise RuntimeError("these connections were closed")
         if self._session is None:
@@ -56,22 +67,44 @@ def _handler() -> type[ResponseHandler]:
     """The class that reads responses; made with the first connection, when aiohttp is loaded."""
 
     class Handler(aiohttp.client_proto.ResponseHandler):
-        """Resumes reading only if reading is paused.
+        """Resumes reading only if reading is paused, and hands over at once what has come at once. All names of
+        aiohttp with an underscore are private to it.
 
         aiohttp resumes after each piece that is taken from an answer, paused or not: its parser looks for bytes that
         are not there, and a transport that is reading is told to read. That is three in ten of the instructions of
-        a chunk.
+        a chunk. And it keeps each HTTP chunk as a piece of its own, and many cost more to take than to join.
         """
 
+        resumes = False
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.resumes:  # a reader is taking pieces, and has counted them
+                return
+            answer = getattr(self, "_payload", None)
+            pieces: deque[bytes] | None = getattr(answer, "_buffer", None)
+            if pieces is None or len(pieces) <= PIECES_MAX:
+                return
+            if getattr(answer, "_buffer_offset", None) == 0:
+                joined = b"".join(pieces)
+                pieces.clear()
+                pieces.append(joined)
+
         def resume_reading(self, *args: bool, **named: bool) -> None:
-            if getattr(self, "_reading_paused", True):  # private to aiohttp, too
-                super().resume_reading(*args, **named)
+            if getattr(self, "_reading_paused", True):
+                self.resumes = True
+                try:
+                    super().resume_reading(*args, **named)
+                finally:
+                    self.resumes = False
 
     return Handler
 
 
 def proxy_from_environment(url: str) -> str | None:
     """The proxy that the environment (`HTTPS_PROXY`, `NO_PROXY`) sets for this URL."""
+    if sys.platform == "linux" and not any(each.lower().endswith("_proxy") for each in os.environ):
+        return None  # urllib would find the same, and loads http and most of email first
     parts = urlsplit(url)
     if parts.hostname is None or urllib_request.proxy_bypass(parts.hostname):
         return None

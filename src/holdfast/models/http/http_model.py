@@ -14,7 +14,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TypedDict
 from urllib.parse import urlsplit
 
@@ -24,7 +24,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue, without_frames
-from holdfast.libraries import aiohttp
+from holdfast.libraries import aiohttp, want_http
 from holdfast.models import failures
 from holdfast.models.failures import about_thoughts
 from holdfast.models.http.connections import Connections, proxy_from_environment
@@ -33,8 +33,8 @@ from holdfast.models.model import CountRequest, Dialect, ModelFailed, Prompt, Wi
 from holdfast.observe.events import trace_headers, warn
 from holdfast.wire.headers import CLIENT_REQUEST_ID, RETRY_AFTER
 from holdfast.wire.openai.chat.chunks import ErrorObject
-from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
 from holdfast.wire.prefix_digest import PrefixDigest, Prefixes
+from holdfast.wire.stream_parser import GarbledStream, StreamFailure
 
 REUSE_WAIT_S = 0.02
 """After the last event, how long the response may take to end for its connection to be reused."""
@@ -116,15 +116,19 @@ class HttpModel:
         )
         self._secrets = (*hidden, *filter(None, [urlsplit(self._proxy or "").password]))
         self._timeouts = timeouts
-        self._timeout = aiohttp.ClientTimeout(
-            total=None,
-            connect=timeouts.connect_s,
-            sock_connect=timeouts.connect_s,
-            sock_read=timeouts.first_byte_s,
-        )
         self._owned = connections is None
         self._connections = connections or Connections()
         self._now_s = now_s
+        want_http()
+
+    @cached_property
+    def _timeout(self) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(
+            total=None,
+            connect=self._timeouts.connect_s,
+            sock_connect=self._timeouts.connect_s,
+            sock_read=self._timeouts.first_byte_s,
+        )
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
         """The answer; see `Model.stream`."""
@@ -157,7 +161,7 @@ class HttpModel:
             # Once the server has said how its answer ended, only usage can still be lost.
             if not parser.finished:
                 raise failure or _broke_off("it ended without saying how")
-            if failure is None:
+            if failure is None and not response.content.at_eof():
                 await _use_again(response)
         finally:
             del failure
@@ -264,7 +268,8 @@ class HttpModel:
     async def _post(self, url: str, body: bytes, call_key: str) -> aiohttp.ClientResponse:
         headers = {**self._headers, CLIENT_REQUEST_ID: call_key} if call_key else self._headers
         headers = {**headers, **trace_headers()}
-        return await self._connections.session.post(
+        session = await self._connections.session()
+        return await session.post(
             url,
             data=body,
             headers=headers,
@@ -301,7 +306,7 @@ class HttpModel:
         """The deltas of an answer from a server that does not stream."""
         try:
             if response.content_type.endswith("html"):
-                raise GarbledStream(ErrorObject(message="a web page"))
+                raise GarbledStream("a web page")
             body = await _read(response, silence, bytes_max=limits.upstream_body_bytes_max)
             return self._wire.whole(body, prompt)
         except (aiohttp.ClientError, StreamFailure) as error:
@@ -400,7 +405,7 @@ async def _read(response: aiohttp.ClientResponse, silence: _Silence, *, bytes_ma
     while piece := await silence.broken_by(response):
         body += piece
         if len(body) > bytes_max:
-            raise GarbledStream(ErrorObject(message=f"its answer is larger than {bytes_max} bytes"))
+            raise GarbledStream(f"its answer is larger than {bytes_max} bytes")
     return bytes(body)
 
 

@@ -12,8 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.models.model import Dialect, Prompt
-from holdfast.wire.openai.chat.chunks import ErrorObject
-from holdfast.wire.openai.chat.stream_parser import GarbledStream
+from holdfast.wire.stream_parser import GarbledStream
 
 
 class _CountAnswer(Struct, frozen=True):
@@ -39,8 +38,8 @@ class CountEndpoint:
         try:
             answer = _decoder.decode(body)
         except msgspec.DecodeError as error:
-            raise GarbledStream(ErrorObject(message=str(error))) from error
+            raise GarbledStream(str(error)) from error
         found = answer.totalTokens if answer.input_tokens is None else answer.input_tokens
         if found is None or found < 0:
-            raise GarbledStream(ErrorObject(message="it tells no number of tokens"))
+            raise GarbledStream("it tells no number of tokens")
         return found
