@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.agents.agent import ModelConfig
 from holdfast.cli import checkup
+from holdfast.cli.agent_checks import Report
 from holdfast.cli.checkup import CheckupFinding
-from holdfast.cli.commands.agents import Report
 from holdfast.cli.commands.doctor import Provider, used_providers
 from holdfast.store.condition import Condition, Replication
 from holdfast.tools.sandbox.backend import Backend

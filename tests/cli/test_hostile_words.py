@@ -46,7 +46,8 @@ OF_A_STORE = {
     "db heads": ["copy.heads"], "db copy": ["sqlite:///holdfast.db", "sqlite:///none.db"],
 }  # fmt: skip
 OF_FILES = {
-    "agents check": ["hostile.yaml"], "agents list": ["hostile.yaml"], "doctor": ["hostile.yaml", "--offline"],
+    "agents check": ["hostile.yaml"], "agents list": ["hostile.yaml"], "agents login": ["hostile.yaml"],
+    "agents logout": ["hostile.yaml", "--server", HOSTILE], "doctor": ["hostile.yaml", "--offline"],
     "init": ["--name", HOSTILE], "serve": ["hostile.yaml"], "run": ["hostile.yaml", HOSTILE], "chat": ["hostile.yaml"],
 }  # fmt: skip
 FOR_PROGRAMS = {"acp", "agents schema", "completion", "db export", "mcp", "sessions export"}

@@ -61,7 +61,7 @@ FRAMEWORKS = (
         tool="Weather-get_weather",
         retries=True,
     ),
-    Framework("mastra", BOTH, lock=NODE_LOCK),
+    Framework("mastra", BOTH, lock=NODE_LOCK, retries=True),
     Framework("vercel-ai-6", BOTH, lock=NODE_LOCK, retries=True),
     Framework("llama-index", BOTH, retries=True),
     Framework("haystack", BOTH, retries=True),
@@ -76,5 +76,10 @@ TELLERS = (
 )
 """They tell the model what they have done in words of their own, and not by the calls that it made."""
 
-INSTRUCTOR = Framework("instructor")
-"""It asks for one call and runs none."""
+INSTRUCTOR = Framework(
+    "instructor",
+    ("chat", "parallel"),
+    cannot="parallel-streamed-named parallel-streamed-unnamed",
+    retries=True,
+)
+"""It asks for one call or for several, and runs none."""

@@ -5,6 +5,7 @@ A client is judged by what the upstream was sent and by what the store holds, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -273,6 +274,14 @@ async def stored(world: World) -> Said:
         else:
             said.append((item["type"], _text(item["content"])))
     return said
+
+
+async def has_streamed(world: World) -> bool:
+    """Whether the client has been sent streams since the server was started."""
+    page = (await world.request("GET", "/metrics")).body.decode()
+    found = re.findall(r"^holdfast_first_words_seconds_count(?:{.*})? (\d+)", page, re.MULTILINE)
+    assert found, "the number is there"
+    return any(map(int, found))
 
 
 async def ends(world: World) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.testing import Gate
 from tests.clients.environments import SHARED, CannotInstall
+from tests.e2e.balancer import Balancer
 from tests.e2e.world import World
 from tests.means import skip_without
 
@@ -77,12 +78,20 @@ async def run(
 
 
 async def killed(world: World, gate: Gate, work: Coroutine[None, None, T]) -> T:
-    """What comes of this work although the server is killed as soon as its model is at the gate, and started again."""
-    working = asyncio.create_task(work)
-    reached = asyncio.create_task(gate.reached.wait())
-    await asyncio.wait((working, reached), return_when=asyncio.FIRST_COMPLETED)
-    address = world.url.removeprefix("http://")
-    await world.kill()
-    await world.start(listen=address)
-    gate.release()
-    return await working
+    """What comes of this work although the server is killed as soon as its model is at the gate, and started again.
+
+    Who connects meanwhile waits until the server is there: how often a client tries, and in which time, is not compared
+    with how fast this machine starts a server.
+    """
+    async with Balancer.started() as front:
+        address = world.url.removeprefix("http://")
+        front.urls, world.url = [world.url], front.url
+        working = asyncio.create_task(work)
+        reached = asyncio.create_task(gate.reached.wait())
+        await asyncio.wait((working, reached), return_when=asyncio.FIRST_COMPLETED)
+        front.opened.clear()
+        await world.kill()
+        await world.start(listen=address)
+        front.opened.set()
+        gate.release()
+        return await working

@@ -13,6 +13,7 @@ import pytest
 from holdfast.testing import Gate, Reply, Script, says
 from holdfast.testing.upstream import UpstreamRequest
 from tests.clients.coding_agents import AIDER, CODING_AGENTS, CodingAgent
+from tests.clients.judges import has_streamed
 from tests.clients.programs import installed, killed, run
 from tests.e2e.world import World
 from tests.e2e.world import world as new_world
@@ -78,6 +79,7 @@ async def test_a_program_does_its_task_in_rounds(
         assert (tmp_path / "work" / "both.txt").read_text() == "oslo\nrome\n"
         assert DONE in said
         assert model.steps == [0, 2, 3], "each round asks once"
+        assert await has_streamed(world) == how.startswith("streamed")
         await _judge_store(world, agent, how)
 
 
@@ -115,6 +117,7 @@ async def test_aider_writes_the_file_that_the_model_answers_with(
             await told(AIDER, how, world, TASK)
         assert (tmp_path / "work" / "both.txt").read_text() == "oslo\nrome\n"
         assert len(world.upstream.requests) == 1 + strikes
+        assert await has_streamed(world) == how.startswith("streamed")
         await _judge_store(world, AIDER, how)
 
 

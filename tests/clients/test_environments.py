@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.clients import environments
-from tests.clients.catalogue import CLAUDE_CODE, CODEX, ENVIRONMENTS
+from tests.clients.catalogue import CLAUDE_CODE, CODEX, ENVIRONMENTS, MCP
+from tests.clients.coding_agents import AIDER, CODING_AGENTS
 from tests.clients.environments import NODE, CannotInstall, Environment
-from tests.clients.frameworks import FRAMEWORKS, INSTRUCTOR
+from tests.clients.frameworks import FRAMEWORKS, INSTRUCTOR, TELLERS
 from tests.test_repository import unhashed
 
-APART = [each.environment for each in (*FRAMEWORKS, INSTRUCTOR)]
-LOCKS = [each.lock for each in (*ENVIRONMENTS, *APART, CODEX, CLAUDE_CODE, NODE)]
+LARGE = (*FRAMEWORKS, *TELLERS, INSTRUCTOR, *CODING_AGENTS, AIDER)
+APART = [each.environment for each in LARGE]
+LOCKS = [each.lock for each in (*ENVIRONMENTS, *APART, CODEX, CLAUDE_CODE, MCP, NODE)]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: f"{lock.parent.name}/{lock.name}")

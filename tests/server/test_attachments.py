@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
 from typing import Any
 
@@ -13,7 +14,6 @@ from holdfast.store.memory_store import MemoryStore
 from holdfast.store.store import Store
 from holdfast.testing import ScriptedModel, says
 from tests.server.stubs import HeldTool, agent, serving, until
-from tests.server.test_busy import Asked
 
 SMALL = b"\x89PNG" + bytes(100)
 LARGE = b"\x89PNG" + bytes(3 * limits.inline_bytes_max)
@@ -73,13 +73,15 @@ async def test_a_large_picture_may_be_said_to_a_running_turn() -> None:
     model = answers()
     model.will(says(calls=[("act", "{}")]))
     async with serving(agent(model, tool)) as server:
-        first = Asked(server.chat("one", to="trip"))
+        first = asyncio.create_task(server.chat("one", to="trip"))
         await tool.begun.wait()
-        second = Asked(server.chat(picture(LARGE), to="trip", headers={"X-On-Busy": "steer"}))
+        second = asyncio.create_task(
+            server.chat(picture(LARGE), to="trip", headers={"X-On-Busy": "steer"})
+        )
         await until(lambda: bool(server.sessions._owner.playing[0]._steers))
         tool.let_go.set()
-        await first.answer()
-        assert (await second.answer()).status == 200
+        await first
+        assert (await second).status == 200
     assert len(seen(model, 1)) == 1
 
 

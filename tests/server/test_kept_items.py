@@ -124,6 +124,42 @@ async def test_further_members_of_the_parts_of_a_chat_message_are_kept() -> None
     assert len(shown) == 2, "the message that came again is there once"
 
 
+async def test_calls_in_the_form_from_before_there_were_tools_are_calls() -> None:
+    """OpenAI's document still has `function_call` and the role `function`. Such calls have no ids."""
+    oslo = {"name": "weather", "arguments": '{"city":"Oslo"}'}
+    called: dict[str, Any] = {"role": "assistant", "content": None, "function_call": oslo}
+    result = {"role": "function", "name": "weather", "content": "rain"}
+    past: list[dict[str, Any]] = [HELLO, called, result, called, {**result, "content": "sun"}]
+    model = yes()
+    async with serving(agent(model)) as server:
+        first = await server.chat(*past, to="trip")
+        second = await server.chat(
+            *past, {"role": "assistant", "content": "Yes."}, "And?", to="trip"
+        )
+        whole = await listed(server, f"/v1/conversations/{first.headers['x-session-id']}/items")
+        nameless = {"role": "function", "content": "rain"}
+        wrong = {**called, "function_call": {"name": 7}}
+        refused = [await server.chat(HELLO, each) for each in (result, nameless, wrong)]
+    told = model.messages()
+    ids = [call.id for each in told for call in each.tool_calls or ()]
+    assert [each.role for each in told] == [
+        *("user", "assistant", "tool", "assistant", "tool", "assistant", "user")
+    ]
+    assert [(each.tool_call_id, each.content) for each in told if each.role == "tool"] == [
+        (ids[0], "rain"),
+        (ids[1], "sun"),
+    ]
+    assert len(set(ids)) == 2
+    assert "x-ignored-params" not in first.headers
+    assert "x-conversation-diverged" not in second.headers
+    assert [each["type"] for each in whole] == [
+        "message",
+        *("function_call", "function_call_output") * 2,
+        *("message",) * 3,
+    ], "what came again is there once"
+    assert [each.status for each in refused] == [400] * 3
+
+
 async def test_items_are_kept_by_conversations_exports_and_imports() -> None:
     home, elsewhere = MemoryStore(), MemoryStore()
     async with serving(agent(yes()), store=home) as server:

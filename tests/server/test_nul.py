@@ -48,3 +48,13 @@ async def test_a_nul_is_no_fault_of_the_store(tmp_path: Path) -> None:
                 assert await refused(server, "GET", f"/api/sessions?{each}"), each
     finally:
         await store.close()
+
+
+async def test_a_parameter_that_a_route_does_not_have_is_refused_by_every_route_of_ours() -> None:
+    """A misspelt filter would otherwise list everything. `/v1` belongs to clients, who send what they like."""
+    async with serving(agent(ScriptedModel())) as server:
+        for route in server.app.routes:
+            plain = re.sub(r"\{\w+(\.\.\.)?\}", "x", route.pattern)
+            answer = await server.request(route.method, f"{plain}?misspelt=1")
+            is_refused = answer.status == 400 and b"unknown_parameter" in answer.body
+            assert is_refused == route.pattern.startswith("/api/"), route.label

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Literal
 
 import msgspec
 import pytest
 
 from holdfast.core.codec import Value
+from holdfast.wire.anthropic.door.request import read_messages_request
 from holdfast.wire.api.objects import Decisions, Place, RequestBody
 from holdfast.wire.api.overview import Remark
 from holdfast.wire.body_parser import read_body
-from holdfast.wire.openai.chat.request import ChatRequest
+from holdfast.wire.conversation_names import derived_name
+from holdfast.wire.openai.chat.request import ChatRequest, read_chat_request
+from holdfast.wire.openai.responses.request import read_responses_request
+from holdfast.wire.openai.responses.socket import lane_of
 from holdfast.wire.problems import Problem, Refused
 
 
@@ -74,3 +81,36 @@ def test_a_value_that_cannot_be_is_told_what_can(
 
 def test_what_is_no_json_is_said_to_be_none() -> None:
     assert refused(Place, "{").code == "invalid_json"
+
+
+READERS: tuple[tuple[Callable[[bytes], object], str], ...] = (
+    (
+        read_chat_request,
+        '{"model": "m", "messages": [{"role": "user", "content": "x", "a": DEEP}]}',
+    ),
+    (
+        read_chat_request,
+        '{"model": "m", "messages": [{"role": "user", "content": [{"type": "a", "a": DEEP}]}]}',
+    ),
+    (
+        read_responses_request,
+        '{"model": "m", "input": [{"role": "user", "content": [{"type": "input_text", "text": "x", "a": DEEP}]}]}',
+    ),
+    (read_responses_request, '{"model": "m", "input": [{"type": "a", "a": DEEP}]}'),
+    (
+        read_messages_request,
+        '{"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "text", "text": "x", "a": DEEP}]}]}',
+    ),
+    (partial(derived_name, "user"), '{"user": "x", "metadata": DEEP}'),
+    (lane_of, '{"stream_id": "x", "a": DEEP}'),
+)
+
+
+@pytest.mark.parametrize(("read", "body"), READERS)
+def test_lists_that_are_nested_too_deep_are_refused_in_each_part_of_a_body(
+    read: Callable[[bytes], object], body: str
+) -> None:
+    """A part is decoded again where more calls are under way, and Python counts both together."""
+    for depth in (*range(600, 1000), 100_000):
+        with suppress(Refused):
+            read(body.replace("DEEP", "[" * depth + "]" * depth).encode())

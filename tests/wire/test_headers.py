@@ -48,6 +48,20 @@ def test_everything_that_can_be_said() -> None:
     assert naming.idempotency_key == "abc"
 
 
+def test_a_template_that_a_chat_program_does_not_know_says_nothing() -> None:
+    """Else each request of an older Open WebUI would be a task, and none of its chats would hold."""
+    sent = {
+        "x-history-parent": "{{USER_MESSAGE_PARENT_ID}}",
+        "x-history-answer": "{{ MESSAGE_ID }}",
+        "x-history-task": "{{TASK}}",
+    }
+    assert read_naming(sent, other_name="chat-1") == ConversationHeaders(
+        name=SessionKey("chat-1"), implied=True, history="follow"
+    )
+    task = read_naming({"x-history-task": "title_generation"}, other_name="chat-1")
+    assert task.name is None
+
+
 def test_an_id_is_recognised_and_an_alias_understood() -> None:
     text = "conv_" + "0" * 26
     assert read_naming({"x-conversation-id": text}).name == SessionId(text)

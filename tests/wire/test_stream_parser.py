@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.turns.deltas import Delta, TextDelta
-from holdfast.wire.openai.chat.stream_parser import GarbledStream
+from holdfast.wire.stream_parser import GarbledStream
 from tests.models.wires import TONGUES, Tongue
 
 WORDS = {
@@ -41,7 +41,7 @@ def test_events_that_say_nothing_are_let_pass(tongue: Tongue) -> None:
 
 
 @every_tongue
-@pytest.mark.parametrize("data", [b"{", b"[]", b"3", b'"\\ud83d', b'{"a":' * 2000])
+@pytest.mark.parametrize("data", [b"{", b"[]", b"3", b'"\\ud83d', b'{"a":' * 2000, b"\xff"])
 def test_what_cannot_be_read_is_a_failure_with_words(tongue: Tongue, data: bytes) -> None:
     deltas, failure = said(tongue, data, WORDS[tongue.name] % b"Hi")
     assert deltas == []
@@ -54,3 +54,9 @@ def test_an_event_without_an_end_is_no_stream(tongue: Tongue) -> None:
     ear.feed(b"data: " + b"x" * (2 << 20))
     assert isinstance(ear.failure, GarbledStream)
     assert "longer than" in str(ear.failure)
+
+
+@every_tongue
+def test_nothing_counts_after_the_end(tongue: Tongue) -> None:
+    deltas, failure = said(tongue, b"[DONE]", WORDS[tongue.name] % b"Hi")
+    assert (deltas, failure) == ([], None)

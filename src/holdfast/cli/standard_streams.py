@@ -1,6 +1,6 @@
 """The standard streams of a command as they are: closed, full, or full of bytes that are not UTF-8.
 
-1. A command whose output cannot be written ends with one sentence and code 74, whatever it was doing.
+1. A command whose output cannot be written ends with one sentence and code 74, also in the middle of its work.
 2. A file descriptor below 3 is never another file's: a store that was opened as number 1 would be written by the next
    `print`.
 3. Input that is not UTF-8 is read with a replacement for what cannot be read, and that is said.

@@ -7,16 +7,16 @@ that dialect, so that a turn on a long conversation costs only its new items; a 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from holdfast.core.codec import Value
 from holdfast.core.items import Item
 from holdfast.core.turns.deltas import Delta, FinishDelta, UsageDelta
-from holdfast.core.turns.events import Parameters, ToolDefinition
+from holdfast.core.turns.events import Parameters, StepEstimate, ToolDefinition
 from holdfast.errors import FailedBy, InvalidValue, TurnFailed
 from holdfast.wire.openai.chat.chunks import ErrorObject
-from holdfast.wire.openai.chat.stream_parser import StreamFailure
 from holdfast.wire.prefix_digest import Prefixes
+from holdfast.wire.stream_parser import StreamFailure
 
 
 class Dialect(Protocol):
@@ -130,7 +130,6 @@ def counter_of(model: Model) -> TokenCounter | None:
     return model if isinstance(model, TokenCounter) and model.count_dialect is not None else None
 
 
-@runtime_checkable
 class BindingModel(Protocol):
     """A model that may bind thoughts to the prompt before them."""
 
@@ -144,12 +143,28 @@ class BindingModel(Protocol):
 
 def openings_of(model: Model, prompt: Prompt) -> Prefixes:
     """See `BindingModel.openings`; empty for other models."""
-    return model.openings(prompt) if isinstance(model, BindingModel) else {}
+    # Not `isinstance`, here and below: for a protocol it goes through all bases of the class, in every step.
+    return cast("BindingModel", model).openings(prompt) if hasattr(model, "openings") else {}
+
+
+class EstimatedModel(Protocol):
+    """A model whose usage is estimated where its provider does not report it."""
+
+    def estimate(self, prompt_bytes: int) -> StepEstimate | None:
+        """How a step with a prompt of this size is counted; None if no wrapped model is estimated."""
+        ...
+
+
+def estimate_of(model: Model, prompt_bytes: int) -> StepEstimate | None:
+    """See `EstimatedModel.estimate`; None for other models."""
+    if not hasattr(model, "estimate"):
+        return None
+    return cast("EstimatedModel", model).estimate(prompt_bytes)
 
 
 class WrappingModel:
-    """For models that wrap models: the wrapped model knows what it binds, and counts. It counts once, without
-    retries or fallback: the caller has an estimate of its own."""
+    """The base of models that wrap models. Tokens are counted by the first wrapped model, without retries or fallback: a
+    caller that gets no count makes an estimate of its own."""
 
     def __init__(self, *models: Model) -> None:
         self._wrapped = models
@@ -160,6 +175,9 @@ class WrappingModel:
         for model in self._wrapped:
             found |= openings_of(model, prompt)
         return found
+
+    def estimate(self, prompt_bytes: int) -> StepEstimate | None:
+        return estimate_of(self._wrapped[0], prompt_bytes)
 
     @property
     def count_dialect(self) -> Dialect | None:

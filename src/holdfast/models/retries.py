@@ -92,7 +92,9 @@ class RetryingModel(WrappingModel):
         """Log a failure of the model or its server; requests that a server refuses are their client's matter."""
         if failure.transient or failure.status in _OPERATORS:
             status = f"{failure.status} " if failure.status else ""
-            self._trouble.failed(f"{status}{failure.reason or 'no reason given'}")
+            # Without a status, the code alone does not say which address was not reached, or why.
+            detail = "" if failure.status else failure.detail
+            self._trouble.failed(f"{status}{failure.reason or 'no reason given'}", detail)
 
     async def close(self) -> None:
         await self._model.close()

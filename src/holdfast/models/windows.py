@@ -11,9 +11,6 @@ from functools import lru_cache
 from holdfast.models.families import claude, gemini, gpt
 from holdfast.models.families.family import find_family
 
-BYTES_PER_TOKEN = 4
-"""Of text and JSON, where no provider has counted: about right for most languages and models."""
-
 _FAMILIES = (*claude.FAMILIES, *gpt.FAMILIES, *gemini.FAMILIES)
 
 _OTHERS: tuple[tuple[str, int], ...] = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -11,13 +11,19 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.turns.events import GivenParameter, Parameters, ToolDefinition
+from holdfast.core.turns.events import (
+    FORCED_TOOL_CHOICE,
+    GivenParameter,
+    Parameters,
+    ToolDefinition,
+)
 from holdfast.wire.accepted_values import fields_at, values_at
 from holdfast.wire.problems import Refused, bad_request
 
 NULL = Raw(b"null")
 """The value of an absent field of any type."""
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -43,12 +49,30 @@ class BodyDecoder(Protocol[T_co]):
     def decode(self, body: bytes, /) -> T_co: ...
 
 
+SPARE_CALLS = 150
+"""Parts of a body are decoded again, where more calls are under way. Python counts calls and nested JSON together: what
+is decoded with so many calls to spare can be decoded there, too."""
+
+_FLAT = 500
+"""JSON with fewer lists and objects can be decoded anywhere."""
+
+
+def decoded(decoder: BodyDecoder[T_co], body: bytes) -> T_co:
+    """The value of a body whose parts can be decoded anywhere. Raises msgspec.DecodeError and RecursionError."""
+    is_flat = body.count(b"[") + body.count(b"{") < _FLAT
+    return decoder.decode(body) if is_flat else _decoded_within(decoder, body, SPARE_CALLS)
+
+
+def _decoded_within(decoder: BodyDecoder[T_co], body: bytes, calls: int) -> T_co:
+    return _decoded_within(decoder, body, calls - 1) if calls else decoder.decode(body)
+
+
 def read_body(decoder: BodyDecoder[T_co], body: bytes) -> T_co:
     """Decode a body. Raises Refused, with the parameter at fault."""
     try:
         if not body.isascii():
             body.decode()  # msgspec does not check the text of `Raw` parts
-        return decoder.decode(body)
+        return decoded(decoder, body)
     except msgspec.ValidationError as error:
         raise _invalid(error, decoder.type) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -60,6 +84,12 @@ IGNORED_MAX = 16
 
 PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 """A name that may appear in a header."""
+
+
+def plain_names(where: str, members: Iterable[str]) -> list[str]:
+    """These members of a part, as an answer names them; without those that a header cannot hold."""
+    return [f"{where}.{name}" for name in members if PLAIN.fullmatch(name)]
+
 
 _fields_decoder = msgspec.json.Decoder(dict[str, Raw])
 _NO_WISH = frozenset({b"null", b"false", b"[]", b"{}", b'""'})
@@ -179,9 +209,81 @@ def as_json(value: object) -> str | None:
     return None if said == b"null" else said.decode()
 
 
+def has_member(raw: Raw | str, name: str) -> bool:
+    """Whether a JSON object has a member that is not null. It tells the form of another API from a mistake."""
+    return as_json(_fields_decoder.decode(raw).get(name)) is not None
+
+
+# ── parameters ───────────────────────────────────────────────────────────────────────────────
+
+
+def given_parameters(
+    names: Iterable[tuple[str, str]], parameters: Parameters
+) -> tuple[GivenParameter, ...]:
+    """The parameters that the client sent; a default value is not counted. `names` are pairs: the client's name of a
+    parameter, and ours."""
+    defaults = {"parallel_tool_calls": True}
+    given = [
+        GivenParameter(name=name, ours=ours)
+        for name, ours in names
+        if (value := getattr(parameters, ours)) not in (None, (), "auto")
+        and value is not defaults.get(ours)
+    ]
+    return (
+        *given,
+        *_forced_choice(parameters.tool_choice),
+        *(GivenParameter(name=name, ours=name) for name, _ in parameters.others),
+    )
+
+
+def _forced_choice(choice: str | None) -> tuple[GivenParameter, ...]:
+    """What else a model must know to obey this `tool_choice`; nothing for one that leaves the model free."""
+    if choice in (None, "none", "auto"):
+        return ()
+    if choice != "required":
+        asked = msgspec.json.decode(choice, type=_AllowedTools)
+        if asked.type == "allowed_tools" and (asked.allowed_tools or asked).mode == "auto":
+            return ()
+    return (GivenParameter(name="tool_choice", ours=FORCED_TOOL_CHOICE),)
+
+
+class _Mode(Struct, frozen=True):
+    mode: str = "auto"
+
+
+class _AllowedTools(_Mode, frozen=True):
+    """A choice, as far as it says whether a call is demanded: nested in Chat Completions, flat in Responses."""
+
+    type: str = ""
+    allowed_tools: _Mode | None = None
+
+
 # ── tools ────────────────────────────────────────────────────────────────────────────────────
 
 _TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{limits.tool_name_chars_max}}}")
+
+
+def read_tools(
+    tools: Sequence[T], definition_of: Callable[[str, T], ToolDefinition | None]
+) -> tuple[tuple[ToolDefinition, ...], tuple[str, ...]]:
+    """The client's functions, and the places of other tools, which only other servers run: `definition_of` takes a tool
+    and its place, and returns None for one of those. Raises Refused."""
+    demand_few("tools", len(tools))
+    definitions: dict[str, ToolDefinition] = {}
+    left_alone: list[str] = []
+    for n, tool in enumerate(tools):
+        where = f"tools[{n}]"
+        try:
+            definition = definition_of(where, tool)
+        except msgspec.ValidationError as error:
+            raise bad_tool(where, str(error)) from error
+        if definition is None:
+            left_alone.append(where)
+        elif definition.name in definitions:
+            raise bad_tool(where, f"there is another function {definition.name!r}")
+        else:
+            definitions[definition.name] = definition
+    return tuple(definitions.values()), tuple(left_alone)
 
 
 def tool_definition(
@@ -203,3 +305,13 @@ def tool_definition(
 
 def bad_tool(where: str, why: str) -> Refused:
     return bad_request("invalid_tool", f"{where} does not fit: {why}", param=where)
+
+
+def demand_known(name: str | None, tools: Iterable[ToolDefinition]) -> None:
+    """Raises Refused if a `tool_choice` names a tool that is not among those of its request."""
+    if name not in {each.name for each in tools}:
+        raise bad_request(
+            "invalid_value",
+            f"tool_choice names {name!r}, which is not among the tools of this request",
+            param="tool_choice",
+        )

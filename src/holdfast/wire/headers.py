@@ -8,6 +8,7 @@ answer depends on it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
@@ -141,11 +142,20 @@ def _flag(name: str, request: str, absent: str) -> RequestHeader[bool]:
 _history = _one_of(get_args(History))
 
 
+_TEMPLATE = re.compile(r"\{\{\s*\w+\s*\}\}", re.ASCII)
+
+
+def _filled(text: str) -> str:
+    """What a chat program has filled in in a header of its connection; empty if it does not know the template, as in
+    versions from before it."""
+    return "" if _TEMPLATE.fullmatch(text.strip()) else text.strip()
+
+
 def _message_id(text: str) -> str:
     """An id that a client has given one of its messages. Empty means absent."""
     if len(text) > limits.client_message_id_chars_max:
         raise InvalidValue(f"an id has at most {limits.client_message_id_chars_max} characters")
-    return text.strip()
+    return _filled(text)
 
 
 def _client_id(name: str, request: str) -> RequestHeader[str]:
@@ -225,7 +235,7 @@ HISTORY_TASK = RequestHeader[str](
     of_turn=True,
     shapes_answer=True,
     once=True,
-    parse=str.strip,
+    parse=_filled,
     default="",
 )
 CONVERSATION_CREATE = RequestHeader(

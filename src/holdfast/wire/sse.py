@@ -99,18 +99,17 @@ class SseParser:
 
     def _by_block(self, piece: bytes) -> list[ServerEvent]:
         """The fast way, between two events and without a CR: blank lines separate whole events."""
-        whole, blank, rest = piece.rpartition(b"\n\n")
+        *blocks, rest = piece.split(b"\n\n")
+        if blocks and self._line:
+            blocks[0] = bytes(self._line) + blocks[0]
+            self._line.clear()
+        most = self._event_bytes_max
         events: list[ServerEvent] = []
-        if blank:
-            most = self._event_bytes_max
-            if self._line:
-                whole = bytes(self._line) + whole
-                self._line.clear()
-            for block in whole.split(b"\n\n"):
-                if block[:6] == b"data: " and LF not in block and len(block) <= most:
-                    events.append(ServerEvent(data=block[6:]))  # nearly always
-                else:
-                    events += self._by_line([*block.split(b"\n"), b"", b""])
+        for block in blocks:
+            if block[:6] == b"data: " and LF not in block and len(block) <= most:
+                events.append(ServerEvent(data=block[6:]))  # nearly always
+            else:
+                events += self._by_line([*block.split(b"\n"), b"", b""])
         return events + self._by_line(rest.split(b"\n")) if rest else events
 
     def _by_line(self, lines: list[bytes]) -> list[ServerEvent]:

@@ -1,10 +1,9 @@
-"""The base of stream parsers for wires that send JSON by server-sent events.
+"""The base of stream parsers: every provider that we ask sends JSON by server-sent events.
 
 1. The same stream gives the same deltas, wherever its bytes are cut.
-2. An answer is whole only if the server says how it ended, not because nothing more comes.
+2. An answer is whole only if the server says how it ended, not because nothing more comes. `[DONE]` alone is not enough:
+   servers send it after failures, too.
 3. Deltas before a failure are returned, even if both arrive in one piece; then `failure` is set.
-
-Chat completions have a parser of their own (`openai/chat/stream_parser.py`), since servers take liberties there.
 """
 
 from __future__ import annotations
@@ -16,11 +15,25 @@ import msgspec
 from holdfast.core.turns.deltas import Delta
 from holdfast.errors import without_frames
 from holdfast.wire.openai.chat.chunks import ErrorObject, mended
-from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
 from holdfast.wire.sse import EventTooLong, SseParser
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The errors of decoding bytes that are not what they should be."""
+
+
+class StreamFailure(Exception):
+    """The stream reports a failure, or makes no sense. `error` has the details."""
+
+    def __init__(self, error: ErrorObject) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class GarbledStream(StreamFailure):
+    """The bytes are not what this server should send; `why` says what is wrong with them."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(ErrorObject(message=why))
 
 
 class StreamParser:
@@ -47,14 +60,21 @@ class StreamParser:
         """The deltas in these bytes. Check `failure` afterwards."""
         deltas: list[Delta] = []
         try:
-            for event in self._parser.feed(piece):
-                if self.over:
-                    break
+            for event in () if self.over else self._parser.feed(piece):
                 data = event.data
-                if data and data != b"[DONE]" and not data.isspace():
-                    self._parse_event(data, deltas)
+                if data == b"[DONE]":
+                    self._ended = True
+                elif data and not data.isspace():
+                    if event.name == "error":
+                        self.demand_envelope(data)
+                    try:
+                        self.parse(data, deltas)
+                    except UNREADABLE as error:
+                        self.parse_mended(data, error, deltas)
+                if self._ended:
+                    break
         except EventTooLong as error:
-            self.failure = GarbledStream(ErrorObject(message=str(error)))
+            self.failure = GarbledStream(str(error))
         except StreamFailure as failure:
             self.failure = without_frames(failure)
         return deltas
@@ -63,18 +83,19 @@ class StreamParser:
         """Add the deltas of one event. Raises StreamFailure, or a decoding error, before it has added anything."""
         raise NotImplementedError
 
-    def _parse_event(self, data: bytes, deltas: list[Delta]) -> None:
+    def parse_mended(self, data: bytes, error: Exception, deltas: list[Delta]) -> None:
+        """The same for an event that `parse` has failed on with this error: its text may be broken. Raises StreamFailure."""
+        text = mended(data)
+        if text == data:
+            raise _garbled(error) from error
         try:
-            self.parse(data, deltas)
-        except UNREADABLE as error:
-            text = mended(data)
-            if text == data:
-                raise _garbled(error) from error
-            try:
-                self.parse(text, deltas)
-            except UNREADABLE:
-                raise _garbled(error) from error
+            self.parse(text, deltas)
+        except UNREADABLE:
+            raise _garbled(error) from error
+
+    def demand_envelope(self, data: bytes) -> None:
+        """Raises StreamFailure for the data of an `event: error` that is an error without the envelope that `parse` knows."""
 
 
 def _garbled(error: Exception) -> GarbledStream:
-    return GarbledStream(ErrorObject(message=f"an event cannot be read: {error}"))
+    return GarbledStream(f"an event cannot be read: {error}")

@@ -12,8 +12,17 @@ from aiohttp import web
 from anthropic.types.model import Model as AnthropicNames
 from openai.types.shared.chat_model import ChatModel
 
+from holdfast.cli.agent_checks import check_sources
 from holdfast.cli.setup import init as init_command
-from holdfast.cli.setup.model_search import HOSTED, LocalServer, keyed_models, local_models
+from holdfast.cli.setup.model_search import (
+    HOSTED,
+    LOCAL,
+    FoundModel,
+    LocalServer,
+    keyed_models,
+    local_models,
+)
+from holdfast.cli.setup.starter_files import starter_files
 from holdfast.models.servers import SERVERS
 from tests.cli.conftest import Run
 
@@ -114,11 +123,26 @@ async def test_a_local_server_is_asked_for_its_models_and_sent_no_key(
         host, port = runner.addresses[0][:2]
         at = f"http://{host}:{port}"
         servers = [
-            LocalServer(title="One", provider="openai", base_url=f"{at}/v1"),
-            LocalServer(title="Two", provider="openai", base_url=f"{at}/other"),
+            LocalServer(title="One", provider="lmstudio", base_url=f"{at}/v1"),
+            LocalServer(title="Two", provider="llamacpp", base_url=f"{at}/other"),
         ]
         found = await local_models(servers)
     finally:
         await runner.cleanup()
-    assert [(each.name, each.base_url) for each in found] == [("openai/qwen3:4b", f"{at}/v1")]
+    assert [each.name for each in found] == ["lmstudio/qwen3:4b"]
     assert "Authorization" not in asked[0]
+
+
+@pytest.mark.parametrize("server", LOCAL, ids=lambda server: str(server.provider))
+async def test_an_agent_with_a_local_model_asks_it_there_and_sends_it_no_key_of_another(
+    server: LocalServer, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`openai` with another address would be sent the key of OpenAI, to whatever program has that port."""
+    model = FoundModel(provider=server.provider, model="org/qwen3:4b", because="it answers")
+    for name, text in starter_files("assistant", model).items():
+        (elsewhere / name).write_text(text)
+    assert SERVERS[server.provider].base_url == server.base_url
+    assert SERVERS[server.provider].token_keys == ()
+    (report,) = await check_sources(("assistant.yaml",))
+    assert [*report.unreadable, *map(str, report.problems)] == []
+    assert "org/qwen3:4b" in (elsewhere / "assistant.yaml").read_text()

@@ -23,6 +23,7 @@ await main(async ({ baseURL, responses, streamed, headers, weather }) => {
     instructions: "Be kind.",
     model,
     tools: { get_weather },
+    maxRetries: 5,
   });
   let messages = [];
   const answers = [];

@@ -21,7 +21,7 @@ async def talk(here):
         "default_headers": here.headers or None,
         "max_retries": RETRIES,
     }
-    model = OpenAIModel(client_args=args, model_id="root", params={})
+    model = OpenAIModel(client_args=args, model_id="root", params={}, stream=here.streamed)
     agent = Agent(model=model, tools=[get_weather], callback_handler=None)
     for said in SAID:
         if here.streamed:

@@ -267,6 +267,8 @@ def test_sampling_is_for_models_that_take_it() -> None:
     assert asked(OLD, temperature=1.7)["temperature"] == 1.0
     assert asked(MIDDLE, top_p=0.5)["top_p"] == 0.5
     assert "top_p" not in asked(OLD, temperature=0.3, top_p=0.5)
+    assert asked(OLD, others=(("top_k", "40"),))["top_k"] == 40
+    assert "top_k" not in asked(NEW, others=(("top_k", "40"),))
     assert "temperature" not in asked(NEW, temperature=0.3)
     assert "temperature" not in asked(OLD, temperature=0.3, thinking_tokens=2000)
 
@@ -275,8 +277,8 @@ def test_what_a_model_does_not_take_is_told_as_ignored() -> None:
     def knows(model: str) -> frozenset[str]:
         return AnthropicWire(AnthropicStyle(model=model)).knows
 
-    assert {"temperature", "top_p"} <= knows(OLD)
-    assert not {"temperature", "top_p"} & knows(NEW)
+    assert {"temperature", "top_p", "top_k"} <= knows(OLD)
+    assert not {"temperature", "top_p", "top_k"} & knows(NEW)
     assert "output_schema" in knows(NEW) - knows(OLD)
     assert not {"seed", "logit_bias", "frequency_penalty"} & knows(OLD)
 

@@ -25,13 +25,14 @@ def asked(
     *,
     tools: tuple[ToolDefinition, ...] = (),
     thinking_tokens: int | None = None,
+    own_tools: tuple[str, ...] = (),
     system: str = "",
     **parameters: Any,
 ) -> Any:
     prompt = Prompt(
         system=system, messages=(HELLO,), tools=tools, parameters=Parameters(**parameters)
     )
-    style = GoogleStyle(model=model, thinking_tokens=thinking_tokens)
+    style = GoogleStyle(model=model, thinking_tokens=thinking_tokens, own_tools=own_tools)
     return msgspec.json.decode(request_body(prompt, style))
 
 
@@ -51,6 +52,21 @@ def test_instructions_and_tools_have_places_of_their_own() -> None:
         },
         {"name": "fly", "description": ""},
     ]
+
+
+def test_tools_that_run_at_google_are_asked_for_beside_our_own() -> None:
+    own = ("google_search", "google_maps", "code_execution")
+    assert asked(own_tools=own)["tools"] == [
+        {"googleSearch": {}},
+        {"googleMaps": {}},
+        {"codeExecution": {}},
+    ]
+    declared, search = asked(tools=(LOOK,), own_tools=own[:1])["tools"]
+    assert len(declared["functionDeclarations"]) == 1 and search == {"googleSearch": {}}
+
+
+def test_the_number_of_words_to_choose_from_is_sent() -> None:
+    assert asked(others=(("top_k", "40"),))["generationConfig"] == {"topK": 40}
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,15 @@ def test_a_path_leads_to_one_route(
     assert found(method, path) == (label, names)
 
 
+def test_a_base_url_may_end_with_a_slash() -> None:
+    table = routes("GET /v1/things", "GET /v1/things/{name}")
+    for path in ("/v1//things", "/v1///things/"):
+        assert table.find("GET", path).route.label == "GET /v1/things"
+        assert table.methods(path) == ("GET",)
+    with pytest.raises(Refused):
+        table.find("GET", "/v1/things//a")
+
+
 @pytest.mark.parametrize(
     "path", ["/thing", "/things//parts/b", "/things/a/parts", "/models", "/models//a"]
 )

@@ -237,6 +237,21 @@ async def test_nothing_new_is_a_400_and_leaves_no_session(said: str) -> None:
     assert found.status == 404
 
 
+@pytest.mark.parametrize("role", ["system", "developer", "assistant"])
+async def test_a_request_that_names_no_conversation_needs_no_question(role: str) -> None:
+    """Programs for workflows put all that they have to say into a system message."""
+    model = ScriptedModel("Yes.", "Yes.")
+    async with serving(agent(model)) as server:
+        whole = await server.chat({"role": role, "content": "Say yes."})
+        streamed = await server.chat({"role": role, "content": "Say yes."}, stream=True)
+        blank = await server.chat({"role": role, "content": " \n"})
+        named = await server.chat({"role": role, "content": "Say yes."}, to="trip")
+    assert whole.text == streamed.streamed == "Yes."
+    assert all("Say yes." in str(each) for each in model.prompts) and len(model.prompts) == 2
+    for refused in (blank, named):
+        assert (refused.status, refused.error["code"]) == (400, "no_new_user_message")
+
+
 async def test_system_messages_are_instructions_for_one_request() -> None:
     model = ScriptedModel(otherwise=lambda prompt: "Yes.")
     async with serving(agent(model)) as server:

@@ -37,7 +37,7 @@ from holdfast.ids import MessageId, NoteId
 from holdfast.wire.anthropic.dialect import AnthropicDialect, with_breakpoint
 from holdfast.wire.anthropic.stream_parser import AnthropicStreamParser, parse_whole
 from holdfast.wire.anthropic.thoughts import kept_thought
-from holdfast.wire.openai.chat.stream_parser import StreamFailure
+from holdfast.wire.stream_parser import StreamFailure
 from tests.wire.histories import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
 
 

@@ -37,7 +37,7 @@ from holdfast.ids import MessageId, NoteId
 from holdfast.wire.anthropic.thoughts import kept_thought
 from holdfast.wire.google.dialect import UNSIGNED, GoogleDialect, kept_signature
 from holdfast.wire.google.stream_parser import GoogleStreamParser, parse_whole, read_error
-from holdfast.wire.openai.chat.stream_parser import StreamFailure
+from holdfast.wire.stream_parser import StreamFailure
 from tests.wire.histories import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
 
 

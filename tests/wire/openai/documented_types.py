@@ -5,15 +5,25 @@ A type that a newer SDK adds is tried as soon as that SDK is installed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+)
 
+from anthropic.types import ContentBlockParam
+from openai.types.chat import ChatCompletionMessageParam
 from openai.types.conversations import ConversationItem
 from openai.types.responses import ResponseInputItem, ResponseItem, ResponseOutputItem, Tool
 from openresponses_types.types import CreateResponseBody, ResponseResource, ResponsesToolParam
 from pydantic import AnyUrl, BaseModel, RootModel
+from typing_extensions import get_type_hints, is_typeddict
 
 Json = dict[str, Any]
 
@@ -21,6 +31,7 @@ _WORDS = {
     "file_data": "data:text/plain;base64,d29yZHM=",
     "data": "d29yZHM=",
     "image_url": "https://example.com/x.png",
+    "url": "https://example.com/x.png",
     "file_url": "https://example.com/x.pdf",
 }
 """Texts that have a form."""
@@ -40,7 +51,7 @@ def members(union: Any) -> Iterator[Any]:
         yield union
 
 
-def examples(kind: type[BaseModel]) -> Iterator[Json]:
+def examples(kind: Any) -> Iterator[Json]:
     """Values of one type: with all its members, once for each alternative that its members have; and with as few
     members as it needs."""
     yielded: list[Json] = []
@@ -52,12 +63,23 @@ def examples(kind: type[BaseModel]) -> Iterator[Json]:
                 yield made
 
 
-def _object(kind: type[BaseModel], choice: int, *, full: bool) -> Json:
+def _object(kind: Any, choice: int, *, full: bool) -> Json:
     return {
-        field.alias or name: _WORDS.get(name) or _value(field.annotation, choice, full=full)
-        for name, field in kind.model_fields.items()
-        if full or field.is_required() or name == "type"
+        name: (str in members(given) and _WORDS.get(name)) or _value(given, choice, full=full)
+        for name, given, is_required in _fields(kind)
+        if full or is_required or name == "type"
     }
+
+
+def _fields(kind: Any) -> Iterator[tuple[str, Any, bool]]:
+    """The members of a type: their names, their types, and whether they are required."""
+    if is_typeddict(kind):
+        plain = get_type_hints(kind)
+        for name, given in get_type_hints(kind, include_extras=True).items():
+            yield name, plain[name], str(given).startswith("typing.Required")
+        return
+    for name, field in kind.model_fields.items():
+        yield field.alias or name, field.annotation, field.is_required()
 
 
 def _value(kind: Any, choice: int, *, full: bool) -> Any:
@@ -67,14 +89,14 @@ def _value(kind: Any, choice: int, *, full: bool) -> Any:
         return _value(kinds[choice % len(kinds)], choice // len(kinds), full=full)
     if origin is Literal:
         return given[choice % len(given)]
-    if origin is list:
+    if origin in (list, Iterable):
         kinds = list(members(given[0]))
         return [_value(each, choice, full=full) for each in kinds[choice % len(kinds) :][:3]]
     if origin is dict:
         return {"any": _value(given[1], choice, full=full)}
     if isinstance(kind, type) and issubclass(kind, RootModel):
         return _value(kind.model_fields["root"].annotation, choice, full=full)
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
+    if is_typeddict(kind) or (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return _object(kind, choice, full=full)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return list(kind)[choice % len(kind)].value
@@ -93,6 +115,18 @@ def items() -> dict[str, list[Json]]:
                 if each not in kinds:
                     kinds.append(each)
     return found
+
+
+def chat_messages() -> list[Json]:
+    """Examples of the messages of chat that are stored."""
+    kinds = members(ChatCompletionMessageParam)
+    found = [each for kind in kinds for each in examples(kind)]
+    return [each for each in found if each["role"] in ("user", "assistant", "tool")]
+
+
+def blocks() -> list[Json]:
+    """Examples of the blocks of Anthropic's messages."""
+    return [each for kind in members(ContentBlockParam) for each in examples(kind)]
 
 
 def tools() -> dict[str, list[Json]]:

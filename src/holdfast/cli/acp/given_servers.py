@@ -30,8 +30,8 @@ class GivenServers:
         self._sandbox = Sandbox()
 
     async def start(self, session: EditorSession) -> list[str]:
-        """Ask about the servers of a session that were not asked about yet, and offer the tools of those that its user
-        allows. Returns what its user should know. Raises PromptCancelled."""
+        """Ask the user about each new server of a session, and offer the tools of the servers that the user allows. Returns
+        what the user should know. Raises PromptCancelled."""
         told: list[str] = []
         while session.servers:
             given = session.servers[0]

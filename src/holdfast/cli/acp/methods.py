@@ -350,7 +350,7 @@ def _listed(session: api.Session, cwd: str | None) -> acp.ListedSession:
 
 
 def _agent(agents: Sequence[api.AgentObject], name: str, otherwise: str) -> api.AgentObject:
-    """The agent of a conversation, else the one that answers first, else any. Raises InvalidValue if there is none."""
+    """The agent of a conversation, else the agent that the command names, else any. Raises InvalidValue if the server has none."""
     for sought in (name, otherwise):
         for each in agents:
             if sought in (each.id, each.agent):

@@ -55,7 +55,7 @@ class Prompts:
     async def follow(
         self, session: EditorSession, turn_id: str, *, echo: bool = False, answers: bool = True
     ) -> PromptEnded:
-        """Show a turn that has begun, and those that answer its waiting calls. `echo` shows the messages that began it,
+        """Show a turn that has begun, and the turns that follow it with answers to its waiting calls. `echo` shows the messages that began it,
         too; without `answers` its waiting calls are left to another process."""
         with _running(session) as prompt:
             return await self._follow(session, prompt, turn_id, echo=echo, answers=answers)
@@ -222,7 +222,7 @@ def _running(session: EditorSession) -> Iterator[RunningPrompt]:
 
 
 async def persistently(call: Callable[[], Awaitable[T]]) -> T:
-    """Send a request that may be repeated, until the server can be reached. Raises what it answers."""
+    """Send a request that may be repeated, until the server can be reached. Raises the error that the server answers."""
     for pause_s in PAUSES_S:
         try:
             return await call()

@@ -1,4 +1,4 @@
-"""Which process of this machine answers the calls of a session: the one that prompts it, for as long as it lives.
+"""Claims on sessions: the process whose user has prompted a session answers its calls, for as long as it lives.
 
 Two windows may have one conversation open. Calls that wait for the editor are for the window whose user has prompted;
 another one takes them up only if that process is gone. The kernel frees a lock on a file with its process, so a claim

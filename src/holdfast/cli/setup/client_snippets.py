@@ -1,8 +1,7 @@
 """The settings of well-known clients for one server. Pure: a server's address and models in, text out.
 
-The fields for Zed, JetBrains and avante.nvim are those of their documentation. The others are not held against the
-clients' own documentation yet; tests hold the form of each file only. A client that refuses its settings is a mistake
-of this table.
+docs/guides/clients.md says of each client how its settings were checked; tests hold the form of each file only. A
+client that refuses its settings is a mistake of this table.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ AGENT_FILE = """\
 #   holdfast serve {name}.yaml      serve it over the OpenAI API
 #
 # All that can stand here: holdfast agents schema
-{models}agents:
+agents:
   {name}:
     model: {model}
     description: Helps with questions about dates.
@@ -24,14 +24,6 @@ AGENT_FILE = """\
     toolsets:
       - type: python
         file: tools.py
-"""
-
-MODELS = """\
-models:
-  local:
-    provider: {provider}
-    model: {model}
-    base_url: {base_url}
 """
 
 TOOLS = '''\
@@ -72,14 +64,8 @@ if __name__ == "__main__":
 
 def starter_files(name: str, model: FoundModel) -> Mapping[str, str]:
     """The texts of a new agent's files, by file name."""
-    models = ""
-    if model.base_url:
-        models = MODELS.format(
-            provider=model.provider, model=_scalar(model.model), base_url=model.base_url
-        )
-    named = "local" if model.base_url else _scalar(model.name)
     return {
-        f"{name}.yaml": AGENT_FILE.format(name=name, model=named, models=models),
+        f"{name}.yaml": AGENT_FILE.format(name=name, model=_scalar(model.name)),
         "tools.py": TOOLS,
         "test_tools.py": TEST,
     }

@@ -11,7 +11,6 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import Any
 
 import click
 import msgspec
@@ -182,5 +181,5 @@ CANCELLED = "notifications/cancelled"
 
 def _with_id(body: bytes, request_id: McpId) -> bytes:
     """An answer with the id of its request, which the server may have refused before it read the id."""
-    answer: dict[str, Any] = msgspec.json.decode(body)
+    answer: dict[str, object] = msgspec.json.decode(body)
     return msgspec.json.encode({**answer, "id": request_id}) if answer["id"] is None else body

@@ -136,7 +136,7 @@ def _told(words: str) -> bytes:
 def closed_pieces(prompt: Prompt, family: ClaudeFamily) -> tuple[list[bytes], bool]:
     """The messages as they can be sent, and whether their end had to be changed for that.
 
-    The first message is the user's, whatever of the history is hidden. A request may end with an answer to go on
+    The first message is the user's, also if a part of the history is hidden. A request may end with an answer to go on
     with, but not with white space; and some families refuse that answer: they are asked to go on with it.
     """
     pieces = [piece for piece in prompt.messages if piece]
@@ -306,6 +306,8 @@ def _parameters(said: Parameters, style: AnthropicStyle, how: Thinking) -> Mappi
         # Only one of the two: newer models refuse both together.
         plain["temperature"] = None if said.temperature is None else min(1.0, said.temperature)
         plain["top_p"] = said.top_p if said.temperature is None else None
+        if (top_k := dict(said.others).get("top_k")) is not None:
+            plain["top_k"] = msgspec.Raw(json_of(top_k, "top_k"))
     plain["output_config"] = _output(read_schema(said.output_schema), how.effort)
     others = dict(said.others)
     user = others.get("safety_identifier") or others.get("user")
@@ -340,7 +342,7 @@ class AnthropicWire:
         self.dialect: Dialect = AnthropicDialect(bound_to=style.model if family.bound else "")
         self.knows = (
             KNOWN
-            | (frozenset({"temperature", "top_p"}) if family.sampling else frozenset())
+            | (frozenset({"temperature", "top_p", "top_k"}) if family.sampling else frozenset())
             | (frozenset({"output_schema"}) if family.schema else frozenset())
             | (frozenset() if family.forced == "never" else frozenset({FORCED_TOOL_CHOICE}))
         )

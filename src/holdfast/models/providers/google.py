@@ -36,9 +36,16 @@ GOOGLE_URL = "https://generativelanguage.googleapis.com/v1beta"
 KNOWN = frozenset(
     """
     temperature top_p max_output_tokens stop seed tool_choice forced_tool_choice output_schema
-    frequency_penalty presence_penalty
+    frequency_penalty presence_penalty top_k
     """.split()
 )
+
+OWN_TOOLS: Mapping[str, str] = {
+    "google_search": "googleSearch",
+    "google_maps": "googleMaps",
+    "code_execution": "codeExecution",
+}
+"""Tools that run at Google, by the names of docker-agent's options → their names on this wire."""
 
 BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192, "high": 24576}
 """Effort → tokens, for models that take a budget."""
@@ -50,6 +57,8 @@ class GoogleStyle(Value):
     model: str
     thinking_tokens: int | None = None
     """A budget from the agent file: 0 for none, -1 for as many as the model wants."""
+    own_tools: tuple[str, ...] = ()
+    """Tools that run at Google."""
 
     @property
     def family(self) -> GeminiFamily:
@@ -65,8 +74,9 @@ def request_body(prompt: Prompt, style: GoogleStyle) -> bytes:
         members["generationConfig"] = _encode(config)
     if prompt.system:
         members["systemInstruction"] = _encode({"parts": [{"text": prompt.system}]})
+    if tools := _tools(prompt, style):
+        members["tools"] = _encode(tools)
     if prompt.tools:
-        members["tools"] = _encode([{"functionDeclarations": list(map(_tool, prompt.tools))}])
         choice = read_choice(said.tool_choice)
         if choice is not None:
             members["toolConfig"] = _encode(
@@ -80,13 +90,19 @@ def count_body(prompt: Prompt, style: GoogleStyle) -> bytes:
     members: dict[str, bytes] = {"model": _encode(f"models/{style.model}")}
     if prompt.system:
         members["systemInstruction"] = _encode({"parts": [{"text": prompt.system}]})
-    if prompt.tools:
-        members["tools"] = _encode([{"functionDeclarations": list(map(_tool, prompt.tools))}])
+    if tools := _tools(prompt, style):
+        members["tools"] = _encode(tools)
     asked = joined_object(members, "contents", connected(filter(None, prompt.messages)))
     return b'{"generateContentRequest":' + asked + b"}"
 
 
 _encode = msgspec.json.Encoder().encode
+
+
+def _tools(prompt: Prompt, style: GoogleStyle) -> list[dict[str, object]]:
+    declared = list(map(_tool, prompt.tools))
+    own: list[dict[str, object]] = [{OWN_TOOLS[name]: {}} for name in style.own_tools]
+    return [{"functionDeclarations": declared}, *own] if declared else own
 
 
 def _tool(tool: ToolDefinition) -> dict[str, object]:
@@ -123,6 +139,7 @@ def _config(said: Parameters, style: GoogleStyle) -> dict[str, object]:
     for theirs, ours in (
         ("frequencyPenalty", "frequency_penalty"),
         ("presencePenalty", "presence_penalty"),
+        ("topK", "top_k"),
     ):
         if ours in others:
             plain[theirs] = msgspec.Raw(json_of(others[ours], ours))
@@ -214,11 +231,12 @@ class GoogleModel(HttpModel):
         base_url: str = GOOGLE_URL,
         token_key: str | None = None,
         thinking_tokens: int | None = None,
+        own_tools: tuple[str, ...] = (),
         headers: Mapping[str, str] | None = None,
         **access: Unpack[Access],
     ) -> None:
         """`token_key` names the environment variable that holds the API key; it defaults to `GOOGLE_API_KEY` for
-        Google's own server, to none elsewhere. For the rest see `HttpModel`
+        Google's own server, to none elsewhere. `own_tools` are keys of `OWN_TOOLS`. For the rest see `HttpModel`
         and `Access`.
 
         Raises InvalidValue, with the way out, for settings that cannot work.
@@ -228,7 +246,7 @@ class GoogleModel(HttpModel):
             base_url += "/v1beta"
         if token_key is None:
             token_key = "GOOGLE_API_KEY" if base_url == GOOGLE_URL else ""
-        style = GoogleStyle(model=model, thinking_tokens=thinking_tokens)
+        style = GoogleStyle(model=model, thinking_tokens=thinking_tokens, own_tools=own_tools)
         wire, place = GoogleWire(style), f"/models/{quote(model, safe='')}"
         super().__init__(
             wire,

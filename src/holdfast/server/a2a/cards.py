@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from fnmatch import fnmatchcase
-from typing import Any
 
 import msgspec
 
@@ -74,7 +73,7 @@ class Cards:
             raise _no_card()
         await self._say(call, found, listed)
 
-    async def extended(self, call: HttpCall, agent: str) -> dict[str, Any]:
+    async def extended(self, call: HttpCall, agent: str) -> dict[str, object]:
         """The card of an agent that the caller may use. Raises AgentUnavailable."""
         entry = entry_of(self._directory, call.tenant, agent)
         return await self._made(call, entry, self._directory.entries(call.tenant))
@@ -94,7 +93,7 @@ class Cards:
 
     async def _made(
         self, call: HttpCall, entry: ModelEntry, listed: tuple[ModelEntry, ...]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         return card(
             _subject(entry),
             tuple(each.id for each in listed),
@@ -121,7 +120,7 @@ def _subject(entry: ModelEntry) -> CardSubject:
 
 
 def _no_card() -> Refused:
-    """The same for an agent that is not published and for one that is not there."""
+    """The refusal for a card. It is the same whether the agent is not published or does not exist."""
     return Refused(
         Problem(
             status=404,

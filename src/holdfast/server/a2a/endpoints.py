@@ -6,6 +6,7 @@ REST has the paths of version 1.0 below the address itself, and those of 0.3 bel
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast import limits
 from holdfast.server.a2a.methods import TaskCall, TaskMethods
@@ -54,12 +55,57 @@ _SENT = (
     "push_notifications_unsupported",
     "task_not_found",
 )
-_ABOUT_TASK = ("protocol_version_unsupported", "task_not_found")
 _SENDING = BodyDescription(SendParams, {"message": _MESSAGE})
 _OLD_SENDING = BodyDescription(
     OldSendParams,
     {"message": {"messageId": "1", "role": "ROLE_USER", "content": [{"text": "Where is Oslo?"}]}},
 )
+_SUBSCRIBE = "/tasks/{id}:subscribe"
+_PUSH = "/tasks/{id}/pushNotificationConfigs"
+
+
+def _rest(
+    verb: str,
+    path: str,
+    name: str = "",
+    answer: AnswerDescription | None = None,
+    *,
+    codes: tuple[str, ...] = (),
+    parameters: tuple[Parameter, ...] = (),
+) -> Route:
+    """A route of the REST binding: the paths of version 0.3 begin with `/v1/`."""
+    return Route(
+        f"{verb} /a2a/{{agent}}{path}",
+        "chat",
+        name,
+        answer,
+        parameters=parameters,
+        codes=codes,
+        problems=REST_PROBLEMS_0_3 if path.startswith("/v1/") else REST_PROBLEMS,
+    )
+
+
+def _sent(path: str, name: str, answer: AnswerDescription, *, body: BodyDescription) -> Route:
+    """A route that takes a message."""
+    return replace(
+        _rest("POST", path, name, answer, codes=_SENT, parameters=TURN),
+        body=body,
+        passes_codes_on=True,
+        body_bytes_max=limits.body_bytes_max,
+    )
+
+
+def _about_task(
+    verb: str,
+    path: str,
+    name: str,
+    answer: AnswerDescription,
+    *codes: str,
+    parameters: tuple[Parameter, ...] = (),
+) -> Route:
+    """A route about one task."""
+    known = ("protocol_version_unsupported", "task_not_found", *codes)
+    return _rest(verb, path, name, answer, codes=known, parameters=parameters)
 
 
 class A2AEndpoints:
@@ -106,67 +152,28 @@ class A2AEndpoints:
 
     # ── messages ──
 
-    @Route(
-        "POST /a2a/{agent}/message:send",
-        "chat",
+    @_sent(
+        "/message:send",
         "sendMessage",
         AnswerDescription("The task.", StreamEvent, media_type=A2A_JSON, headers=ABOUT_TURN),
         body=_SENDING,
-        parameters=TURN,
-        codes=_SENT,
-        passes_codes_on=True,
-        body_bytes_max=limits.body_bytes_max,
-        problems=REST_PROBLEMS,
     )
-    @Route(
-        "POST /a2a/{agent}/v1/message:send",
-        "chat",
-        "sendMessageLegacy",
-        _OLD_TASK,
-        body=_OLD_SENDING,
-        parameters=TURN,
-        codes=_SENT,
-        passes_codes_on=True,
-        body_bytes_max=limits.body_bytes_max,
-        problems=REST_PROBLEMS_0_3,
-    )
+    @_sent("/v1/message:send", "sendMessageLegacy", _OLD_TASK, body=_OLD_SENDING)
     async def send(self, call: HttpCall) -> None:
         """Send a message to an agent, and get the task at its end."""
         await self._serve(call, "send", read_json(call.body))
 
-    @Route(
-        "POST /a2a/{agent}/message:stream",
-        "chat",
-        "streamMessage",
-        _EVENTS,
-        body=_SENDING,
-        parameters=TURN,
-        codes=_SENT,
-        passes_codes_on=True,
-        body_bytes_max=limits.body_bytes_max,
-        problems=REST_PROBLEMS,
-    )
-    @Route(
-        "POST /a2a/{agent}/v1/message:stream",
-        "chat",
-        "streamMessageLegacy",
-        _OLD_EVENTS,
-        body=_OLD_SENDING,
-        parameters=TURN,
-        codes=_SENT,
-        passes_codes_on=True,
-        body_bytes_max=limits.body_bytes_max,
-        problems=REST_PROBLEMS_0_3,
-    )
+    @_sent("/message:stream", "streamMessage", _EVENTS, body=_SENDING)
+    @_sent("/v1/message:stream", "streamMessageLegacy", _OLD_EVENTS, body=_OLD_SENDING)
     async def stream(self, call: HttpCall) -> None:
         """Send a message to an agent, and watch its task."""
         await self._serve(call, "stream", read_json(call.body))
 
     # ── tasks ──
 
-    @Route(
-        "GET /a2a/{agent}/tasks",
-        "chat",
+    @_rest(
+        "GET",
+        "/tasks",
         "listTasks",
         AnswerDescription("A page of tasks, the newest first.", TaskPage, media_type=A2A_JSON),
         parameters=(
@@ -179,7 +186,6 @@ class A2AEndpoints:
             Parameter("includeArtifacts", "With their artifacts.", Flag),
         ),
         codes=("invalid_cursor", "invalid_conversation_key", "protocol_version_unsupported"),
-        problems=REST_PROBLEMS,
     )
     async def list(self, call: HttpCall) -> None:
         """The tasks that were sent to an agent.
@@ -188,134 +194,65 @@ class A2AEndpoints:
         """
         await self._serve(call, "list", dict(call.query))
 
-    @Route(
-        "GET /a2a/{agent}/tasks/{id}",
-        "chat",
+    @_about_task(
+        "GET",
+        "/tasks/{id}",
         "getTask",
         _TASK,
         parameters=(Parameter("historyLength", "How many messages, at most.", int),),
-        codes=_ABOUT_TASK,
-        problems=REST_PROBLEMS,
     )
-    @Route(
-        "GET /a2a/{agent}/v1/tasks/{id}",
-        "chat",
-        "getTaskLegacy",
-        _OLD_TASK,
-        codes=_ABOUT_TASK,
-        problems=REST_PROBLEMS_0_3,
-    )
+    @_about_task("GET", "/v1/tasks/{id}", "getTaskLegacy", _OLD_TASK)
     async def get(self, call: HttpCall) -> None:
         """A task as it stands."""
         length = call.query.get("historyLength")
         params = {"id": call.names[1], **({"historyLength": length} if length else {})}
         await self._serve(call, "get", params)
 
-    @Route(
-        "POST /a2a/{agent}/tasks/{id}:cancel",
-        "chat",
-        "cancelTask",
-        _TASK,
-        codes=(*_ABOUT_TASK, "task_not_cancelable"),
-        problems=REST_PROBLEMS,
-    )
-    @Route(
-        "POST /a2a/{agent}/v1/tasks/{id}:cancel",
-        "chat",
-        "cancelTaskLegacy",
-        _OLD_TASK,
-        codes=(*_ABOUT_TASK, "task_not_cancelable"),
-        problems=REST_PROBLEMS_0_3,
+    @_about_task("POST", "/tasks/{id}:cancel", "cancelTask", _TASK, "task_not_cancelable")
+    @_about_task(
+        "POST", "/v1/tasks/{id}:cancel", "cancelTaskLegacy", _OLD_TASK, "task_not_cancelable"
     )
     async def cancel(self, call: HttpCall) -> None:
         """Stop a task."""
         await self._serve(call, "cancel", {"id": call.names[1]})
 
-    @Route(
-        "POST /a2a/{agent}/tasks/{id}:subscribe",
-        "chat",
-        "subscribeToTask",
-        _EVENTS,
-        codes=(*_ABOUT_TASK, "operation_unsupported"),
-        problems=REST_PROBLEMS,
+    @_about_task("POST", _SUBSCRIBE, "subscribeToTask", _EVENTS, "operation_unsupported")
+    @_about_task("GET", _SUBSCRIBE, "watchTask", _EVENTS, "operation_unsupported")
+    @_about_task(
+        "POST", f"/v1{_SUBSCRIBE}", "subscribeToTaskLegacy", _OLD_EVENTS, "operation_unsupported"
     )
-    @Route(
-        "GET /a2a/{agent}/tasks/{id}:subscribe",
-        "chat",
-        "watchTask",
-        _EVENTS,
-        codes=(*_ABOUT_TASK, "operation_unsupported"),
-        problems=REST_PROBLEMS,
-    )
-    @Route(
-        "POST /a2a/{agent}/v1/tasks/{id}:subscribe",
-        "chat",
-        "subscribeToTaskLegacy",
-        _OLD_EVENTS,
-        codes=(*_ABOUT_TASK, "operation_unsupported"),
-        problems=REST_PROBLEMS_0_3,
-    )
-    @Route(
-        "GET /a2a/{agent}/v1/tasks/{id}:subscribe",
-        "chat",
-        "watchTaskLegacy",
-        _OLD_EVENTS,
-        codes=(*_ABOUT_TASK, "operation_unsupported"),
-        problems=REST_PROBLEMS_0_3,
-    )
+    @_about_task("GET", f"/v1{_SUBSCRIBE}", "watchTaskLegacy", _OLD_EVENTS, "operation_unsupported")
     async def subscribe(self, call: HttpCall) -> None:
         """A running task from its beginning to its end."""
         await self._serve(call, "subscribe", {"id": call.names[1]})
 
     # ── the rest ──
 
-    @Route(
-        "GET /a2a/{agent}/extendedAgentCard",
-        "chat",
+    @_rest(
+        "GET",
+        "/extendedAgentCard",
         "readExtendedCard",
         AnswerDescription("The card.", AgentCard, media_type=A2A_JSON),
         codes=("protocol_version_unsupported",),
-        problems=REST_PROBLEMS,
     )
-    @Route(
-        "GET /a2a/{agent}/v1/card",
-        "chat",
+    @_rest(
+        "GET",
+        "/v1/card",
         "readExtendedCardLegacy",
         AnswerDescription("The card.", AgentCard),
         codes=("protocol_version_unsupported",),
-        problems=REST_PROBLEMS_0_3,
     )
     async def card(self, call: HttpCall) -> None:
         """The card of an agent that the caller may use, published or not."""
         await self._serve(call, "card", {})
 
-    @Route("GET /a2a/{agent}/tasks/{id}/pushNotificationConfigs", "chat", problems=REST_PROBLEMS)
-    @Route("POST /a2a/{agent}/tasks/{id}/pushNotificationConfigs", "chat", problems=REST_PROBLEMS)
-    @Route(
-        "GET /a2a/{agent}/tasks/{id}/pushNotificationConfigs/{config}",
-        "chat",
-        problems=REST_PROBLEMS,
-    )
-    @Route(
-        "DELETE /a2a/{agent}/tasks/{id}/pushNotificationConfigs/{config}",
-        "chat",
-        problems=REST_PROBLEMS,
-    )
-    @Route(
-        "GET /a2a/{agent}/v1/tasks/{id}/pushNotificationConfigs",
-        "chat",
-        problems=REST_PROBLEMS_0_3,
-    )
-    @Route(
-        "POST /a2a/{agent}/v1/tasks/{id}/pushNotificationConfigs",
-        "chat",
-        problems=REST_PROBLEMS_0_3,
-    )
-    @Route(
-        "GET /a2a/{agent}/v1/tasks/{id}/pushNotificationConfigs/{config}",
-        "chat",
-        problems=REST_PROBLEMS_0_3,
-    )
+    @_rest("GET", _PUSH)
+    @_rest("POST", _PUSH)
+    @_rest("GET", f"{_PUSH}/{{config}}")
+    @_rest("DELETE", f"{_PUSH}/{{config}}")
+    @_rest("GET", f"/v1{_PUSH}")
+    @_rest("POST", f"/v1{_PUSH}")
+    @_rest("GET", f"/v1{_PUSH}/{{config}}")
     async def push(self, call: HttpCall) -> None:
         """Push notifications, which there are not."""
         await self._serve(call, "push", {})

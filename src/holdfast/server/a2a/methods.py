@@ -1,4 +1,4 @@
-"""The methods of the protocol, whatever binding and version a request came by.
+"""The methods of the protocol, the same for every binding and version.
 
 A message is a request for a turn: its context names the conversation, its id is its idempotency key. So a turn goes on
 when its client disconnects, is resumed after a crash, and a message that is sent again gets the same task.
@@ -174,8 +174,8 @@ class TaskMethods:
         return ask, context_id
 
     async def _task_named(self, call: TaskCall, message: A2AMessage, attempt: Attempt) -> FoundTask:
-        """The task that a message names: one that is played gets the message at its next step. Raises Refused if it
-        takes none any more; a message that was sent before is not refused for what it led to."""
+        """The task that a message names. If its turn is played now, the message reaches the agent at its next step. Raises
+        Refused if the task takes none any more, unless the same message was taken before."""
         found = await self._turns.find(call.http.tenant, message.task_id)
         session_id = found.last.row.session_id
         if message.context_id not in ("", found.head.context_id, str(session_id)):

@@ -2,7 +2,7 @@
 
 A list shows the tasks that clients of this protocol have sent to one agent: all of the tenant's to a key with the scope
 `read`, to any other key those that it has sent itself. A page looks at a bounded number of turns, so that one tenant's
-long past delays nobody; it may be short, and then has a token for the next one.
+long past delays no other request; it may be short, and then has a token for the next one.
 """
 
 from __future__ import annotations

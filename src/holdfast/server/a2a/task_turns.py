@@ -33,7 +33,7 @@ class FoundTask(Value):
     end: TaskEnd | None
     """None while its turn is queued or played."""
     turns: tuple[LoadedTurn, ...]
-    """Its own turn, and those that decide about its calls."""
+    """The task's own turn, then the turns that brought decisions about its calls."""
     blobs: Blobs
     sent: SentMessage | None
     """The message that began it; None if it came in another way."""
@@ -119,7 +119,7 @@ class TaskTurns:
     async def _decided(
         self, tenant: Tenant, first: LoadedTurn
     ) -> tuple[tuple[LoadedTurn, ...], bool]:
-        """A turn and those that decide about its calls, and whether a message has taken the place of a decision."""
+        """A turn, the turns that brought decisions about its calls, and whether a new message came in place of a decision."""
         turns = [first]
         while _waits(turns[-1]):
             turn_id = await self._next(tenant, turns[-1])

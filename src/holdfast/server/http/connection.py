@@ -4,6 +4,8 @@
 2. Bytes that are not HTTP get an error in the same form as every other one.
 3. What is true of every connection (`BaseConnection`) stays true when it becomes a WebSocket.
 4. The number of connections is bounded (`ConnectionRegister`).
+5. A wish for a protocol that this server does not speak (`Upgrade: h2c`, which Java's client sends with every first
+   request) is passed over, and the request is answered in HTTP/1.1 as if it had not been made (RFC 9110, 7.8).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from holdfast import limits
@@ -29,6 +32,7 @@ UVICORN = (
     "loop",
     "on_headers_complete",
     "on_message_begin",
+    "on_message_complete",
     "on_response_complete",
     "parser",
     "pipeline",
@@ -37,7 +41,9 @@ UVICORN = (
     "transport",
     "url",
     "ws_protocol_class",
+    "_should_upgrade",
     "_should_upgrade_to_ws",
+    "_unsupported_upgrade_warning",
 )
 """The parts of uvicorn's HTTP protocol that we use."""
 demand_parts("uvicorn", HttpToolsProtocol, *UVICORN)
@@ -50,6 +56,8 @@ class Connection(BaseConnection, HttpToolsProtocol):
 
     _head_timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
+    _passes_over_upgrade = False
+    _read = _unread = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -107,6 +115,25 @@ class Connection(BaseConnection, HttpToolsProtocol):
         super().handle_websocket_upgrade()
         self._drop_references()
 
+    # ── other protocols ──
+
+    def _is_foreign_upgrade(self) -> bool:
+        return not self._should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Read a request anew without its wish for another protocol.
+
+        uvicorn calls this once httptools has stopped behind the head, which it does for every protocol that is asked for:
+        a body that follows would never be read.
+        """
+        stopped = sys.exception()
+        if self._passes_over_upgrade and isinstance(stopped, httptools.HttpParserUpgrade):
+            method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+            head = [b"%b %b HTTP/%b" % (method, self.url, version)]
+            head += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+            self._unread = b"\r\n".join([*head, b"", self._read[stopped.args[0] :]])
+            self.parser = httptools.HttpRequestParser(self)
+
     # ── rest ──
 
     def on_response_complete(self) -> None:
@@ -123,7 +150,11 @@ class Connection(BaseConnection, HttpToolsProtocol):
             # unread body: no client can hold a connection open by sending a byte now and then.
             self._wait_for_head()
         self._head_bytes += len(data) if self._head_timer is not None else 0
-        super().data_received(data)
+        while data:
+            self._read, self._unread = data, b""
+            super().data_received(data)
+            data = self._unread
+        self._read = b""
         if self._head_timer is not None and self._head_bytes > limits.request_head_bytes_max:
             self._refuse(_HEAD_TOO_LARGE)
 
@@ -136,10 +167,15 @@ class Connection(BaseConnection, HttpToolsProtocol):
         self._head_is_there()
         self.register.work(self.transport)
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        self._passes_over_upgrade = self.parser.should_upgrade() and self._is_foreign_upgrade()
         if size > limits.request_head_bytes_max:
             self._refuse(_HEAD_TOO_LARGE)
-        else:
+        elif not self._passes_over_upgrade:
             super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self._passes_over_upgrade:
+            super().on_message_complete()
 
     def _wait_for_head(self) -> None:
         if self._head_timer is None:

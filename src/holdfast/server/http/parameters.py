@@ -79,6 +79,12 @@ PLACES: Mapping[str, Parameter] = {
         ("grants", "grant", "A remembered approval's id.", "grant_01jd0000000000000000000000"),
         ("responses", "response", "A response's id.", "resp_01jd0000000000000000000000"),
         ("conversations", "conversation", "A session's id.", "conv_01jd0000000000000000000000"),
+        (
+            "blobs",
+            "digest",
+            "A digest, as an item names it.",
+            "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        ),
         ("items", "item", "An item's id.", "msg_01jd0000000000000000000000"),
         ("a2a", "agent", "An agent, as `GET /v1/models` names it.", "root"),
         ("tasks", "id", "A task's id: that of its turn.", "turn_01jd0000000000000000000000"),

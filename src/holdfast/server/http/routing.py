@@ -246,7 +246,7 @@ class Routes:
 
     def find(self, method: str, raw_path: str) -> RouteMatch:
         """The route that answers. Raises Refused: 404 if the path has none, 405 if it has only other methods."""
-        steps = raw_path.strip("/").split("/")
+        steps = _steps(raw_path)
         others: dict[str, None] = {}
         for node, names in _matches(self._root, steps, 0, ()):
             route = node.routes.get(method)
@@ -259,7 +259,7 @@ class Routes:
 
     def methods(self, raw_path: str) -> tuple[str, ...]:
         """The methods of a path; none if no route has it."""
-        steps = raw_path.strip("/").split("/")
+        steps = _steps(raw_path)
         nodes = [node for node, _ in _matches(self._root, steps, 0, ())]
         return tuple(dict.fromkeys(method for node in nodes for method in node.routes))
 
@@ -277,6 +277,13 @@ class Routes:
         if route.method in node.routes:
             raise ValueError(f"{route.label} is in the table twice")
         node.routes[route.method] = route
+
+
+def _steps(raw_path: str) -> list[str]:
+    """The steps of a path. Clients join a base URL that ends with a slash to `/chat/completions`, too."""
+    if raw_path.startswith("/v1//"):
+        raw_path = "/v1/" + raw_path[len("/v1") :].lstrip("/")
+    return raw_path.strip("/").split("/")
 
 
 def _matches(

@@ -155,7 +155,7 @@ class WebSocket:
 
     # ── pieces ──
 
-    def _as_http(self, method: str) -> dict[str, Any]:
+    def _as_http(self, method: str) -> dict[str, object]:
         scope = self._scope
         headers = scope["headers"]
         if method != "GET":

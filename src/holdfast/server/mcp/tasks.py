@@ -43,8 +43,8 @@ class Tasks:
         return {**shown, **more} if client.is_current else shown
 
     async def update(self, call: HttpCall, request: McpRequest, address: str) -> dict[str, object]:
-        """Carry out what the client's user has decided about the question of a task. Answers to other questions, and
-        to one that was decided already, are left alone."""
+        """Carry out what the client's user has decided about the open question of a task. Answers to any other question are
+        ignored."""
         turn_id = await self._running(call, _task_in(request))
         asked = await self._turns.asked(call.tenant, turn_id)
         question = None if asked is None else asked.question
@@ -92,7 +92,7 @@ class Tasks:
             raise _unknown(str(turn_id)) from error
 
     async def _state(self, call: HttpCall, turn_id: TurnId) -> tuple[TurnTask, dict[str, object]]:
-        """A task, and what is known only at its end or when it asks."""
+        """A task and, if it has ended or waits for an answer, the members that show this."""
         try:
             outcome = await self._turns.followed(call.tenant, turn_id)
         except SessionMissing as error:

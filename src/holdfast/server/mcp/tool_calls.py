@@ -76,7 +76,7 @@ class ToolCalls:
     async def serve(
         self, call: HttpCall, request: McpRequest, client: McpClient, *, address: str
     ) -> None:
-        """Answer a call. Raises McpFault; whatever else keeps the agent from answering is a result. `address` is where
+        """Answer a call. Raises McpFault; any other failure of the agent is a result. `address` is where
         the request comes from."""
         asked = read_tool_request(request, client)
         agents = tool_names(each.id for each in self._directory.entries(call.tenant))

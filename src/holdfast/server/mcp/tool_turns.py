@@ -40,7 +40,7 @@ DOOR = "holdfast.door"
 
 
 class CallNote(Value):
-    """What is kept of a call with the input of its turn."""
+    """Facts about a call that are stored with the input of its turn: a later cancellation is recognised by them."""
 
     key: str | None = None
     session: str = ""
@@ -48,7 +48,7 @@ class CallNote(Value):
 
 
 def note_of(call: HttpCall, session: str, request_id: McpId) -> Opaque:
-    """The note of a call. A session and a request's id tell a later cancellation what it is about."""
+    """The note of a call, as an item keeps it."""
     key = None if call.caller.key_id is None else str(call.caller.key_id)
     note = CallNote(key=key, session=session, request=request_id)
     if len(str(request_id)) > limits.idempotency_key_chars_max:
@@ -105,7 +105,7 @@ class ToolTurns:
         )
 
     async def followed(self, tenant: Tenant, turn_id: TurnId) -> ToolAnswer | FailedTurn | None:
-        """What the turns of a task say by now, this one and those that decisions began; None while one of them runs.
+        """The answer of a task so far: of its own turn and of the turns that decisions about it began; None while one runs.
         Raises SessionMissing."""
         found: ToolAnswer | None = None
         following: TurnId | None = turn_id
@@ -240,7 +240,7 @@ class ToolTurns:
 
 
 def joined(before: ToolAnswer, after: ToolAnswer) -> ToolAnswer:
-    """Two answers of one call as one."""
+    """The answers of two turns of one call, joined."""
     return msgspec.structs.replace(
         after,
         items=(*before.items, *after.items),

@@ -11,6 +11,7 @@ from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Item
 from holdfast.ids import CallId, ItemId, ResponseId, SessionId, Tenant
 from holdfast.sessions.sessions import Sessions
+from holdfast.wire.openai.responses.item_addresses import read_address
 from holdfast.wire.openai.responses.items import (
     InputPiece,
     ItemReference,
@@ -18,7 +19,6 @@ from holdfast.wire.openai.responses.items import (
     by_id,
     find_item,
     question_message,
-    read_address,
     unknown_reference,
 )
 

@@ -436,8 +436,8 @@ def _is_known_again(ask: Ask, asked: ResponsesAsk, watch: Watch) -> bool:
 
 
 def _named(naming: ConversationHeaders, asked: ResponsesAsk) -> ConversationHeaders:
-    """The conversation that the request names. Raises Refused if it names one in two ways, or names one that
-    `store: false` could not keep."""
+    """The headers, with the conversation that the request names. Raises Refused if header and body both name one, or if
+    the request names one and says `store: false`."""
     if naming.implied and (asked.conversation or asked.previous or not asked.store):
         naming = msgspec.structs.replace(naming, name=None, history="append")
     ways = {

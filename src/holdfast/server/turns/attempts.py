@@ -31,8 +31,7 @@ def attempt_of(
 ) -> Attempt:
     """The hash and the keys that tell this request from others."""
     exchange = call.exchange
-    shape = sha256()
-    for part in (
+    parts = (
         call.tenant,
         "" if naming.idempotency_key else _credentials(call),
         exchange.method,
@@ -41,9 +40,8 @@ def attempt_of(
         *(exchange.headers.get(name, "") for name in SHAPING),
         # Newer than the others: requests without it have the hash that older servers give them.
         *(() if naming.answer.asks_in_words else (APPROVALS.name,)),
-    ):
-        piece = part.encode()
-        shape.update(len(piece).to_bytes(4) + piece)
+    )
+    shape = sha256(b"".join([len(each).to_bytes(4) + each for each in map(str.encode, parts)]))
     shape.update(call.body)
     return Attempt(
         request_hash=shape.digest(),

@@ -14,7 +14,7 @@ def naming_of(call: HttpCall, names: tuple[str, ...]) -> ConversationHeaders:
     """The headers of a request for a turn, with the name of its conversation. `names` are the headers that name one.
     Raises Refused."""
     headers = call.exchange.headers
-    own = names if CHAT_IDS.isdisjoint(names) else tuple(n for n in names if n not in CHAT_IDS)
+    own = tuple(each for each in names if each not in CHAT_IDS)
     if any(name in headers for name in own):
         naming = read_naming(headers, names=own)
         if call.exchange.conversation not in (None, str(naming.name)):

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import Item
+from holdfast.core.turns.estimates import BYTES_PER_TOKEN
 from holdfast.core.turns.events import ToolDefinition, TurnRequest
 from holdfast.errors import AgentUnavailable, TurnFailed
 from holdfast.ids import Tenant, TurnId
 from holdfast.models.model import Dialect, Prompt, TokenCounter, counter_of
-from holdfast.models.windows import BYTES_PER_TOKEN
 from holdfast.server.agents.directory import Directory
 from holdfast.server.http.routing import HttpCall
 from holdfast.sessions.session_requests import Ask
@@ -43,7 +43,7 @@ class TokenCounts:
     async def measure(
         self, call: HttpCall, asked: CountedContext, snapshot: Snapshot, items: Sequence[Item]
     ) -> int:
-        """How many tokens these items and the rest of the request are; a header of the answer says who has counted."""
+        """How many tokens these items and the rest of the request are; a header of the answer names the counter."""
         counting = self._count(call.tenant, asked, snapshot, items)
         tokens = await call.exchange.unless_gone(counting)
         call.exchange.about[TOKEN_COUNT.name] = "estimate" if tokens is None else "provider"

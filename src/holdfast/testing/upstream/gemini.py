@@ -10,7 +10,6 @@ a call's signature comes on the call's part, any other on a part without text. T
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
@@ -77,7 +76,7 @@ def streamed(reply: Reply, request: UpstreamRequest, number: int) -> Iterator[by
 
 def whole(script: Script, request: UpstreamRequest, number: int) -> bytes:
     """The same answer as one object. Raises ModelFailed if the script fails."""
-    parts: list[dict[str, Any]] = []
+    parts: list[dict[str, object]] = []
     reason = "STOP"
     for step in with_whole_calls(script):
         if isinstance(step, ModelFailed):
@@ -107,7 +106,7 @@ def error_body(status: int, error: ErrorObject) -> bytes:
     return encode_json({"error": said})
 
 
-def _part(step: Step | WholeCall) -> dict[str, Any]:
+def _part(step: Step | WholeCall) -> dict[str, object]:
     match step:
         case TextDelta(text=text, refusal=False):
             return {"text": text}

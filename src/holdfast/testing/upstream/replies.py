@@ -28,10 +28,9 @@ from holdfast.wire.openai.chat.chunks import (
     ChunkWriter,
     ErrorObject,
     encode_json,
-    error_frame,
     usage_object,
 )
-from holdfast.wire.sse import DONE
+from holdfast.wire.sse import DONE, data_frame
 
 CREATED_S = 1_750_000_000
 
@@ -141,7 +140,7 @@ def streamed(reply: Reply, request: UpstreamRequest, number: int) -> Iterator[by
         if isinstance(step, Gate):
             yield step
         elif isinstance(step, ModelFailed):
-            yield error_frame(error_of(step))
+            yield data_frame(error_body(200, error_of(step)))
             return
         elif isinstance(step, UsageDelta):
             usage = step.usage
@@ -163,7 +162,7 @@ def _frame(writer: ChunkWriter, step: Step) -> bytes:
             begins = writer.call(index, call_id=call_id, name=name) if name else b""
             return begins + (writer.arguments(index, arguments) if arguments or not name else b"")
         case FinishDelta(finish=finish):
-            return writer.finish(finish)
+            return writer.chunk(finish=finish)
         case _:
             raise AssertionError(f"{step} has no place on this wire")
 

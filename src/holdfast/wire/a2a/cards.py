@@ -62,10 +62,10 @@ def address_of(base: str, agent: str) -> str:
 
 def card(
     subject: CardSubject, others: tuple[str, ...], *, base: str, version: str, needs_key: bool
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The card of an agent. `others` are all agents that its reader may know of; `base` is the server's own URL."""
     url = address_of(base, subject.id)
-    made: dict[str, Any] = {
+    made: dict[str, object] = {
         "name": subject.name,
         "description": subject.description,
         "version": version,
@@ -96,7 +96,7 @@ def card(
     return {**made, **_BEARER} if needs_key else made
 
 
-def _agents(others: tuple[str, ...], base: str) -> dict[str, Any]:
+def _agents(others: tuple[str, ...], base: str) -> dict[str, object]:
     named = [
         {
             "id": each,
@@ -113,7 +113,7 @@ def _agents(others: tuple[str, ...], base: str) -> dict[str, Any]:
     }
 
 
-def _skill(skill: CardSkill) -> dict[str, Any]:
+def _skill(skill: CardSkill) -> dict[str, object]:
     return {
         "id": skill.id,
         "name": skill.name,
@@ -123,7 +123,7 @@ def _skill(skill: CardSkill) -> dict[str, Any]:
     }
 
 
-_BEARER: dict[str, Any] = {
+_BEARER: dict[str, object] = {
     "securitySchemes": {
         "bearer": {
             "httpAuthSecurityScheme": {"scheme": "Bearer"},

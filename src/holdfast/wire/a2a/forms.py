@@ -45,7 +45,7 @@ class Form(Value):
     """One way to read and write the objects."""
 
     version: ProtocolVersion
-    read: Callable[[dict[str, Any]], dict[str, Any]]
+    read: Callable[[dict[str, object]], dict[str, object]]
     """Turns a message of a request, or the options beside it, into the JSON of version 1.0."""
     task: Callable[[A2ATask], object]
     event: Callable[[TaskEvent], object]
@@ -108,7 +108,7 @@ _STATES: tuple[TaskState, ...] = (
 _ROLES = ("ROLE_UNSPECIFIED", "ROLE_USER", "ROLE_AGENT")
 
 
-def _same(given: dict[str, Any]) -> dict[str, Any]:
+def _same(given: dict[str, object]) -> dict[str, object]:
     """Protobuf's JSON may have the number of an enum's value in place of its name."""
     if isinstance(number := given.get("status"), int) and 0 <= number < len(_STATES):
         given["status"] = _STATES[number]
@@ -146,7 +146,7 @@ _OLD_STATES: Mapping[TaskState, str] = {
 _OLD_ROLES = {"user": "ROLE_USER", "agent": "ROLE_AGENT"}
 
 
-def _read_old(given: dict[str, Any]) -> dict[str, Any]:
+def _read_old(given: dict[str, object]) -> dict[str, object]:
     message = given.get("message")
     if isinstance(message, dict):
         role = message.get("role")
@@ -171,12 +171,12 @@ def _read_old_part(part: Any) -> Any:
             return {**made, **{name: part[name] for name in ("text", "data") if name in part}}
 
 
-def _file_names(about: Mapping[Any, Any]) -> dict[str, Any]:
+def _file_names(about: Mapping[Any, Any]) -> dict[str, object]:
     names = {"mimeType": "mediaType", "name": "filename"}
     return {new: about[old] for old, new in names.items() if old in about}
 
 
-def _with_new_options(given: dict[str, Any]) -> dict[str, Any]:
+def _with_new_options(given: dict[str, object]) -> dict[str, object]:
     """The options of 0.3 under their new names. There, no history length and 0 mean all of it."""
     options = given.get("configuration")
     if given.get("historyLength") == 0:
@@ -194,40 +194,40 @@ def _with_new_options(given: dict[str, Any]) -> dict[str, Any]:
     return {**given, "configuration": made}
 
 
-def _old_part(part: A2APart) -> dict[str, Any]:
-    made: dict[str, Any] = {} if part.metadata is UNSET else {"metadata": part.metadata}
+def _old_part(part: A2APart) -> dict[str, object]:
+    made: dict[str, object] = {} if part.metadata is UNSET else {"metadata": part.metadata}
     if part.text is not UNSET:
         return {"kind": "text", "text": part.text, **made}
     if part.data is not UNSET:
         data = part.data if isinstance(part.data, dict) else {"value": part.data}
         return {"kind": "data", "data": data, **made}
     where = {"uri": part.url} if part.raw is UNSET else {"bytes": part.raw}
+    return {"kind": "file", "file": {**where, **_old_file_names(part)}, **made}
+
+
+def _old_file_names(part: A2APart) -> dict[str, str]:
     about = {"mimeType": part.media_type, "name": part.filename}
-    return {
-        "kind": "file",
-        "file": {**where, **{name: each for name, each in about.items() if each}},
-        **made,
-    }
+    return {name: each for name, each in about.items() if each}
 
 
-def _old_message(message: A2AMessage) -> dict[str, Any]:
+def _old_message(message: A2AMessage) -> dict[str, object]:
     parts = [_old_part(each) for each in message.parts]
     role = "agent" if message.role == "ROLE_AGENT" else "user"
     return {**_plain(message), "kind": "message", "role": role, "parts": parts}
 
 
-def _old_status(status: A2AStatus) -> dict[str, Any]:
+def _old_status(status: A2AStatus) -> dict[str, object]:
     made = {**_plain(status), "state": _OLD_STATES[status.state]}
     if status.message is not UNSET:
         made["message"] = _old_message(status.message)
     return made
 
 
-def _old_artifact(artifact: A2AArtifact) -> dict[str, Any]:
+def _old_artifact(artifact: A2AArtifact) -> dict[str, object]:
     return {**_plain(artifact), "parts": [_old_part(each) for each in artifact.parts]}
 
 
-def _old_task(task: A2ATask) -> dict[str, Any]:
+def _old_task(task: A2ATask) -> dict[str, object]:
     made = {**_plain(task), "kind": "task", "status": _old_status(task.status)}
     if task.artifacts:
         made["artifacts"] = [_old_artifact(each) for each in task.artifacts]
@@ -236,7 +236,7 @@ def _old_task(task: A2ATask) -> dict[str, Any]:
     return made
 
 
-def _old_event(event: TaskEvent) -> dict[str, Any]:
+def _old_event(event: TaskEvent) -> dict[str, object]:
     match event:
         case A2ATask():
             return _old_task(event)
@@ -263,7 +263,7 @@ VERSION_0_3 = Form(version="0.3", read=_read_old, task=_old_task, event=_old_eve
 # ── version 0.3 over REST ────────────────────────────────────────────────────────────────────
 
 
-def _read_old_proto(given: dict[str, Any]) -> dict[str, Any]:
+def _read_old_proto(given: dict[str, object]) -> dict[str, object]:
     message = given.get("message", given.get("request"))
     if isinstance(message, dict):
         made = {name: each for name, each in message.items() if name != "content"}
@@ -305,26 +305,26 @@ def _once_encoded(data: object) -> object:
         return data
 
 
-def _proto_part(part: A2APart) -> dict[str, Any]:
+def _proto_part(part: A2APart) -> dict[str, object]:
     made = {name: each for name, each in _old_part(part).items() if name != "kind"}
     if "data" in made:
         made["data"] = {"data": made["data"]}
-    if file := made.get("file"):
-        names = {"bytes": "fileWithBytes", "uri": "fileWithUri"}
-        made["file"] = {names.get(name, name): each for name, each in file.items()}
-        if "bytes" in file:
-            made["file"]["fileWithBytes"] = b64encode(file["bytes"].encode()).decode()
+    if "file" in made:
+        where: dict[str, object] = {"fileWithUri": part.url}
+        if part.raw is not UNSET:
+            where = {"fileWithBytes": b64encode(part.raw.encode()).decode()}
+        made["file"] = {**where, **_old_file_names(part)}
     return made
 
 
-def _proto_message(message: A2AMessage) -> dict[str, Any]:
+def _proto_message(message: A2AMessage) -> dict[str, object]:
     made = _plain(message)
     for unknown in ("parts", "referenceTaskIds"):
         made.pop(unknown, None)
     return {**made, "content": [_proto_part(each) for each in message.parts]}
 
 
-def _proto_status(status: A2AStatus) -> dict[str, Any]:
+def _proto_status(status: A2AStatus) -> dict[str, object]:
     made = _plain(status)
     if status.state == "TASK_STATE_CANCELED":
         made["state"] = "TASK_STATE_CANCELLED"
@@ -333,11 +333,11 @@ def _proto_status(status: A2AStatus) -> dict[str, Any]:
     return made  # type: ignore[no-any-return]
 
 
-def _proto_artifact(artifact: A2AArtifact) -> dict[str, Any]:
+def _proto_artifact(artifact: A2AArtifact) -> dict[str, object]:
     return {**_plain(artifact), "parts": [_proto_part(each) for each in artifact.parts]}
 
 
-def _proto_task(task: A2ATask) -> dict[str, Any]:
+def _proto_task(task: A2ATask) -> dict[str, object]:
     made = {**_plain(task), "status": _proto_status(task.status)}
     if task.artifacts:
         made["artifacts"] = [_proto_artifact(each) for each in task.artifacts]
@@ -346,7 +346,7 @@ def _proto_task(task: A2ATask) -> dict[str, Any]:
     return made
 
 
-def _proto_event(event: TaskEvent) -> dict[str, Any]:
+def _proto_event(event: TaskEvent) -> dict[str, object]:
     match event:
         case A2ATask():
             return {"task": _proto_task(event)}

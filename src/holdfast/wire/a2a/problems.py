@@ -121,11 +121,6 @@ def _info(problem: Problem) -> ErrorInfo:
     return ErrorInfo(reason=kind_of(problem).reason, metadata=about(problem))
 
 
-def words(problem: Problem) -> str:
-    """What a problem says to people."""
-    return f"{problem.message} {problem.advice}" if problem.advice else problem.message
-
-
 # ── JSON-RPC ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -149,7 +144,7 @@ def rpc_error(problem: Problem, request_id: RpcId, version: ProtocolVersion) -> 
     code = kind_of(problem).code
     if version == "0.3" and code in _UNKNOWN_TO_0_3:
         code = INTERNAL.code
-    error = A2AError(code=code, message=words(problem), data=[_info(problem)])
+    error = A2AError(code=code, message=problem.sentence, data=[_info(problem)])
     return msgspec.json.encode(A2AAnswer(id=request_id, error=error))
 
 
@@ -193,7 +188,7 @@ class RestError(Struct, frozen=True, omit_defaults=True):
 
 
 def _rest_error(problem: Problem, version: ProtocolVersion) -> bytes:
-    kind, message = kind_of(problem), words(problem)
+    kind, message = kind_of(problem), problem.sentence
     status = kind.grpc or _GRPC.get(problem.status, "INTERNAL")
     body = RestErrorBody(problem.status, status, message, [_info(problem)])
     if version == "0.3":

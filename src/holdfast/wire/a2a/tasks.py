@@ -43,7 +43,7 @@ from holdfast.wire.a2a.objects import (
     StatusUpdate,
     TaskState,
 )
-from holdfast.wire.a2a.problems import A2AAnswer, RpcId, about, words
+from holdfast.wire.a2a.problems import A2AAnswer, RpcId, about
 from holdfast.wire.problems import Problem
 from holdfast.wire.sse import data_frame
 from holdfast.wire.turn_answers import is_said, unanswered
@@ -96,7 +96,7 @@ def ended_task(
     if problem is not None:
         told |= about(problem)
         return TaskEnd(
-            state="TASK_STATE_FAILED", at_ms=at_ms, items=items, text=words(problem), about=told
+            state="TASK_STATE_FAILED", at_ms=at_ms, items=items, text=problem.sentence, about=told
         )
     if waits:
         return TaskEnd(

@@ -26,8 +26,7 @@ from holdfast.core.turns.deltas import (
 from holdfast.core.turns.events import Finish, Usage
 from holdfast.wire.anthropic.thoughts import ThoughtOrigin, kept_thought
 from holdfast.wire.openai.chat.chunks import ErrorObject
-from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
-from holdfast.wire.stream_parser import UNREADABLE, StreamParser
+from holdfast.wire.stream_parser import UNREADABLE, GarbledStream, StreamFailure, StreamParser
 
 FINISHES: dict[str, Finish] = {
     "end_turn": "stop",
@@ -238,7 +237,7 @@ def parse_whole(body: bytes, origin: ThoughtOrigin | None = None) -> Sequence[De
     try:
         message = _decode_whole(body)
     except UNREADABLE as error:
-        raise GarbledStream(ErrorObject(message=f"the answer cannot be read: {error}")) from error
+        raise GarbledStream(f"the answer cannot be read: {error}") from error
     parser = AnthropicStreamParser(event_bytes_max=0, origin=origin)
     deltas: list[Delta] = []
     for index, block in enumerate(message.content or ()):
@@ -248,7 +247,7 @@ def parse_whole(body: bytes, origin: ThoughtOrigin | None = None) -> Sequence[De
         deltas.append(UsageDelta(usage=usage_of(message.usage)))
     parser.finish(message.stop_reason, message.stop_details, deltas)
     if not parser.finished:
-        raise GarbledStream(ErrorObject(message="the answer has no stop_reason"))
+        raise GarbledStream("the answer has no stop_reason")
     return deltas
 
 

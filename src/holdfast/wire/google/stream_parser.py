@@ -30,8 +30,7 @@ from holdfast.core.turns.deltas import (
 from holdfast.core.turns.events import DraftKind, Finish, Usage
 from holdfast.wire.google.dialect import kept_signature
 from holdfast.wire.openai.chat.chunks import ErrorObject
-from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
-from holdfast.wire.stream_parser import UNREADABLE, StreamParser
+from holdfast.wire.stream_parser import UNREADABLE, GarbledStream, StreamFailure, StreamParser
 
 FINISHES: dict[str, Finish] = {
     "STOP": "stop",
@@ -238,7 +237,7 @@ def _picture(data: GoogleAnswerData) -> Image | None:
     try:
         made = b64decode(data.data, validate=True)
     except ValueError as error:
-        raise GarbledStream(ErrorObject(message="a picture is not base64")) from error
+        raise GarbledStream("a picture is not base64") from error
     return Image(source=Inline(media_type=data.mime_type, data=made))
 
 
@@ -249,11 +248,11 @@ def parse_whole(body: bytes, model: str = "") -> Sequence[Delta]:
     try:
         responses = _decode_list(body) if body.lstrip()[:1] == b"[" else [_decode(body)]
     except UNREADABLE as error:
-        raise GarbledStream(ErrorObject(message=f"the answer cannot be read: {error}")) from error
+        raise GarbledStream(f"the answer cannot be read: {error}") from error
     for response in responses:
         parser.respond(response, deltas)
     if not parser.finished:
-        raise GarbledStream(ErrorObject(message="the answer has no finishReason"))
+        raise GarbledStream("the answer has no finishReason")
     return deltas
 
 

@@ -153,9 +153,8 @@ def mcp_problems(request_id: McpId | None) -> ProblemForm:
     """The form of problems in the answer to this request: errors of JSON-RPC whose data has our code."""
 
     def body(problem: Problem) -> bytes:
-        message = f"{problem.message} {problem.advice}" if problem.advice else problem.message
         data = Raw(msgspec.json.encode({"code": problem.code}))
-        error = McpErrorBody(code=INTERNAL_ERROR, message=message, data=data)
+        error = McpErrorBody(code=INTERNAL_ERROR, message=problem.sentence, data=data)
         return msgspec.json.encode(McpErrorAnswer(jsonrpc="2.0", id=request_id, error=error))
 
     return ProblemForm(

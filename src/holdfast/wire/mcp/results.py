@@ -1,6 +1,6 @@
 """What became of a call, as its client reads it.
 
-Whatever keeps an agent from answering is a result with `isError`, which the model that called the tool sees and can act
+A failure of an agent is a result with `isError`, which the model that called the tool sees and can act
 on. Errors of the protocol are left for messages that make no sense, and for faults of the server.
 """
 
@@ -91,7 +91,6 @@ def answer_result(answer: ToolAnswer) -> dict[str, object]:
 
 def problem_result(problem: Problem, *, turn_id: TurnId | None = None) -> dict[str, object]:
     """The result of a call that was refused, or whose turn failed."""
-    message = f"{problem.message} {problem.advice}" if problem.advice else problem.message
     about: dict[str, object] = {"code": problem.code, "status": problem.status}
     if problem.should_retry is not None:
         about["shouldRetry"] = problem.should_retry
@@ -99,7 +98,7 @@ def problem_result(problem: Problem, *, turn_id: TurnId | None = None) -> dict[s
         about["retryAfterMs"] = round(problem.retry_after_s * 1000)
     if turn_id is not None:
         about["turn"] = str(turn_id)
-    return {"content": [_text(message)], "isError": True, "_meta": {PROBLEM: about}}
+    return {"content": [_text(problem.sentence)], "isError": True, "_meta": {PROBLEM: about}}
 
 
 def _text(text: str) -> dict[str, object]:

@@ -12,7 +12,7 @@ import re
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
@@ -156,7 +156,7 @@ def client_of(request: McpRequest, headers: Mapping[str, str]) -> McpClient:
 def _compare(request: McpRequest, headers: Mapping[str, str], meta: RequestMeta) -> None:
     """Raise McpFault if a header that routers read does not repeat the body."""
     named = _NAMED_BY.get(request.method)
-    name = request.read(dict[str, Any]).get(named) if named else None
+    name = request.read(dict[str, object]).get(named) if named else None
     expected = {MCP_PROTOCOL_VERSION.name: meta.version, MCP_METHOD.name: request.method}
     if name is not None:
         expected[MCP_NAME.name] = name
@@ -200,7 +200,7 @@ def routing_headers(message: McpMessage) -> dict[str, str]:
         MCP_METHOD.name: _encoded(message.method),
     }
     named = _NAMED_BY.get(message.method)
-    name = message.read(dict[str, Any]).get(named) if named else None
+    name = message.read(dict[str, object]).get(named) if named else None
     if isinstance(name, str):
         headers[MCP_NAME.name] = _encoded(name)
     return headers

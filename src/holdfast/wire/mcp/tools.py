@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -41,7 +41,7 @@ def _unique(agent: str, name: str, shared: Counter[str]) -> str:
     return f"{name[: NAME_CHARS_MAX - len(mark) - 1]}-{mark}"
 
 
-INPUT_SCHEMA: Final[dict[str, Any]] = {
+INPUT_SCHEMA: Final[dict[str, object]] = {
     "type": "object",
     "properties": {
         "message": {"type": "string", "description": "What to say to the agent."},
@@ -54,7 +54,7 @@ INPUT_SCHEMA: Final[dict[str, Any]] = {
     "required": ["message"],
 }
 
-OUTPUT_SCHEMA: Final[dict[str, Any]] = {
+OUTPUT_SCHEMA: Final[dict[str, object]] = {
     "type": "object",
     "properties": {
         "answer": {"type": "string", "description": "What the agent says."},

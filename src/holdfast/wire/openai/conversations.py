@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from msgspec import Raw, Struct
 
@@ -81,7 +79,7 @@ def metadata_patch(
 
 def conversation_object(
     session_id: SessionId, *, created_s: int, settings: SessionSettings
-) -> dict[str, Any]:
+) -> dict[str, object]:
     return {
         "id": str(session_id),
         "object": "conversation",
@@ -90,7 +88,7 @@ def conversation_object(
     }
 
 
-def deleted_object(session_id: SessionId) -> dict[str, Any]:
+def deleted_object(session_id: SessionId) -> dict[str, object]:
     return {"id": str(session_id), "object": "conversation.deleted", "deleted": True}
 
 

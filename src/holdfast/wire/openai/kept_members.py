@@ -1,14 +1,23 @@
 """Members of messages, calls and results that we do not use: kept beside the item, and listed with it again.
 
 Most items have none. An item that has some gets an `Opaque` of the owner `client`, with its members and its parts as
-far as the item itself does not tell them. So an item is listed with every member that its client gave, but for the id,
-which is ours, and text content, which is listed as a part.
+far as the item itself does not tell them, at any depth. So an item is listed with every member that its client gave,
+but for the id, which is ours, and text content, which is listed as a part.
+
+1. An item of Responses is compared with the object that lists it: `kept_members`.
+2. Messages of other APIs are compared with the types that decoded them: a member without a field is kept
+   (`untold_members`), and a `strict_type` finds out whether there is one. A type that gains a field needs no change here.
+3. Lists have the form of Responses. A member of another API whose name means something else there is listed with the
+   name of that API in front: `chat.image_url`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -22,7 +31,7 @@ CLIENT = "client"
 
 # ── items without such members ───────────────────────────────────────────────────────────────
 
-_Nothing: TypeAlias = Annotated[list[Raw], Meta(max_length=0)] | None
+Nothing: TypeAlias = Annotated[list[Raw], Meta(max_length=0)] | None
 
 
 class _PlainText(Struct, frozen=True, tag="input_text", forbid_unknown_fields=True):
@@ -31,8 +40,8 @@ class _PlainText(Struct, frozen=True, tag="input_text", forbid_unknown_fields=Tr
 
 class _PlainAnswer(Struct, frozen=True, tag="output_text", forbid_unknown_fields=True):
     text: str
-    annotations: _Nothing = None
-    logprobs: _Nothing = None
+    annotations: Nothing = None
+    logprobs: Nothing = None
 
 
 class _PlainRefusal(Struct, frozen=True, tag="refusal", forbid_unknown_fields=True):
@@ -99,6 +108,57 @@ def is_plain(kind: str, raw: Raw) -> bool:
     return True
 
 
+# ── members that a type has no field for ─────────────────────────────────────────────────────
+
+
+def strict_type(kind: Any) -> Any:
+    """A type of the same values that refuses members which it has no field for, at any depth."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return _strict_struct(kind)
+    origin, given = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return reduce(or_, map(strict_type, given))
+    return list[strict_type(given[0])] if origin is list else kind  # type: ignore[misc]
+
+
+def _strict_struct(kind: type[Struct]) -> type[Struct]:
+    hints, tag = get_type_hints(kind, include_extras=True), kind.__struct_config__.tag
+    fields: list[Any] = [
+        (each.name, strict_type(hints[each.name]))
+        if each.required
+        else (each.name, strict_type(hints[each.name]), each.default)
+        for each in msgspec.structs.fields(kind)
+    ]
+    name = f"Strict{kind.__name__}"
+    return msgspec.defstruct(
+        name, fields, bases=(kind,), tag=tag, frozen=True, kw_only=True, forbid_unknown_fields=True
+    )
+
+
+def with_messages(request: type[Struct], message: Any) -> Any:
+    """The type of a request, with messages of another type."""
+    fields: list[Any] = [("messages", list[message])]
+    return msgspec.defstruct(f"Whole{request.__name__}", fields, bases=(request,), kw_only=True)
+
+
+def untold_members(sent: Raw | Mapping[str, Raw], known: Struct) -> dict[str, Raw]:
+    """The members of an object that the value decoded from it has no field for, at any depth but in lists."""
+    members = sent if isinstance(sent, Mapping) else _members_decoder.decode(sent)
+    tag = known.__struct_config__.tag_field
+    found: dict[str, Raw] = {}
+    for name, raw in members.items():
+        if name not in known.__struct_encode_fields__:
+            if name != tag:
+                found[name] = raw
+        elif not isinstance(value := getattr(known, name), Struct):
+            continue
+        elif not _is_object(raw):
+            found[name] = raw  # the value was made of another member
+        elif inside := untold_members(raw, value):
+            found[name] = Raw(msgspec.json.encode(inside))
+    return found
+
+
 # ── items with such members ──────────────────────────────────────────────────────────────────
 
 
@@ -114,6 +174,8 @@ class KeptMembers(Struct, frozen=True, omit_defaults=True):
     parts: list[KeptPart] = []
     is_list: bool = False
     """Of an output that is all text: whether it came in parts. Text content is always listed as a part."""
+    form: str = ""
+    """The API whose form the members have, if it is not Responses."""
 
 
 _members_decoder = msgspec.json.Decoder(dict[str, Raw])
@@ -136,8 +198,6 @@ def kept_members(
             told = _untold(part, next(listed)) if is_known else part
             kept.append(KeptPart(members=told, whole=not is_known))
     is_list = content == "output" and bool(kept)
-    if not any(each.members for each in kept):
-        kept = []
     return opaque_members(members, kept, is_list=is_list, where=where)
 
 
@@ -146,12 +206,15 @@ def opaque_members(
     parts: Sequence[KeptPart] = (),
     *,
     is_list: bool = False,
+    form: str = "",
     where: str,
 ) -> Opaques:
     """These members and parts as an extra of an item; none if there are none. Raises Refused if they are too large."""
+    if not any(each.members for each in parts):
+        parts = ()
     if not (members or parts or is_list):
         return ()
-    found = KeptMembers(members=dict(members or {}), parts=[*parts], is_list=is_list)
+    found = KeptMembers(members=dict(members or {}), parts=[*parts], is_list=is_list, form=form)
     json = msgspec.json.encode(found).decode()
     if len(json) > limits.opaque_bytes_max:
         raise bad_request(
@@ -166,23 +229,43 @@ def opaque_members(
 def _untold(
     sent: Mapping[str, Raw], shown: Mapping[str, Any], but: Sequence[str] = ()
 ) -> dict[str, Raw]:
-    return {
-        name: raw
-        for name, raw in sent.items()
-        if name not in but and (name not in shown or msgspec.json.decode(raw) != shown[name])
-    }
+    found: dict[str, Raw] = {}
+    for name, raw in sent.items():
+        if name in but:
+            continue
+        told = shown.get(name)
+        if isinstance(told, dict) and _is_object(raw):
+            if inside := _untold(_members_decoder.decode(raw), told):
+                found[name] = Raw(msgspec.json.encode(inside))
+        elif name not in shown or not _says(told, msgspec.json.decode(raw)):
+            found[name] = raw
+    return found
+
+
+def _says(told: Any, sent: Any) -> bool:
+    """Whether a listed value tells the value that was sent. Bare base64 is listed as a `data:` URL."""
+    if told == sent:
+        return True
+    is_url = isinstance(told, str) and told.startswith("data:") and isinstance(sent, str)
+    return is_url and bool(sent) and told.endswith(f";base64,{sent}")
+
+
+def _is_object(raw: Raw) -> bool:
+    return bytes(raw).lstrip().startswith(b"{")
 
 
 def with_members(shown: dict[str, Any], extras: Opaques, content: str = "") -> dict[str, Any]:
     """The item as it is listed, with what its client gave besides."""
     json = next((each.json for each in extras if each.owner == CLIENT), None)
     kept = KeptMembers() if json is None else _kept_decoder.decode(harmless(json))
-    shown |= kept.members
+    shown = _merged(shown, kept.members, kept.form)
     if kept.parts:
         listed = iter(shown[content])
-        shown[content] = [
-            each.members if each.whole else {**next(listed), **each.members} for each in kept.parts
+        parts = [
+            each.members if each.whole else _merged(next(listed, {}), each.members, kept.form)
+            for each in kept.parts
         ]
+        shown[content] = [*parts, *listed]
     elif (
         content == "output"
         and not kept.is_list
@@ -190,6 +273,19 @@ def with_members(shown: dict[str, Any], extras: Opaques, content: str = "") -> d
     ):
         shown[content] = "".join(each["text"] for each in shown[content])
     return shown
+
+
+def _merged(shown: dict[str, Any], members: Mapping[str, Raw], form: str) -> dict[str, Any]:
+    found = dict(shown)
+    for name, raw in members.items():
+        there = found.get(name)
+        if isinstance(there, dict) and _is_object(raw):
+            found[name] = _merged(there, _members_decoder.decode(raw), form)
+            continue
+        while form and name in found:
+            name = f"{form}.{name}"
+        found[name] = raw
+    return found
 
 
 def harmless(json: str) -> str:

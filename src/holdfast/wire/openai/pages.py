@@ -34,7 +34,7 @@ def read_limit(query: Mapping[str, str]) -> int:
     return int(text)
 
 
-def page_object(items: Sequence[Mapping[str, Any]], ask: PageAsk) -> dict[str, Any]:
+def page_object(items: Sequence[Mapping[str, Any]], ask: PageAsk) -> dict[str, object]:
     """A page of these items, which are given oldest first. Raises Refused for an unknown `after`."""
     ordered = list(reversed(items)) if ask.newest_first else list(items)
     start = 0

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.core.items import File, Image, Inline, Link, Text
+from holdfast.core.turns.events import FORCED_TOOL_CHOICE
 from holdfast.wire.anthropic.door.request import (
     MessagesAsk,
     read_messages_request,
@@ -140,16 +141,18 @@ TOOL = {"name": "look", "input_schema": {"type": "object"}}
 
 
 @pytest.mark.parametrize(
-    ("choice", "ours"),
+    ("choice", "ours", "forces"),
     [
-        ({"type": "auto"}, "auto"),
-        ({"type": "any"}, "required"),
-        ({"type": "none"}, "none"),
-        ({"type": "tool", "name": "look"}, '{"type":"function","function":{"name":"look"}}'),
+        ({"type": "auto"}, "auto", False),
+        ({"type": "any"}, "required", True),
+        ({"type": "none"}, "none", False),
+        ({"type": "tool", "name": "look"}, '{"type":"function","function":{"name":"look"}}', True),
     ],
 )
-def test_a_choice_of_tools(choice: dict[str, Any], ours: str) -> None:
+def test_a_choice_of_tools(choice: dict[str, Any], ours: str, forces: bool) -> None:
+    """A model that cannot be forced to a call ignores some of them, and the client learns that it did."""
     read = asked(tools=[TOOL], tool_choice={**choice, "disable_parallel_tool_use": True})
+    assert (FORCED_TOOL_CHOICE in {each.ours for each in read.given}) is forces
     assert read.parameters.tool_choice == ours
     assert read.parameters.parallel_tool_calls is False
 

@@ -213,6 +213,22 @@ def test_what_would_have_to_be_ignored_is_refused_by_name(
     assert (problem.param or "").startswith(stem)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tool_choice": {"type": "function", "name": "f"}},
+        {"tools": [{"type": "function", "name": "f", "parameters": {}}]},
+        {"response_format": {"type": "json_schema", "name": "n", "schema": {}}},
+    ],
+)
+def test_a_parameter_in_the_form_of_responses_is_refused_with_the_right_form(
+    body: dict[str, Any],
+) -> None:
+    problem = refused(**body)
+    assert "has the form of Responses; here " in problem.message
+    assert problem.param is not None and problem.param.split(".")[0].split("[")[0] in body
+
+
 def test_functions_are_taken_as_they_are_written() -> None:
     ask = read(
         tools=[

@@ -21,13 +21,9 @@ from holdfast.core.turns.deltas import (
 )
 from holdfast.core.turns.events import Usage
 from holdfast.wire.openai.chat.chunks import ChunkWriter
-from holdfast.wire.openai.chat.stream_parser import (
-    ChatStreamParser,
-    GarbledStream,
-    StreamFailure,
-    parse_whole,
-)
+from holdfast.wire.openai.chat.stream_parser import ChatStreamParser, parse_whole
 from holdfast.wire.sse import DONE, data_frame
+from holdfast.wire.stream_parser import GarbledStream, StreamFailure
 
 
 def hearing() -> ChatStreamParser:
@@ -75,7 +71,7 @@ STREAM = b"".join(
         WRITER.arguments(0, '{"to":'),
         WRITER.arguments(1, "{}"),
         WRITER.arguments(0, '"Oslo"}'),
-        WRITER.finish("tool_calls"),
+        WRITER.chunk(finish="tool_calls"),
         WRITER.usage(USAGE),
         DONE,
     )
@@ -107,7 +103,7 @@ def test_a_stream_says_the_same_in_any_pieces(cuts: list[int], crlf: bool) -> No
 
 
 def test_a_stream_that_breaks_off_is_not_finished_wherever_it_does() -> None:
-    said = STREAM.index(WRITER.finish("tool_calls")) + len(WRITER.finish("tool_calls"))
+    said = STREAM.index(WRITER.chunk(finish="tool_calls")) + len(WRITER.chunk(finish="tool_calls"))
     for end in range(len(STREAM) + 1):
         ear = hearing()
         ear.feed(STREAM[:end])
@@ -271,6 +267,7 @@ def test_another_choice_is_nobodys() -> None:
         (b'data: {"error":{"message":"overloaded"}}\n\n', "overloaded"),
         (b'event: error\ndata: {"message":"overloaded"}\n\n', "overloaded"),
         (b'event: error\ndata: {"error":{"message":"overloaded"}}\n\n', "overloaded"),
+        (b"event: error\ndata: overloaded\n\n", "overloaded"),
         (finish("abort"), "abort"),
         (finish("error"), "error"),
     ],

@@ -28,9 +28,9 @@ from holdfast.core.turns.deltas import (
 )
 from holdfast.ids import MessageId
 from holdfast.wire.anthropic.thoughts import kept_thought
-from holdfast.wire.openai.chat.stream_parser import StreamFailure
 from holdfast.wire.openai.responses.dialect import ResponsesDialect, kept_reasoning
 from holdfast.wire.openai.responses.stream_parser import ResponsesStreamParser, parse_whole
+from holdfast.wire.stream_parser import StreamFailure
 from tests.wire.histories import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
 
 SEALED = (

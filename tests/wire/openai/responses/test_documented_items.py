@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 import msgspec
@@ -178,6 +179,13 @@ def test_members_that_are_too_large_to_be_kept_are_refused() -> None:
     with pytest.raises(Refused) as refused:
         read_input(msgspec.json.encode([{"role": "user", "content": "x", "more": "a" * 300_000}]))
     assert refused.value.problem.param == "input[0]"
+
+
+def test_a_large_file_as_bare_base64_is_not_kept_twice() -> None:
+    data = b64encode(b"%PDF-" + 300_000 * b"x").decode()
+    part = {"type": "input_file", "filename": "a.pdf", "file_data": data}
+    (piece,) = read_input(msgspec.json.encode([{"role": "user", "content": [part]}]))
+    assert isinstance(piece, Incoming) and piece.extras == ()
 
 
 def test_reasoning_is_kept_with_the_answer_that_follows_it_or_by_itself() -> None:

@@ -24,12 +24,8 @@ from holdfast.core.items import (
 )
 from holdfast.ids import MessageId, ResponseId, SessionId
 from holdfast.wire.openai.responses.answer import Echo, echo_of, note_of
-from holdfast.wire.openai.responses.items import (
-    ItemAddress,
-    ItemReference,
-    read_address,
-    read_input,
-)
+from holdfast.wire.openai.responses.item_addresses import ItemAddress, read_address
+from holdfast.wire.openai.responses.items import ItemReference, read_input
 from holdfast.wire.openai.responses.request import ResponsesAsk, read_responses_request
 from holdfast.wire.problems import Problem, Refused
 from tests.core.builders import new_minter
@@ -206,6 +202,25 @@ def test_unknown_fields_and_include_values_are_left_alone() -> None:
 def test_what_does_not_fit_is_refused_by_name(body: dict[str, Any], param: str, code: str) -> None:
     problem = refusal(**body)
     assert (problem.status, problem.param, problem.code) == (400, param, code)
+
+
+FUNCTION = {"name": "f", "parameters": {}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tool_choice": {"type": "function", "function": FUNCTION}},
+        {"tools": [{"type": "function", "function": FUNCTION}]},
+        {"text": {"format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}}},
+    ],
+)
+def test_a_parameter_in_the_form_of_chat_is_refused_with_the_right_form(
+    body: dict[str, Any],
+) -> None:
+    problem = refusal(**body)
+    assert "has the form of Chat Completions; here " in problem.message
+    assert problem.param is not None and problem.param.split(".")[0].split("[")[0] in body
 
 
 def test_a_conversation_and_a_previous_response_exclude_each_other() -> None:

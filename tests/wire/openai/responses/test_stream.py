@@ -220,7 +220,8 @@ def test_order_and_identity_hold_for_every_turn(
     check(found)
     again = ResponseStream(top, after=after)
     assert read(frames_of(again, events, end)) == found[after + 1 :]
-    shown = {each["id"]: each for each in whole_response(top, end)["output"]}
+    whole: dict[str, Any] = whole_response(top, end)
+    shown = {each["id"]: each for each in whole["output"]}
     assert {each["id"] for each in found[-1]["response"]["output"]} == shown.keys()
 
 

@@ -14,7 +14,7 @@ of pings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal, TypeAlias, assert_never
 
 import msgspec
@@ -22,12 +22,12 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.core.items import AssistantMessage, Item, Items, Reasoning, Refusal, Text, ToolCall
 from holdfast.core.turns import events as ev
-from holdfast.core.turns.journal import Record
 from holdfast.ids import ItemId, TurnId
 from holdfast.wire.anthropic.dialect import TextBlock, ToolUseBlock
 from holdfast.wire.anthropic.thoughts import ThinkingBlock
 from holdfast.wire.history_order import arguments_object
 from holdfast.wire.sse import event_frame, one_line
+from holdfast.wire.streamed_answer import StreamedAnswer
 from holdfast.wire.turn_answers import (
     STEP_BREAK,
     AnswerEnd,
@@ -38,7 +38,6 @@ from holdfast.wire.turn_answers import (
     is_said,
     is_thought,
     question_for,
-    tool_progress,
     trail_of,
     waiting_for_client,
 )
@@ -262,8 +261,8 @@ class _OpenBlock(Struct):
     """The arguments of a call, as far as they were told."""
 
 
-class MessagesStream:
-    """Turns the events of a turn into frames. It is given every event once, in order, then the end."""
+class MessagesStream(StreamedAnswer):
+    """The events of an answer: its blocks one after the other."""
 
     def __init__(
         self,
@@ -273,66 +272,17 @@ class MessagesStream:
         set_aside: frozenset[ItemId] = frozenset(),
         before: Items = (),
     ) -> None:
-        self._head = head
+        super().__init__(head, self._says, set_aside=set_aside)
         self._shows_thoughts = shows_thoughts
-        self._set_aside = set_aside
-        self._kinds: dict[ItemId, ev.DraftKind] = {}
         self._calls: dict[ItemId, tuple[str, str]] = {}
         """The client's calls: their ids and names."""
         self._held: dict[ItemId, str] = {}
         """Growth that waits until the arguments of another call are complete."""
-        self._told: set[ItemId] = set()
-        """Items of which something was told."""
-        self._trail: dict[ItemId, ToolCall] = {}
         self._open: _OpenBlock | None = None
-        self._saying: ItemId | None = None
-        """The item whose text the open block has at its end."""
         self._index = -1
         self._text = b""
         """The beginning of a frame with text, for the open block."""
-        self._broken = False
-        self._cut = False
-        """The text so far was cut by its length, and the next text continues it."""
         self._first = self._start() + self._retold(before)
-
-    def first(self) -> bytes:
-        """The frames that begin every stream."""
-        return self._first
-
-    def frames(self, record: Record) -> bytes:
-        """The frames that show this event to the client; empty if it shows nothing."""
-        event = record.event
-        match event:
-            case ev.Grew() if event.item == self._saying:
-                return self._says(event.text)  # nearly always
-            case ev.Grew() if not event.path:
-                return self._grew(event.item, event.text)
-            case ev.ItemOpened() if not event.path:
-                return self._opened(event)
-            case ev.Answered():
-                return self._answered(event)
-            case ev.StepBroken() if not event.path:
-                # Its text was told, and does not count: only an error can tell the client so.
-                self._broken = self._broken or any(
-                    each.state == "set_aside"
-                    and each.id in self._told
-                    and not isinstance(each, Reasoning)
-                    for each in event.items
-                )
-                return b""
-            case ev.ToolStarted() | ev.ToolFinished() if self._head.options.show_tools:
-                shown = tool_progress(event, self._trail)
-                return _frame(PingEvent(holdfast=_raw(shown))) if shown else b""
-            case ev.Began():  # with calls of earlier turns that a person has approved meanwhile
-                self._trail.update((each.id, each) for each in event.request.carried)
-                return b""
-            case _:
-                return b""
-
-    @property
-    def took_back(self) -> bool:
-        """Whether text was told that is not part of the answer: then the stream must end with an error."""
-        return self._broken
 
     def end(self, end: AnswerEnd) -> bytes:
         """The frames that end a successful stream: what was not told yet, the stop reason, usage."""
@@ -361,16 +311,15 @@ class MessagesStream:
         )
         return _frame(MessageStartEvent(message=message))
 
-    def _opened(self, event: ev.ItemOpened) -> bytes:
-        if event.item in self._set_aside:
-            return b""
-        self._kinds[event.item] = event.kind
-        if event.kind != "call" or event.name not in self._head.client_tools:
-            return b""
-        self._calls[event.item] = event.call_id, event.name
-        return self._grew(event.item, "")
+    def _call_begins(self, item: ItemId, call_id: str, name: str) -> bytes:
+        self._calls[item] = call_id, name
+        return self._more(item, "")
 
-    def _grew(self, item: ItemId, text: str) -> bytes:
+    def _grew(self, event: ev.Grew) -> bytes:
+        return self._more(event.item, event.text)
+
+    def _more(self, item: ItemId, text: str) -> bytes:
+        """Frames that tell more of an item, unless it has to wait."""
         kind = self._kinds.get(item)
         if kind is None or (kind == "call" and item not in self._calls):
             return b""
@@ -381,27 +330,10 @@ class MessagesStream:
             return b""
         return self._tell(item, kind, text)
 
-    def _answered(self, event: ev.Answered) -> bytes:
-        """Frames for the parts of a whole answer that were not told while it grew."""
-        self._trail.update((each.id, each) for each in event.items if isinstance(each, ToolCall))
-        if event.path:
-            return b""
-        frames = b"".join(map(self._whole, event.items))
-        self._cut = False
-        return frames
-
-    def _retold(self, items: Items, waiting: Iterable[ToolCall] = ()) -> bytes:
-        """Frames for the parts of these items that belong to the answer and were not told yet."""
-        shown = tuple(waiting)
-        frames: list[bytes] = []
-        for each in items:
-            self._cut = goes_on(each, self._cut)
-            if is_said(each) or is_thought(each) or each in shown:
-                frames.append(self._whole(each))
-        return b"".join(frames)
+    def _progress(self, shown: dict[str, object]) -> bytes:
+        return _frame(PingEvent(holdfast=_raw(shown)))
 
     def _whole(self, item: Item) -> bytes:
-        """Frames for an item in one piece, or for the rest of it; empty if it was told."""
         held = self._held.pop(item.id, None)
         if item.id in self._told:
             return self._tell(item.id, self._kinds[item.id], held) if held else b""

@@ -7,17 +7,18 @@ asked to cache by their own rules. Messages of the role `system` are instruction
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 
+from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.history.reconciliation import Incoming, IncomingCall
 from holdfast.core.history.reconciliation import Thought as ReturnedThought
-from holdfast.core.items import File, Image, Inline, Link, Opaque, Part, Parts, Text, text_of
-from holdfast.core.turns.events import GivenParameter, Parameters, ToolDefinition
+from holdfast.core.items import File, Image, Inline, Link, Opaque, Part, Text, text_of
+from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
 from holdfast.wire.anthropic.door.answer import MARK
 from holdfast.wire.anthropic.thoughts import kept_thought
@@ -25,20 +26,30 @@ from holdfast.wire.body_parser import (
     IGNORED_MAX,
     NULL,
     PLAIN,
+    ManyMessages,
     TurnBody,
     as_json,
-    bad_tool,
     demand_between,
-    demand_few,
     demand_few_messages,
+    demand_known,
+    given_parameters,
     missing_parameter,
+    plain_names,
     read_body,
+    read_tools,
     tool_definition,
     unknown_fields,
     unsupported,
 )
 from holdfast.wire.openai.chat.messages import source_of
-from holdfast.wire.openai.kept_members import KeptPart, opaque_members
+from holdfast.wire.openai.kept_members import (
+    CLIENT,
+    KeptPart,
+    opaque_members,
+    strict_type,
+    untold_members,
+    with_messages,
+)
 from holdfast.wire.problems import Refused, bad_request
 
 # ── the body ─────────────────────────────────────────────────────────────────────────────────
@@ -125,6 +136,10 @@ class MessagesAsk(TurnBody, kw_only=True):
 
 _KNOWN = frozenset(MessagesRequest.__struct_fields__)
 _decoder = msgspec.json.Decoder(MessagesRequest)
+_whole_decoder: msgspec.json.Decoder[MessagesRequest] = msgspec.json.Decoder(
+    with_messages(MessagesRequest, strict_type(RequestMessage))
+)
+_sent_decoder = msgspec.json.Decoder(ManyMessages)
 _tool_decoder = msgspec.json.Decoder(MessagesTool)
 
 
@@ -134,15 +149,15 @@ def read_messages_request(body: bytes, *, is_counted: bool = False) -> MessagesA
     A request that `is_counted` is no turn: it has no `max_tokens`.
     """
     demand_few_messages(body)
-    request = read_body(_decoder, body)
+    request, untold = _read(body)
     _check(request, is_counted=is_counted)
     ignored: list[str] = []
     messages = tuple(
         each
-        for n, message in enumerate(request.messages)
-        for each in _incoming(f"messages[{n}]", message, ignored)
+        for n, (message, members) in enumerate(zip(request.messages, untold, strict=True))
+        for each in _incoming(f"messages[{n}]", message, members, ignored)
     )
-    tools, left_alone = _tools(request.tools or [])
+    tools, left_alone = read_tools(request.tools or (), _definition)
     parameters = _parameters(request, tools)
     system = (*_system(request.system), *(each for each in messages if each.role == "system"))
     thinking = request.thinking
@@ -153,13 +168,24 @@ def read_messages_request(body: bytes, *, is_counted: bool = False) -> MessagesA
         parameters=parameters,
         client_tools=tools,
         stream=bool(request.stream),
-        given=_given(request, parameters),
+        given=given_parameters(_names(request, parameters), parameters),
         left_alone=(*unknown_fields(body, _KNOWN), *left_alone, *ignored[:IGNORED_MAX]),
         tools_bytes=sum(len(bytes(each)) for each in request.tools or ()),
         shows_thoughts=thinking is not None
         and thinking.type != "disabled"
         and thinking.display != "omitted",
     )
+
+
+def _read(body: bytes) -> tuple[MessagesRequest, list[dict[str, Raw]]]:
+    """The request, and the members of each message that we do not know."""
+    try:
+        request = read_body(_whole_decoder, body)
+    except Refused:
+        request = read_body(_decoder, body)
+        sent = _sent_decoder.decode(body).messages
+        return request, [*map(untold_members, sent, request.messages)]
+    return request, [{} for _ in request.messages]
 
 
 _members_decoder = msgspec.json.Decoder(dict[str, Raw])
@@ -248,18 +274,11 @@ def _parameters(request: MessagesRequest, tools: tuple[ToolDefinition, ...]) -> 
     )
 
 
-def _given(request: MessagesRequest, parameters: Parameters) -> tuple[GivenParameter, ...]:
-    """The parameters that the client sent. A default value is not counted."""
-    given = [
-        GivenParameter(name=name, ours=ours)
-        for name, ours in _NAMES.items()
-        if getattr(parameters, ours) not in (None, (), "auto")
-    ]
-    if parameters.reasoning_effort is not None:
-        asked = request.output_config.effort if request.output_config else None
-        name = "output_config.effort" if parameters.reasoning_effort == asked else "thinking"
-        given.append(GivenParameter(name=name, ours="reasoning_effort"))
-    return (*given, *(GivenParameter(name=name, ours=name) for name, _ in parameters.others))
+def _names(request: MessagesRequest, parameters: Parameters) -> list[tuple[str, str]]:
+    """The client's names of parameters, and ours: what a model shall think is said by one of two."""
+    asked = request.output_config.effort if request.output_config else None
+    effort = "output_config.effort" if parameters.reasoning_effort == asked else "thinking"
+    return [*_NAMES.items(), (effort, "reasoning_effort")]
 
 
 def _effort(thinking: ThinkingChoice | None, effort: str | None) -> str | None:
@@ -276,12 +295,7 @@ def _tool_choice(choice: ToolChoiceMember | None, tools: tuple[ToolDefinition, .
         case None:
             return None
         case ToolChoiceMember(type="tool", name=name):
-            if name not in {each.name for each in tools}:
-                raise bad_request(
-                    "invalid_value",
-                    f"tool_choice names {name!r}, which is not among the tools of this request",
-                    param="tool_choice",
-                )
+            demand_known(name, tools)
             return msgspec.json.encode({"type": "function", "function": {"name": name}}).decode()
         case _:
             return "required" if choice.type == "any" else choice.type
@@ -297,31 +311,17 @@ def _schema(asked: SchemaFormat | None) -> str | None:
 # ── tools ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tools(tools: list[Raw]) -> tuple[tuple[ToolDefinition, ...], tuple[str, ...]]:
-    """The client's own tools, and the places of others, which Anthropic's servers run or describe."""
-    demand_few("tools", len(tools))
-    definitions: dict[str, ToolDefinition] = {}
-    left_alone: list[str] = []
-    for n, raw in enumerate(tools):
-        where = f"tools[{n}]"
-        try:
-            tool = _tool_decoder.decode(raw)
-        except msgspec.ValidationError as error:
-            raise bad_tool(where, str(error)) from error
-        if tool.type not in (None, "custom"):
-            left_alone.append(where)
-            continue
-        definition = tool_definition(
-            where,
-            name=tool.name,
-            description=tool.description,
-            parameters=tool.input_schema,
-            strict=tool.strict,
-        )
-        if definition.name in definitions:
-            raise bad_tool(where, f"there is another tool {definition.name!r}")
-        definitions[definition.name] = definition
-    return tuple(definitions.values()), tuple(left_alone)
+def _definition(where: str, raw: Raw) -> ToolDefinition | None:
+    tool = _tool_decoder.decode(raw)
+    if tool.type not in (None, "custom"):
+        return None
+    return tool_definition(
+        where,
+        name=tool.name,
+        description=tool.description,
+        parameters=tool.input_schema,
+        strict=tool.strict,
+    )
 
 
 # ── blocks ───────────────────────────────────────────────────────────────────────────────────
@@ -388,9 +388,20 @@ class _BlockHead(Struct, frozen=True):
 
 
 class _Unknown(Value):
-    """A block that only other servers know, as it came."""
+    """A block that only other servers know."""
 
-    members: dict[str, Raw]
+
+class _Block(NamedTuple):
+    """A block, where it stands, as it came, and the members that its type has no field for."""
+
+    place: str
+    given: Given | _Unknown
+    raw: Raw
+    untold: dict[str, Raw]
+
+    @property
+    def members(self) -> dict[str, Raw]:
+        return _members_decoder.decode(self.raw)
 
 
 _head_decoder = msgspec.json.Decoder(_BlockHead)
@@ -398,49 +409,104 @@ _given_decoder: msgspec.json.Decoder[Given] = msgspec.json.Decoder(Given)
 _KINDS = frozenset(
     "text image document search_result thinking redacted_thinking tool_use tool_result".split()
 )
+_UNLISTED: dict[type, tuple[str, ...]] = {
+    GivenSearchResult: ("source", "title", "content"),
+    GivenResult: ("is_error",),
+    GivenThought: ("signature",),
+    GivenRedacted: ("data",),
+}
+"""Members that we use, and that lists do not show by themselves."""
+_FORM = "messages"
+_NO_WISH = frozenset({"cache_control", "citations"})
+"""Members that ask a model for nothing: providers cache by their own rules, and citations are about text of the past."""
 
 
-def _block(raw: Raw, where: str) -> Given | _Unknown:
+def _block(raw: Raw, place: str, ignored: list[str]) -> _Block:
     try:
         if _head_decoder.decode(raw).type not in _KINDS:
-            return _Unknown(members=_members_decoder.decode(raw))
-        return _given_decoder.decode(raw)
+            ignored.append(place)
+            return _Block(place, _Unknown(), raw, {})
+        given = _given_decoder.decode(raw)
     except msgspec.ValidationError as error:
         raise bad_request(
-            "invalid_type", f"{where}: {str(error).replace('`$', '`')}", param=where
+            "invalid_type", f"{place}: {str(error).replace('`$', '`')}", param=place
         ) from error
+    members = _members_decoder.decode(raw)
+    untold = untold_members(members, given)
+    ignored += plain_names(place, (name for name in untold if name not in _NO_WISH))
+    unlisted = (name for name in _UNLISTED.get(type(given), ()) if name in members)
+    return _Block(place, given, raw, untold | {name: members[name] for name in unlisted})
 
 
-def _blocks(
-    where: str, content: str | list[Raw], ignored: list[str]
-) -> list[tuple[str, Given | _Unknown]]:
-    """The blocks of a message or a result, each with its place."""
+def _blocks(where: str, content: str | list[Raw], ignored: list[str]) -> list[_Block]:
+    """The blocks of a message or a result."""
     if isinstance(content, str):
-        return [(where, GivenText(text=content))] if content else []
-    found: list[tuple[str, Given | _Unknown]] = []
-    for n, raw in enumerate(content):
-        place = f"{where}.content[{n}]"
-        block = _block(raw, place)
-        if isinstance(block, _Unknown):
-            ignored.append(place)
-        found.append((place, block))
-    return found
+        return [_Block(where, GivenText(text=content), NULL, {})] if content else []
+    return [_block(raw, f"{where}.content[{n}]", ignored) for n, raw in enumerate(content)]
 
 
-def _incoming(where: str, message: RequestMessage, ignored: list[str]) -> Iterator[Incoming]:
-    """The messages of a request as sessions take them: each result is one, and comes before the user's words."""
+def _incoming(
+    where: str, message: RequestMessage, members: dict[str, Raw], ignored: list[str]
+) -> Iterator[Incoming]:
+    """The messages of a request as sessions take them: each result is one, and comes before the user's words. The first
+    of them keeps the `members` of the message."""
     blocks = _blocks(where, message.content, ignored)
+    ignored += plain_names(where, members)
     if message.role == "assistant":
-        yield from _answer(where, blocks)
+        yield from _answer(where, blocks, members)
         return
     if message.role == "user":
-        for place, block in blocks:
-            if isinstance(block, GivenResult):
-                yield _result(place, block, ignored)
-        blocks = [each for each in blocks if not isinstance(each[1], GivenResult)]
+        for each in blocks:
+            if isinstance(each.given, GivenResult):
+                yield _result(each, each.given, members, ignored)
+                members = {}
+        blocks = [each for each in blocks if not isinstance(each.given, GivenResult)]
         if not blocks:
             return
-    yield Incoming(role=message.role, content=_shown(blocks), extras=_kept(where, blocks))
+    yield _said(where, message.role, blocks, members)
+
+
+def _said(
+    where: str,
+    role: Literal["user", "assistant", "system", "tool"],
+    blocks: Sequence[_Block],
+    members: dict[str, Raw],
+) -> Incoming:
+    """A message with the parts of these blocks, and with what we do not know of them."""
+    content: list[Part] = []
+    kept: list[KeptPart] = []
+    for each in _opened(blocks):
+        parts = [*_parts(each.place, each.given)]
+        content += parts
+        kept += _kept(each, len(parts))
+    extras = opaque_members(members, kept, form=_FORM, where=where)
+    return Incoming(role=role, content=tuple(content), extras=extras)
+
+
+def _opened(blocks: Iterable[_Block]) -> Iterator[_Block]:
+    """The same blocks, with the texts and pictures of a document in its place; its other blocks are only kept. What is
+    said about the document comes first."""
+    for each in blocks:
+        document = each.given
+        if not isinstance(document, GivenDocument) or document.source.type != "content":
+            yield each
+            continue
+        about = {name: raw for name, raw in each.members.items() if name != "source"}
+        about |= {"source": each.untold["source"]} if "source" in each.untold else {}
+        head = GivenText(text=document.context or "")
+        yield _Block(each.place, head, Raw(msgspec.json.encode(about)), about)
+        for inner in _blocks(each.place, document.source.content, []):
+            is_shown = isinstance(inner.given, GivenText | GivenImage)
+            yield inner if is_shown else inner._replace(given=_Unknown())
+
+
+def _kept(block: _Block, parts: int) -> list[KeptPart]:
+    """What the parts of a block do not tell. A block without parts, such as an empty text, is kept whole."""
+    if parts:
+        others = [KeptPart(members={}, whole=False)] * (parts - 1)
+        return [KeptPart(members=block.untold, whole=False), *others]
+    whole = isinstance(block.given, _Unknown) or bool(block.untold)
+    return [KeptPart(members=block.members, whole=True)] if whole else []
 
 
 def _system(raw: Raw) -> Iterator[Incoming]:
@@ -454,27 +520,27 @@ def _system(raw: Raw) -> Iterator[Incoming]:
         yield Incoming(role="system", content=(Text(text=each.text),))
 
 
-def _result(where: str, block: GivenResult, ignored: list[str]) -> Incoming:
-    inner = _blocks(where, block.content or "", ignored)
-    return Incoming(
-        role="tool",
-        call_id=block.tool_use_id,
-        content=_shown(inner),
-        extras=_kept(where, inner),
-        failed=bool(block.is_error),
-    )
+def _result(
+    block: _Block, given: GivenResult, members: dict[str, Raw], ignored: list[str]
+) -> Incoming:
+    inner = _blocks(block.place, given.content or "", ignored)
+    of_message = {
+        f"{_FORM}.{name}" if name in block.untold else name: raw for name, raw in members.items()
+    }
+    said = _said(block.place, "tool", inner, block.untold | of_message)
+    return msgspec.structs.replace(said, call_id=given.tool_use_id, failed=bool(given.is_error))
 
 
-def _answer(where: str, blocks: Sequence[tuple[str, Given | _Unknown]]) -> Iterator[Incoming]:
+def _answer(where: str, blocks: Sequence[_Block], members: dict[str, Raw]) -> Iterator[Incoming]:
     """An assistant's message, in as many parts as have thoughts, text and calls in this order."""
-    part: list[tuple[str, Given | _Unknown]] = []
+    part: list[_Block] = []
     for each in blocks:
-        if part and _rank(each[1]) < _rank(part[-1][1]):
-            yield _answer_part(where, part)
-            part = []
+        if part and _rank(each.given) < _rank(part[-1].given):
+            yield _answer_part(where, part, members)
+            part, members = [], {}
         part.append(each)
     if part:
-        yield _answer_part(where, part)
+        yield _answer_part(where, part, members)
 
 
 def _rank(block: Given | _Unknown) -> int:
@@ -487,52 +553,50 @@ def _rank(block: Given | _Unknown) -> int:
             return 1
 
 
-def _answer_part(where: str, blocks: Sequence[tuple[str, Given | _Unknown]]) -> Incoming:
-    said = [(place, each) for place, each in blocks if _rank(each) == 1]
-    return Incoming(
-        role="assistant",
-        content=_shown(said),
-        thoughts=tuple(thought for _, each in blocks if (thought := _thought(each)) is not None),
+def _answer_part(where: str, blocks: Sequence[_Block], members: dict[str, Raw]) -> Incoming:
+    said = [each for each in blocks if _rank(each.given) == 1]
+    return msgspec.structs.replace(
+        _said(where, "assistant", said, members),
+        thoughts=tuple(thought for each in blocks if (thought := _thought(each)) is not None),
         calls=tuple(
-            IncomingCall(call_id=each.id, name=each.name, arguments=bytes(each.input).decode())
-            for _, each in blocks
-            if isinstance(each, GivenCall)
+            _call(each, each.given) for each in blocks if isinstance(each.given, GivenCall)
         ),
-        extras=_kept(where, said),
     )
 
 
-def _thought(block: Given | _Unknown) -> ReturnedThought | None:
+def _call(block: _Block, given: GivenCall) -> IncomingCall:
+    return IncomingCall(
+        call_id=given.id,
+        name=given.name,
+        arguments=bytes(given.input).decode(),
+        extras=opaque_members(block.untold, form=_FORM, where=block.place),
+    )
+
+
+def _thought(block: _Block) -> ReturnedThought | None:
     """A thought that goes back to the model. One that we showed has only our mark: the history has the thought itself."""
-    match block:
+    match block.given:
         case GivenRedacted(data=data):
-            return ReturnedThought(extras=(kept_thought(data=data),))
+            return ReturnedThought(extras=(kept_thought(data=data), *_as_sent(block, "")))
         case GivenThought(thinking=text, signature=signature):
-            genuine = signature and not signature.startswith(MARK)
-            extras: tuple[Opaque, ...] = (kept_thought(signature=signature),) if genuine else ()
-            return ReturnedThought(text=text, extras=extras)
+            if signature.startswith(MARK):
+                return ReturnedThought(text=text)
+            extras = (kept_thought(signature=signature),) if signature else ()
+            return ReturnedThought(text=text, extras=(*extras, *_as_sent(block, text)))
         case _:
             return None
 
 
-def _kept(where: str, blocks: Sequence[tuple[str, Given | _Unknown]]) -> tuple[Opaque, ...]:
-    """The blocks that only other servers know, in their places among the others."""
-    if not any(isinstance(each, _Unknown) for _, each in blocks):
+def _as_sent(block: _Block, text: str) -> tuple[Opaque, ...]:
+    """A thought with further members, or with a signature, as lists show it; none if it has neither, or is too large."""
+    if not block.untold:
         return ()
-    parts = [
-        KeptPart(members=each.members, whole=True)
-        if isinstance(each, _Unknown)
-        else KeptPart(members={}, whole=False)
-        for _, each in blocks
-    ]
-    return opaque_members(parts=parts, where=where)
+    summary = [{"type": "summary_text", "text": text}] if text else []
+    json = msgspec.json.encode({"type": "reasoning", "summary": summary, **block.untold}).decode()
+    return (Opaque(owner=CLIENT, json=json),) if len(json) <= limits.opaque_bytes_max else ()
 
 
 # ── parts ────────────────────────────────────────────────────────────────────────────────────
-
-
-def _shown(blocks: Sequence[tuple[str, Given | _Unknown]]) -> Parts:
-    return tuple(part for place, each in blocks for part in _parts(place, each))
 
 
 def _parts(where: str, block: Given | _Unknown) -> Iterator[Part]:
@@ -581,11 +645,6 @@ def _document(where: str, block: GivenDocument) -> Iterator[Part]:
             yield File(source=source_of(source.url), name=name)
         case "file":
             yield File(source=Link(url=source.file_id), name=name)
-        case "content":
-            inside = _blocks(where, source.content, [])
-            yield from _shown(
-                [each for each in inside if isinstance(each[1], GivenText | GivenImage)]
-            )
         case _:
             raise _no_source(where, source)
 

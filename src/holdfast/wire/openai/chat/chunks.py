@@ -11,12 +11,12 @@ chunk, so it is prepared once per stream, and a token costs the escaping of its 
 from __future__ import annotations
 
 import re
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.turns.events import Finish, Usage
+from holdfast.core.turns.events import Usage
 from holdfast.wire.sse import data_frame, one_line
 
 # ── in: the chunks of upstreams ──────────────────────────────────────────────────────────────
@@ -117,35 +117,15 @@ class Chunk(Struct, frozen=True):
 
     def failure(self) -> ErrorObject | None:
         """The error in this chunk, in any of the usual places; None if it has none."""
-        if isinstance(self.error, ErrorObject):
-            return self.error
-        if self.error:
-            return ErrorObject(message=self.error, type=self.type, code=self.code)
-        if self.object == "error":
-            return ErrorObject(message=self.message, type=self.type, code=self.code)
+        error = self.error
+        if isinstance(error, ErrorObject):
+            return error
+        if error or self.object == "error":
+            return ErrorObject(message=error or self.message, type=self.type, code=self.code)
         return None
 
 
-_decode = msgspec.json.Decoder(Chunk).decode
-
-
-class NotAChunk(Exception):
-    """The bytes are no chunk of a chat completion."""
-
-
-def read_chunk(data: bytes) -> Chunk:
-    """One chunk. Raises NotAChunk."""
-    try:
-        return _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        text = mended(data)
-        if text == data:
-            raise NotAChunk(str(error)) from error
-        try:
-            return _decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise NotAChunk(str(error)) from error
-
+read_chunk = msgspec.json.Decoder(Chunk).decode
 
 _HALF_OF_A_PAIR = re.compile(
     rb"(?<!\\)((?:\\\\)*)"
@@ -167,7 +147,7 @@ def mended(data: bytes) -> bytes:
 def read_error(body: bytes) -> ErrorObject:
     """The error in the body of an HTTP error, as far as it can be read."""
     try:
-        said = _decode(body)
+        said = read_chunk(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ErrorObject(message=_plain(body))
     found = said.failure()
@@ -187,17 +167,20 @@ def _plain(body: bytes) -> str:
 
 encode_json = msgspec.json.Encoder().encode
 
-ChunkUsageOut: TypeAlias = dict[str, Any]
 
-
-def usage_object(usage: Usage) -> ChunkUsageOut:
+def usage_object(usage: Usage) -> dict[str, object]:
     """Usage in OpenAI's form."""
     return {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.input_tokens + usage.output_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning_tokens,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
     }
 
 
@@ -210,63 +193,53 @@ class ChunkWriter:
     def __init__(
         self, *, completion_id: str, created_s: int, model: str, include_usage: bool = False
     ) -> None:
-        self._head = (
-            b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,"choices":['
-            % (_escaped(completion_id), created_s, _escaped(model))
+        self._head = one_line(
+            b'{"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,"system_fingerprint":null,'
+            b'"choices":[' % (encode_json(completion_id), created_s, encode_json(model))
         )
-        self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
         self._delta = self._head + b'{"index":0,"delta":'
-        self._goes_on = b',"logprobs":null,"finish_reason":null}' + self._tail
+        self._tail = b'}],"usage":null' if include_usage else b"}]"
         # The frame of a token is prepared once, except for its text.
-        self._content = self._delta + b'{"content":'
-        self._content_end = b"}" + self._goes_on
-        self._arguments_end = b"}}]}" + self._goes_on
+        self._content = b"data: " + self._delta + b'{"content":'
+        self._content_end = b'},"logprobs":null,"finish_reason":null' + self._tail + b"}\n\n"
 
     def opening(self) -> bytes:
         """The first frame."""
-        return self._delta + b'{"role":"assistant","content":"","refusal":null}' + self._goes_on
+        return self.chunk(b'{"role":"assistant","content":""}')
 
     def content(self, text: str) -> bytes:
-        return self._content + _escaped(text) + self._content_end
+        """A frame with a piece of the text. This runs for every token."""
+        said = encode_json(text)
+        return self._content + (said if text.isascii() else one_line(said)) + self._content_end
 
     def refusal(self, text: str) -> bytes:
-        return self._delta + b'{"refusal":' + _escaped(text) + self._content_end
+        return self.chunk(b'{"refusal":%b}' % encode_json(text))
 
     def reasoning(self, text: str) -> bytes:
         """Not part of OpenAI's API; it uses the field of most other servers and their clients."""
-        return self._delta + b'{"reasoning_content":' + _escaped(text) + self._content_end
+        return self.chunk(b'{"reasoning_content":%b}' % encode_json(text))
 
     def call(self, index: int, *, call_id: str, name: str) -> bytes:
         """A call begins. Id and name are sent once: clients would join repeated ones."""
-        return (
-            self._delta
-            + b'{"tool_calls":[{"index":%d,"id":%b,"type":"function","function":{"name":%b,"arguments":""}}]}'
-            % (index, _escaped(call_id), _escaped(name))
-            + self._goes_on
+        return self.chunk(
+            b'{"tool_calls":[{"index":%d,"id":%b,"type":"function","function":{"name":%b,"arguments":""}}]}'
+            % (index, encode_json(call_id), encode_json(name))
         )
 
     def arguments(self, index: int, text: str) -> bytes:
-        call = b'{"tool_calls":[{"index":%d,"function":{"arguments":' % index
-        return self._delta + call + _escaped(text) + self._arguments_end
+        return self.chunk(
+            b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
+            % (index, encode_json(text))
+        )
 
-    def finish(self, reason: Finish, *, extra: bytes = b"") -> bytes:
-        """The last frame with a choice. `extra` is JSON members for the chunk: `,"holdfast":{…}`."""
-        tail = self._tail.removesuffix(b"}\n\n") + extra + b"}\n\n" if extra else self._tail
-        return self._delta + b'{},"logprobs":null,"finish_reason":%b}' % _escaped(reason) + tail
+    def chunk(
+        self, delta: bytes = b"{}", *, finish: str | None = None, about: object = None
+    ) -> bytes:
+        """A frame with this delta. `finish` makes it the last one with a choice; `about` goes into the `holdfast` field."""
+        reason = b',"logprobs":null,"finish_reason":' + encode_json(finish)
+        holdfast = b"" if about is None else b',"holdfast":' + encode_json(about)
+        return data_frame(self._delta + delta + reason + self._tail + holdfast + b"}")
 
     def usage(self, usage: Usage) -> bytes:
         """The frame after the finish, right before `[DONE]`."""
-        return self._head + b'],"usage":%b}\n\n' % encode_json(usage_object(usage))
-
-
-def error_frame(error: ErrorObject) -> bytes:
-    """The frame by which a stream that has begun reports its failure: with all four members, and nothing follows."""
-    return data_frame(encode_json({"error": error}))
-
-
-def _escaped(text: str) -> bytes:
-    body = encode_json(text)
-    return body if text.isascii() or not _OTHER_BREAK.search(text) else one_line(body)
-
-
-_OTHER_BREAK = re.compile("[\x85\u2028\u2029]")
+        return data_frame(self._head + b'],"usage":%b}' % encode_json(usage_object(usage)))

@@ -47,6 +47,7 @@ from holdfast.core.items import (
 from holdfast.core.turns.closure import note_for_model
 from holdfast.errors import InvalidValue
 from holdfast.ids import ItemId
+from holdfast.wire.openai.kept_members import CLIENT, Nothing
 
 # ── messages ─────────────────────────────────────────────────────────────────────────────────
 
@@ -114,33 +115,12 @@ class ChatMessage(Struct, frozen=True, omit_defaults=True):
     refusal: str | None = None
 
 
-class _WholeText(TextPart, tag="text", frozen=True, forbid_unknown_fields=True):
-    pass
+class ResentMessage(ChatMessage, frozen=True, omit_defaults=True):
+    """A message as clients make it of an answer: OpenAI's types have more members, which are empty there."""
 
-
-class _WholeRefusal(RefusalPart, tag="refusal", frozen=True, forbid_unknown_fields=True):
-    pass
-
-
-class _WholeImage(ImagePart, tag="image_url", frozen=True, forbid_unknown_fields=True):
-    pass
-
-
-class _WholeAudio(AudioPart, tag="input_audio", frozen=True, forbid_unknown_fields=True):
-    pass
-
-
-class _WholeFile(FilePart, tag="file", frozen=True, forbid_unknown_fields=True):
-    pass
-
-
-_WholePart: TypeAlias = _WholeText | _WholeRefusal | _WholeImage | _WholeAudio | _WholeFile
-
-
-class WholeMessage(ChatMessage, frozen=True, omit_defaults=True):
-    """A message whose parts have no members that we do not know: `unknown_parts` takes those out first."""
-
-    content: str | list[_WholePart] | UnsetType | None = UNSET  # type: ignore[assignment]
+    annotations: Nothing = None
+    audio: None = None
+    function_call: None = None
 
 
 NO_THOUGHT = " "
@@ -279,7 +259,7 @@ def spoken(items: Sequence[Item], *, reasoning_back: bool = False) -> list[ChatM
     for item in items:
         if isinstance(item, Reasoning | HandOff):
             # Sealed reasoning belongs to another API: no server takes it over this one.
-            if reasoning_back and isinstance(item, Reasoning) and not item.extras:
+            if reasoning_back and isinstance(item, Reasoning) and not _is_sealed(item):
                 thoughts.append(item.text)
             continue
         if isinstance(item, AssistantMessage | ToolCall):
@@ -304,6 +284,10 @@ def spoken(items: Sequence[Item], *, reasoning_back: bool = False) -> list[ChatM
     if not step:
         return messages + held
     return [*messages, _step(step, thoughts, reasoning_back=reasoning_back)]
+
+
+def _is_sealed(item: Reasoning) -> bool:
+    return any(each.owner != CLIENT for each in item.extras)
 
 
 def _attachments(result: ToolResult) -> list[ChatMessage]:

@@ -14,27 +14,31 @@ from msgspec import Raw, Struct
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import text_of
 from holdfast.core.turns.events import (
-    FORCED_TOOL_CHOICE,
     GivenParameter,
     Parameters,
     ToolDefinition,
 )
 from holdfast.errors import InvalidValue
 from holdfast.wire.body_parser import (
+    IGNORED_MAX,
     NULL,
     TurnBody,
     as_json,
     bad_tool,
     demand_between,
-    demand_few,
     demand_few_messages,
+    demand_known,
+    given_parameters,
+    has_member,
     read_body,
+    read_tools,
     tool_definition,
     unknown_fields,
     unsupported,
 )
-from holdfast.wire.openai.chat.messages import ChatMessage, WholeMessage, incoming_of
-from holdfast.wire.openai.chat.unknown_parts import KnownRequest, known_request
+from holdfast.wire.openai.chat.messages import ChatMessage, ResentMessage, incoming_of
+from holdfast.wire.openai.chat.unknown_parts import known_request, with_kept
+from holdfast.wire.openai.kept_members import strict_type, with_messages
 from holdfast.wire.problems import Refused, bad_request
 
 # ── the body ─────────────────────────────────────────────────────────────────────────────────
@@ -136,36 +140,29 @@ class ChatAsk(TurnBody, kw_only=True):
     include_usage: bool
 
 
-class _WholeRequest(ChatRequest, frozen=True):
-    messages: list[WholeMessage]  # type: ignore[assignment]
-
-
-_decoder = msgspec.json.Decoder(_WholeRequest)
+_decoder = msgspec.json.Decoder(ChatRequest)
+_whole_decoder: msgspec.json.Decoder[ChatRequest] = msgspec.json.Decoder(
+    with_messages(ChatRequest, strict_type(ResentMessage))
+)
+"""Takes requests without parts and members of messages that we do not know, which are nearly all."""
 _tool_decoder = msgspec.json.Decoder(RequestTool)
 
 
 def read_chat_request(body: bytes) -> ChatAsk:
     """Decode and check a request. Raises Refused, with the parameter at fault."""
     demand_few_messages(body)
-    unknown: KnownRequest | None = None
+    sent: list[dict[str, Raw]] = []
     try:
-        request = read_body(_decoder, body)
+        request = read_body(_whole_decoder, body)
     except Refused:
-        unknown = known_request(body)
-        if unknown is None:
+        known = known_request(body)
+        if known is None:
             raise
-        request = read_body(_decoder, unknown.body)
+        request, sent = read_body(_decoder, known.body), known.sent
     _check(request)
-    try:
-        messages = tuple(map(incoming_of, request.messages))
-    except InvalidValue as error:
-        raise bad_request("invalid_content", str(error), param="messages") from error
-    if unknown is not None:
-        messages = tuple(
-            msgspec.structs.replace(each, extras=unknown.extras.get(n, ()))
-            for n, each in enumerate(messages)
-        )
-    tools, left_alone = _tools(request.tools or [])
+    ignored: list[str] = []
+    messages = _messages(request.messages, sent, ignored)
+    tools, left_alone = read_tools(request.tools or (), _definition)
     parameters = _parameters(request, tools)
     unheard = ("modalities",) if request.modalities and request.modalities != ["text"] else ()
     return ChatAsk(
@@ -178,36 +175,30 @@ def read_chat_request(body: bytes) -> ChatAsk:
         client_tools=tools,
         stream=bool(request.stream),
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
-        given=_given(request, parameters),
+        given=given_parameters(_sent_names(request), parameters),
         left_alone=(
             *unknown_fields(body, _KNOWN),
             *unheard,
             *left_alone,
-            *(unknown.ignored if unknown else ()),
+            *ignored[:IGNORED_MAX],
         ),
     )
 
 
-def given_choice(choice: str | None) -> tuple[GivenParameter, ...]:
-    """What else a model must know to obey this `tool_choice`; nothing for one that leaves the model free."""
-    if choice in (None, "none", "auto"):
-        return ()
-    if choice != "required":
-        asked = msgspec.json.decode(choice, type=_AllowedTools)
-        if asked.type == "allowed_tools" and (asked.allowed_tools or asked).mode == "auto":
-            return ()
-    return (GivenParameter(name="tool_choice", ours=FORCED_TOOL_CHOICE),)
-
-
-class _Mode(Struct, frozen=True):
-    mode: str = "auto"
-
-
-class _AllowedTools(_Mode, frozen=True):
-    """A choice, as far as it says whether a call is demanded: nested in Chat Completions, flat in Responses."""
-
-    type: str = ""
-    allowed_tools: _Mode | None = None
+def _messages(
+    messages: list[ChatMessage], sent: list[dict[str, Raw]], ignored: list[str]
+) -> tuple[Incoming, ...]:
+    """The messages as sessions take them; if they were `sent` with more than we know, with all that."""
+    try:
+        found = tuple(map(incoming_of, messages))
+    except InvalidValue as error:
+        raise bad_request("invalid_content", str(error), param="messages") from error
+    if not sent:
+        return found
+    return tuple(
+        with_kept(f"messages[{n}]", each, messages[n], sent[n], ignored)
+        for n, each in enumerate(found)
+    )
 
 
 def ignored(given: tuple[GivenParameter, ...], knows: Set[str]) -> tuple[str, ...]:
@@ -277,20 +268,13 @@ def _parameters(request: ChatRequest, tools: tuple[ToolDefinition, ...]) -> Para
     )
 
 
-def _given(request: ChatRequest, parameters: Parameters) -> tuple[GivenParameter, ...]:
-    """The parameters that the client sent. A default value is not counted."""
-    given = [
-        GivenParameter(name=name, ours=ours)
+def _sent_names(request: ChatRequest) -> list[tuple[str, str]]:
+    """The pairs of `_FIELDS` that the request has: two of their names mean one parameter."""
+    return [
+        (name, ours)
         for name, ours in _FIELDS.items()
-        if getattr(parameters, ours) not in (None, (), "auto")
-        and as_json(getattr(request, name)) not in (None, "[]")
-        and (ours, getattr(parameters, ours)) != ("parallel_tool_calls", True)
+        if as_json(getattr(request, name)) not in (None, "[]")
     ]
-    return (
-        *given,
-        *given_choice(parameters.tool_choice),
-        *(GivenParameter(name=name, ours=name) for name, _ in parameters.others),
-    )
 
 
 class _NamedTool(Struct, frozen=True):
@@ -327,12 +311,7 @@ def _tool_choice(raw: Raw, tools: tuple[ToolDefinition, ...]) -> str | None:
         )
     if choice.type != "function" or choice.function is None:
         raise unsupported("tool_choice", f"tool_choice of type {choice.type!r} is not offered")
-    if choice.function.name not in {each.name for each in tools}:
-        raise bad_request(
-            "invalid_value",
-            f"tool_choice names {choice.function.name!r}, which is not among the tools of this request",
-            param="tool_choice",
-        )
+    demand_known(choice.function.name, tools)
     return said
 
 
@@ -364,9 +343,10 @@ def _output_schema(raw: Raw) -> str | None:
         case "json_schema" if asked.json_schema is not None:
             return said
         case "json_schema":
+            other = "response_format has the form of Responses; here " * has_member(said, "schema")
             raise bad_request(
                 "missing_required_parameter",
-                "response_format.json_schema is missing",
+                f"{other}response_format.json_schema is missing",
                 param="response_format.json_schema",
             )
         case _:
@@ -378,31 +358,18 @@ def _output_schema(raw: Raw) -> str | None:
 # ── tools ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tools(tools: list[Raw]) -> tuple[tuple[ToolDefinition, ...], tuple[str, ...]]:
-    """The client's functions, and the types of other tools, which are for other servers and ignored."""
-    demand_few("tools", len(tools))
-    definitions: dict[str, ToolDefinition] = {}
-    left_alone: list[str] = []
-    for n, raw in enumerate(tools):
-        where = f"tools[{n}]"
-        try:
-            tool = _tool_decoder.decode(raw)
-        except msgspec.ValidationError as error:
-            raise bad_tool(where, str(error)) from error
-        if tool.type != "function":
-            left_alone.append(where)
-            continue
-        if tool.function is None:
-            raise bad_tool(where, "it has no function")
-        function = tool.function
-        definition = tool_definition(
-            where,
-            name=function.name,
-            description=function.description,
-            parameters=function.parameters,
-            strict=function.strict,
-        )
-        if definition.name in definitions:
-            raise bad_tool(where, f"there is another function {definition.name!r}")
-        definitions[definition.name] = definition
-    return tuple(definitions.values()), tuple(left_alone)
+def _definition(where: str, raw: Raw) -> ToolDefinition | None:
+    tool = _tool_decoder.decode(raw)
+    if tool.type != "function":
+        return None
+    if tool.function is None:
+        form = "it has the form of Responses; here it" if has_member(raw, "name") else "a function"
+        raise bad_tool(where, f'{form} is {{"type": "function", "function": {{"name": …}}}}')
+    function = tool.function
+    return tool_definition(
+        where,
+        name=function.name,
+        description=function.description,
+        parameters=function.parameters,
+        strict=function.strict,
+    )

@@ -1,8 +1,6 @@
 """Parses the stream of a chat-completions server: chunks in, deltas out.
 
-1. The same stream gives the same deltas, wherever its bytes are cut.
-2. Only a finish reason makes an answer whole. `[DONE]` alone does not: servers send it after failures, too.
-3. Deltas before a failure are returned, even if both arrive in one piece; then `failure` is set.
+Only a finish reason makes an answer whole.
 
 Servers take liberties with tool calls: some leave `index` out, some give every call the same index, some repeat
 the name with every fragment. Calls are distinguished by index first, and by a new id where the index is not enough.
@@ -23,17 +21,15 @@ from holdfast.core.turns.deltas import (
     UsageDelta,
 )
 from holdfast.core.turns.events import Finish
-from holdfast.errors import without_frames
 from holdfast.wire.openai.chat.chunks import (
-    Chunk,
     ChunkCall,
     ChunkDelta,
     ChunkPart,
     ErrorObject,
-    NotAChunk,
     read_chunk,
+    read_error,
 )
-from holdfast.wire.sse import EventTooLong, SseParser
+from holdfast.wire.stream_parser import UNREADABLE, GarbledStream, StreamFailure, StreamParser
 
 FINISHES: dict[str, Finish] = {
     "stop": "stop",
@@ -50,65 +46,20 @@ FAILURES = frozenset({"abort", "aborted", "cancelled", "error", "insufficient_sy
 """Finish reasons that mean a failure."""
 
 
-class StreamFailure(Exception):
-    """The stream reports a failure, or makes no sense. `error` has the details."""
-
-    def __init__(self, error: ErrorObject) -> None:
-        super().__init__(error.message)
-        self.error = error
-
-
-class GarbledStream(StreamFailure):
-    """The bytes are no stream of chat completions."""
-
-
-class ChatStreamParser:
-    """Parses one stream. Feed it bytes as they come; it returns their deltas."""
+class ChatStreamParser(StreamParser):
+    """Parses one stream. See `models.model.AnswerParser`."""
 
     def __init__(self, *, event_bytes_max: int) -> None:
-        self._parser = SseParser(event_bytes_max=event_bytes_max)
+        super().__init__(event_bytes_max=event_bytes_max)
         self._slots: dict[int, int] = {}
         """The server's index of a call → ours, which counts calls in the order of their appearance."""
         self._ids: list[str] = []
-        self._said_done = False
-        self._finished = False
-        self.failure: StreamFailure | None = None
-        """What is wrong with the stream, in the upstream's words."""
 
-    @property
-    def finished(self) -> bool:
-        """The server has said how the answer ended: it is whole."""
-        return self._finished
+    def demand_envelope(self, data: bytes) -> None:
+        raise StreamFailure(read_error(data))
 
-    @property
-    def over(self) -> bool:
-        """The stream has ended, or the rest can be ignored."""
-        return self._said_done or self.failure is not None
-
-    def feed(self, piece: bytes) -> Sequence[Delta]:
-        """The deltas in these bytes. Check `failure` afterwards."""
-        deltas: list[Delta] = []
-        try:
-            for event in () if self.over else self._parser.feed(piece):
-                data = event.data
-                if data == b"[DONE]":
-                    self._said_done = True
-                    break
-                if data and not data.isspace():
-                    self._add_chunk(_chunk(data, named_error=event.name == "error"), deltas)
-        except EventTooLong as error:
-            self.failure = GarbledStream(ErrorObject(message=str(error)))
-        except StreamFailure as failure:
-            self.failure = without_frames(failure)
-        return deltas
-
-    def deltas_of(self, chunk: Chunk) -> list[Delta]:
-        """The deltas of one chunk. Raises StreamFailure."""
-        deltas: list[Delta] = []
-        self._add_chunk(chunk, deltas)
-        return deltas
-
-    def _add_chunk(self, chunk: Chunk, deltas: list[Delta]) -> None:
+    def parse(self, data: bytes, deltas: list[Delta]) -> None:
+        chunk = read_chunk(data)
         failure = chunk.failure()
         if failure is not None:
             raise StreamFailure(failure)
@@ -185,20 +136,14 @@ class ChatStreamParser:
 def parse_whole(body: bytes) -> Sequence[Delta]:
     """An answer that was not streamed, as the deltas it could have been. Raises StreamFailure."""
     parser = ChatStreamParser(event_bytes_max=0)
-    deltas = parser.deltas_of(_chunk(body, named_error=False))
-    if not parser.finished:
-        raise GarbledStream(ErrorObject(message="the answer has no finish_reason"))
-    return deltas
-
-
-def _chunk(data: bytes, *, named_error: bool) -> Chunk:
+    deltas: list[Delta] = []
     try:
-        chunk = read_chunk(data)
-    except NotAChunk as error:
-        raise GarbledStream(ErrorObject(message=f"a chunk cannot be read: {error}")) from error
-    if named_error and chunk.failure() is None:
-        raise StreamFailure(ErrorObject(message=chunk.message, type=chunk.type, code=chunk.code))
-    return chunk
+        parser.parse(body, deltas)
+    except UNREADABLE as error:
+        parser.parse_mended(body, error, deltas)
+    if not parser.finished:
+        raise GarbledStream("the answer has no finish_reason")
+    return deltas
 
 
 def _parts(content: Sequence[ChunkPart]) -> list[Delta]:

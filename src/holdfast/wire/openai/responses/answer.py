@@ -8,7 +8,7 @@ came by another API has no echo, and is shown with the API's defaults.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -20,9 +20,9 @@ from holdfast.core.items import AssistantMessage, EndedBy, Item, Opaque, StoredI
 from holdfast.core.turns import events as ev
 from holdfast.ids import ResponseId, SessionId, Version
 from holdfast.wire.openai.chat.messages import url_of
+from holdfast.wire.openai.responses.item_addresses import ItemAddress
 from holdfast.wire.openai.responses.items import (
     IncludedFields,
-    ItemAddress,
     ItemObject,
     is_output,
     message_object,
@@ -231,7 +231,7 @@ def usage_object(usage: ev.Usage) -> dict[str, object]:
 
 def response_object(
     head: ResponseHead, status: Status, end: ResponseEnd | None, output: Sequence[ItemObject]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """A Response. Numbers are never null, and no field is left out."""
     echo = head.echo
     reason = end.incomplete_reason if end else None
@@ -293,7 +293,7 @@ def picture_objects(items: Sequence[Item], session_id: SessionId | None) -> list
     ]
 
 
-def whole_response(head: ResponseHead, end: ResponseEnd) -> dict[str, Any]:
+def whole_response(head: ResponseHead, end: ResponseEnd) -> dict[str, object]:
     """A Response that has ended."""
     shows = head.shows
     if any(isinstance(each, ToolCall) and each.state == "set_aside" for each in end.items):

@@ -3,9 +3,7 @@
 In: we accept much from clients. A message may lack its type, id and status; items that only other servers act on are
 kept as they are (`foreign_items.py`).
 
-Out: the id of an item is its *address*: its own id, followed by the body of its session's id. So an
-`item_reference` finds its item in later requests, however old it is, without an index of items. A bare id
-is understood too, wherever the session is known.
+Out: the id of an item is its address (`item_addresses.py`).
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ from holdfast.core.items import (
     text_of,
 )
 from holdfast.core.turns.unfinished_turns import is_cut
-from holdfast.errors import InvalidId, InvalidValue
+from holdfast.errors import InvalidValue
 from holdfast.ids import CallId, ItemId, MessageId, SessionId
 from holdfast.wire.body_parser import LARGE_BYTES, demand_few, parts_in
 from holdfast.wire.openai.chat.messages import (
@@ -63,40 +61,14 @@ from holdfast.wire.openai.kept_members import (
     with_members,
 )
 from holdfast.wire.openai.responses.foreign_items import foreign_content, original_object
+from holdfast.wire.openai.responses.item_addresses import (
+    ItemAddress,
+    approval_request_id,
+    read_address,
+)
 from holdfast.wire.pictures import pictures_in
 from holdfast.wire.problems import Problem, Refused, bad_request
 from holdfast.wire.seal import Seal, opened
-
-# ── addresses ────────────────────────────────────────────────────────────────────────────────
-
-_BODY_CHARS = 26
-_REQUEST_PREFIX = "mcpr_"
-"""A call that waits for an approval is shown as a request for it: the same address, with another prefix."""
-
-
-class ItemAddress(Value):
-    """Where an item is stored. `session_id` is None if the request names the session otherwise."""
-
-    item: ItemId
-    session_id: SessionId | None = None
-
-    def __str__(self) -> str:
-        return f"{self.item}{self.session_id.body}" if self.session_id else str(self.item)
-
-
-def read_address(text: str) -> ItemAddress | None:
-    """The address in a client's text; None if it is no address of ours."""
-    if text.startswith(_REQUEST_PREFIX):
-        text = CallId.prefix + text.removeprefix(_REQUEST_PREFIX)
-    for cut, named in ((len(text), False), (len(text) - _BODY_CHARS, True)):
-        try:
-            item = ItemId(text[:cut])
-            session_id = SessionId.from_body(text[cut:]) if named else None
-        except InvalidId:
-            continue
-        return ItemAddress(item=item, session_id=session_id)
-    return None
-
 
 # ── in ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -318,7 +290,7 @@ def _piece(
             extras = _kept(item.output, raw, shown, "output", where, ignored)
             return msgspec.structs.replace(given, extras=extras)
         case "mcp_approval_response":
-            return _decision(item, where)
+            return _decision(item, raw, where)
         case "compaction":
             summary = opened(seal, "summary", item.encrypted_content or "", where=where)
             if summary is None:
@@ -329,7 +301,7 @@ def _piece(
             return None
 
 
-def _decision(item: InputItem, where: str) -> Incoming | None:
+def _decision(item: InputItem, raw: Raw, where: str) -> Incoming | None:
     """A decision about a call that waits for an approval; None for a call of another server."""
     address = read_address(_needed(item.approval_request_id, where, "approval_request_id"))
     if item.approve is None:
@@ -339,7 +311,10 @@ def _decision(item: InputItem, where: str) -> Incoming | None:
     decision = CallDecision(
         call=CallId(address.item), approve=bool(item.approve), reason=item.reason or ""
     )
-    return Incoming(role="user", decisions=(decision,))
+    shown = {"approval_request_id": item.approval_request_id, "approve": item.approve}
+    shown["reason"] = item.reason or None
+    extras = kept_members(raw, shown, "", (), where=where)
+    return Incoming(role="user", decisions=(decision,), extras=extras)
 
 
 def _message(item: InputItem, where: str) -> Incoming:
@@ -425,10 +400,16 @@ def brought_along(item: Item) -> Incoming | None:
         case AssistantMessage() if not item.path:
             return Incoming(role="assistant", content=item.content, extras=item.extras)
         case ToolCall() if item.waits_for == "client":
-            call = IncomingCall(call_id=item.call_id, name=item.name, arguments=item.arguments)
+            call = IncomingCall(
+                call_id=item.call_id,
+                name=item.name,
+                arguments=item.arguments,
+                extras=item.extras,
+            )
             return Incoming(role="assistant", calls=(call,))
         case ToolResult() if item.from_client:
-            return Incoming(role="tool", call_id=item.call_id, content=item.content)
+            content, extras = item.content, item.extras
+            return Incoming(role="tool", call_id=item.call_id, content=content, extras=extras)
         case ForeignItem():
             return Incoming(role="foreign", foreign=item.original, ours=item.id)
         case _:
@@ -485,11 +466,14 @@ def item_object(
     where = str(ItemAddress(item=item.id, session_id=session_id))
     match item:
         case UserMessage() if item.decisions and not item.content:
-            return _decision_object(item.decisions[0], where, session_id)
+            shown = _decision_object(item.decisions[0], where, session_id)
+            return with_members(shown, item.extras)
         case UserMessage() | SystemMessage():
             role = "user" if isinstance(item, UserMessage) else "system"
             content = [_input_part(each) for each in item.content]
             shown = _message_object(where, role, content, "completed")
+            if isinstance(item, UserMessage) and item.name:
+                shown["name"] = item.name
             return with_members(shown, item.extras, "content")
         case AssistantMessage() if shows.pictures and (pictures := pictures_in(item)):
             shown = message_object(item, where)
@@ -498,6 +482,8 @@ def item_object(
             return message_object(item, where)
         case Reasoning() if not item.agent and (sent := _original(item)) is not None:
             return original_object(sent, where)
+        case Reasoning() if not item.agent:
+            return reasoning_object(item, where, IncludedFields(thoughts=True))
         case Reasoning() if shows.reasoning:
             return reasoning_object(item, where, shows)
         case ForeignItem():
@@ -630,11 +616,6 @@ def _result_object(call_id: str, output: list[ItemObject], where: str) -> ItemOb
         "output": output,
         "status": "completed",
     }
-
-
-def approval_request_id(call: ItemId, session_id: SessionId | None) -> str:
-    where = str(ItemAddress(item=call, session_id=session_id))
-    return _REQUEST_PREFIX + where.removeprefix(CallId.prefix)
 
 
 def approval_request_object(item: ToolCall, session_id: SessionId | None) -> ItemObject:

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.turns.events import GivenParameter, Parameters, ToolDefinition
+from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidId
 from holdfast.ids import ResponseId, SessionId
 from holdfast.wire.body_parser import (
@@ -25,14 +25,16 @@ from holdfast.wire.body_parser import (
     as_json,
     bad_tool,
     demand_between,
-    demand_few,
+    demand_known,
+    given_parameters,
+    has_member,
     missing_parameter,
     read_body,
+    read_tools,
     tool_definition,
     unknown_fields,
     unsupported,
 )
-from holdfast.wire.openai.chat.request import given_choice
 from holdfast.wire.openai.responses.answer import Echo
 from holdfast.wire.openai.responses.items import InputPiece, read_input
 from holdfast.wire.problems import Refused, bad_request
@@ -152,7 +154,8 @@ def read_responses_request(
     if needs_input and as_json(request.input) is None:
         raise missing_parameter("input")
     _check(request)
-    tools, shown, left_alone = _tools(request.tools or [])
+    tools, left_alone = read_tools(request.tools or (), _definition)
+    shown, unknown = _echoed(request.tools or [])
     unread: list[str] = []
     pieces: tuple[InputPiece, ...] = ()
     if as_json(request.input) is not None:
@@ -172,9 +175,15 @@ def read_responses_request(
         previous=_previous(request.previous_response_id),
         conversation=_conversation(request.conversation),
         calls_max=request.max_tool_calls,
-        given=_given(parameters),
+        given=given_parameters(_NAMES.items(), parameters),
         declares_mcp=any(_tool_decoder.decode(each).type == "mcp" for each in request.tools or ()),
-        left_alone=(*unknown_fields(body, _KNOWN), *_ignored(request), *left_alone, *unread),
+        left_alone=(
+            *unknown_fields(body, _KNOWN),
+            *_ignored(request),
+            *left_alone,
+            *unknown,
+            *unread,
+        ),
     )
 
 
@@ -227,10 +236,10 @@ def read_context_request(body: bytes, *, needs_model: bool, seal: Seal | None = 
 
 def _functions(tools: list[Raw]) -> tuple[ToolDefinition, ...] | None:
     try:
-        functions, _, _ = _tools(tools)
+        functions, left_alone = read_tools(tools, _definition)
     except Refused:
         return None
-    return functions if len(functions) == len(tools) else None
+    return None if left_alone else functions
 
 
 # ── checks ───────────────────────────────────────────────────────────────────────────────────
@@ -344,30 +353,16 @@ def _parameters(request: ResponsesRequest, tool_choice: str | None) -> Parameter
     )
 
 
-_THEIR_NAMES = {
+_NAMES = {
     "temperature": "temperature",
     "top_p": "top_p",
     "max_output_tokens": "max_output_tokens",
-    "reasoning_effort": "reasoning.effort",
+    "reasoning.effort": "reasoning_effort",
     "tool_choice": "tool_choice",
-    "output_schema": "text.format",
+    "text.format": "output_schema",
+    "parallel_tool_calls": "parallel_tool_calls",
 }
-
-
-def _given(parameters: Parameters) -> tuple[GivenParameter, ...]:
-    """The parameters that the client sent. A default value is not counted."""
-    given = [
-        GivenParameter(name=name, ours=ours)
-        for ours, name in _THEIR_NAMES.items()
-        if getattr(parameters, ours) not in (None, "auto")
-    ]
-    if parameters.parallel_tool_calls is False:
-        given.append(GivenParameter(name="parallel_tool_calls", ours="parallel_tool_calls"))
-    return (
-        *given,
-        *given_choice(parameters.tool_choice),
-        *(GivenParameter(name=name, ours=name) for name, _ in parameters.others),
-    )
+"""The client's name of a parameter → our name."""
 
 
 class _ToolChoice(Struct, frozen=True):
@@ -393,8 +388,6 @@ def _tool_choice(raw: Raw, tools: tuple[ToolDefinition, ...]) -> str | None:
             param="tool_choice",
         ) from error
     match choice.type:
-        case "function" if choice.name in {each.name for each in tools}:
-            return said
         case "function" if choice.name is None:
             chat = as_json(choice.function) is not None
             form = "has the form of Chat Completions; here" if chat else "of a function"
@@ -404,11 +397,8 @@ def _tool_choice(raw: Raw, tools: tuple[ToolDefinition, ...]) -> str | None:
                 param="tool_choice",
             )
         case "function":
-            raise bad_request(
-                "invalid_value",
-                f"tool_choice names {choice.name!r}, which is not among the tools of this request",
-                param="tool_choice",
-            )
+            demand_known(choice.name, tools)
+            return said
         case "allowed_tools":
             return said
         case _:
@@ -438,6 +428,13 @@ def _output_schema(raw: Raw) -> str | None:
             return said
         case "json_schema" if asked.name and asked.schema is not None:
             return said
+        case "json_schema" if has_member(said, "json_schema"):
+            raise bad_request(
+                "invalid_value",
+                "text.format has the form of Chat Completions; here it is "
+                '{"type": "json_schema", "name": …, "schema": …}',
+                param="text.format",
+            )
         case "json_schema":
             raise missing_parameter("text.format.schema" if asked.name else "text.format.name")
         case _:
@@ -447,37 +444,36 @@ def _output_schema(raw: Raw) -> str | None:
 # ── tools ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tools(tools: list[Raw]) -> tuple[tuple[ToolDefinition, ...], str, tuple[str, ...]]:
-    """The client's functions; the echo of all tools; and the types of tools for other servers."""
-    demand_few("tools", len(tools))
-    definitions: dict[str, ToolDefinition] = {}
+def _definition(where: str, raw: Raw) -> ToolDefinition | None:
+    tool = _tool_decoder.decode(raw)
+    if tool.type != "function":
+        return None
+    if not tool.name and has_member(raw, "function"):
+        what = "it has the form of Chat Completions; here it"
+        raise bad_tool(where, f'{what} is {{"type": "function", "name": …}}')
+    return tool_definition(
+        where,
+        name=tool.name,
+        description=tool.description,
+        parameters=tool.parameters,
+        strict=tool.strict,
+    )
+
+
+def _echoed(tools: list[Raw]) -> tuple[str, list[str]]:
+    """All tools as the answer echoes them, and the places of members of functions that we do not know."""
     shown: list[object] = []
-    left_alone: list[str] = []
+    unknown: list[str] = []
     for n, raw in enumerate(tools):
-        where = f"tools[{n}]"
-        try:
-            tool = _tool_decoder.decode(raw)
-        except msgspec.ValidationError as error:
-            raise bad_tool(where, str(error)) from error
+        tool = _tool_decoder.decode(raw)
         if tool.type != "function":
-            left_alone.append(where)
             shown.append(raw)
             continue
-        definition = tool_definition(
-            where,
-            name=tool.name,
-            description=tool.description,
-            parameters=tool.parameters,
-            strict=tool.strict,
-        )
-        if definition.name in definitions:
-            raise bad_tool(where, f"there is another function {definition.name!r}")
-        definitions[definition.name] = definition
         known = _shown(tool)
         others = {k: v for k, v in _members_decoder.decode(raw).items() if k not in known}
-        left_alone += (f"{where}.{name}" for name in others if PLAIN.fullmatch(name))
+        unknown += (f"tools[{n}].{name}" for name in others if PLAIN.fullmatch(name))
         shown.append({**known, **others})
-    return tuple(definitions.values()), msgspec.json.encode(shown).decode(), tuple(left_alone)
+    return msgspec.json.encode(shown).decode(), unknown
 
 
 def _shown(tool: ResponsesTool) -> dict[str, object]:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from holdfast import limits
+from holdfast.core.codec import DAMAGE
 from holdfast.wire.body_parser import read_body, unsupported
 from holdfast.wire.headers import (
     CONVERSATION_VERSION,
@@ -64,7 +65,7 @@ def lane_of(body: bytes) -> str | None:
     """The `stream_id` of a message, even if the message is otherwise invalid: the error event repeats it."""
     try:
         said = msgspec.json.decode(body, type=_Lane).stream_id
-    except msgspec.DecodeError:
+    except DAMAGE:
         return None
     return said if said and len(said) <= _stream_id_max else None
 

@@ -44,8 +44,8 @@ from holdfast.wire.openai.responses.answer import (
     picture_objects,
     response_object,
 )
+from holdfast.wire.openai.responses.item_addresses import ItemAddress
 from holdfast.wire.openai.responses.items import (
-    ItemAddress,
     ItemObject,
     approval_request_object,
     call_object,

@@ -25,9 +25,8 @@ from holdfast.core.turns.deltas import (
 )
 from holdfast.core.turns.events import Finish, Usage
 from holdfast.wire.openai.chat.chunks import ErrorObject
-from holdfast.wire.openai.chat.stream_parser import GarbledStream, StreamFailure
 from holdfast.wire.openai.responses.dialect import kept_reasoning
-from holdfast.wire.stream_parser import UNREADABLE, StreamParser
+from holdfast.wire.stream_parser import UNREADABLE, GarbledStream, StreamFailure, StreamParser
 
 # ── the stream's events ──────────────────────────────────────────────────────────────────────
 
@@ -205,8 +204,8 @@ def parse_whole(body: bytes) -> Sequence[Delta]:
         for index, item in enumerate(response.output or ()):
             parser.end(index, bytes(item), deltas)
     except UNREADABLE as error:
-        raise GarbledStream(ErrorObject(message=f"the answer cannot be read: {error}")) from error
+        raise GarbledStream(f"the answer cannot be read: {error}") from error
     if response.status is None:
-        raise GarbledStream(ErrorObject(message="the answer has no status"))
+        raise GarbledStream("the answer has no status")
     parser.finish(response, response.status, deltas)
     return deltas
