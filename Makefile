@@ -196,7 +196,7 @@ sbom: $(READY) ## write a bill of materials (CycloneDX) to build/
 	@mkdir -p build
 	$(BIN)/python scripts/supply.py sbom > build/sbom.cdx.json
 
-# Into dist/; `--python python3.13` goes into ARGS.
+# Into dist/; `--home URL`, where the repository is for people, and `--python python3.13` go into ARGS.
 release: $(READY) ## build what a release consists of, and try the wheel on every supported Python
 	@$(BIN)/python scripts/release.py $(ARGS)
 

@@ -1,10 +1,13 @@
 """Builds everything that a release consists of, and tries the wheel as a new user would.
 
     make release                    # into dist/
+    make release ARGS="--home https://forge.example/holdfast"
     python scripts/release.py --into DIRECTORY --python python3.13
 
 1. The wheel, the source distribution, the context of the container image, a bill of materials, and checksums of them.
-2. The wheel is installed into an empty environment of each supported Python on this machine. There it writes an agent,
+2. README is what a package index and `pip show` have of us, and there its links would lead nowhere: with `--home` they
+   lead to the repository, which `project.urls` then names, too; without it they say which file they mean.
+3. The wheel is installed into an empty environment of each supported Python on this machine. There it writes an agent,
    checks it and asks it; seconds and megabytes are printed.
 
 A tree with changes that are not committed is refused: what is released must be what the repository has.
@@ -15,6 +18,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,9 +43,10 @@ def main() -> int:
     parser.add_argument(
         "--python", action="append", help="try the wheel with this one; may be repeated"
     )
+    parser.add_argument("--home", metavar="URL", help="where the repository is, for people")
     chosen = parser.parse_args()
     try:
-        built = build(chosen.into)
+        built = build(chosen.into, home=chosen.home)
         for path in built:
             print(f"{path.stat().st_size:>12,}  {path.relative_to(chosen.into)}")
         pythons = chosen.python or list(supported_pythons())
@@ -63,13 +68,17 @@ def main() -> int:
 # ── what is released ─────────────────────────────────────────────────────────────────────────
 
 
-def build(into: Path) -> list[Path]:
+def build(into: Path, *, home: str | None) -> list[Path]:
     """The wheel, first, and everything else. Raises ReleaseRefused if the tree is not as it was committed."""
     if output("git", "status", "--porcelain"):
         raise ReleaseRefused("there are changes that are not committed; commit or stash them")
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
-    output(sys.executable, "-m", "hatchling", "build", "-d", str(into))
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder, "holdfast")
+        output("git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), str(tree))
+        prepare(tree, home=home)
+        output(sys.executable, "-m", "hatchling", "build", "-d", str(into.resolve()), cwd=tree)
     (wheel,) = into.glob("*.whl")
     (source,) = into.glob("*.tar.gz")
     version = wheel.name.split("-")[1]
@@ -81,6 +90,45 @@ def build(into: Path) -> list[Path]:
     sums = into / "SHA256SUMS"
     sums.write_text("".join(f"{digest(each)}  {each.name}\n" for each in files), encoding="utf-8")
     return [*files, sums]
+
+
+_LINK = re.compile(r"(!?)\[([^\]]+)\]\((?![a-z]+:|#)([^)\s]+)\)")
+"""A link of Markdown that is relative, and whether it is a picture."""
+
+
+def prepare(tree: Path, *, home: str | None) -> None:
+    """Write README and pyproject.toml of a tree as the people who install it need them."""
+    readme, project = tree / "README.md", tree / "pyproject.toml"
+    readme.write_text(packaged_readme(readme.read_text("utf-8"), home=home), encoding="utf-8")
+    if home is not None:
+        text = project.read_text("utf-8")
+        project.write_text(f"{text.rstrip()}\n\n{project_urls(home)}", encoding="utf-8")
+
+
+def packaged_readme(text: str, *, home: str | None) -> str:
+    """README for a place that has none of the files it links to."""
+
+    def written(found: re.Match[str]) -> str:
+        picture, words, path = found.groups()
+        if home is not None:
+            return (
+                f"{picture}[{words}]({home.rstrip('/')}/{'raw' if picture else 'blob'}/HEAD/{path})"
+            )
+        return "" if picture else f"{words} (`{path}`)"
+
+    return _LINK.sub(written, text)
+
+
+def project_urls(home: str) -> str:
+    """The table of pyproject.toml that names the repository and what is in it."""
+    at = home.rstrip("/")
+    pages = {
+        "Repository": at,
+        "Documentation": f"{at}/blob/HEAD/docs/README.md",
+        "Changelog": f"{at}/blob/HEAD/CHANGELOG.md",
+        "Issues": f"{at}/issues",
+    }
+    return "[project.urls]\n" + "".join(f'{name} = "{url}"\n' for name, url in pages.items())
 
 
 def digest(path: Path) -> str:

@@ -20,7 +20,7 @@ FUNCTION_LINES_MAX = 100
 
 BASE = frozenset({"environment", "errors", "ids", "limits", "printable"})
 VALUES = BASE | {"core", "wire"}
-SHELL = VALUES | {"observe", "libraries", "version"}
+SHELL = VALUES | {"aes_siv", "observe", "libraries", "version"}
 PARTS = SHELL | {"models", "tools", "agents", "loop", "store", "sessions"}
 
 ROOMS: Mapping[str, frozenset[str]] = {
@@ -28,7 +28,9 @@ ROOMS: Mapping[str, frozenset[str]] = {
     "errors": frozenset(),
     "limits": frozenset(),
     "libraries": frozenset(),
+    "aes_siv": frozenset({"libraries"}),
     "version": frozenset(),
+    "help_text": frozenset(),
     "printable": frozenset(),
     "ids": frozenset({"errors", "limits"}),
     "core": BASE,
@@ -48,7 +50,7 @@ ROOMS: Mapping[str, frozenset[str]] = {
     "integrations": SHELL | {"store.outcomes", "store.store", "sessions"},
     "cli": PARTS | {"client", "config", "console", "peers", "server", ROOT},
     "testing": PARTS,
-    "__main__": frozenset({"cli"}),
+    "__main__": frozenset({"cli", "help_text", "version"}),
     ROOT: PARTS | {"client", "config", "server"},
 }
 """Which rooms each room may import, besides itself. `holdfast` is the package's own front door."""
@@ -73,6 +75,7 @@ PORTS = "holdfast.core.ports"
 
 LAZY_MODULES = frozenset(
     {
+        "holdfast.__main__",
         "holdfast.cli",
         "holdfast",
         "holdfast.store.store_url",
@@ -82,7 +85,7 @@ LAZY_MODULES = frozenset(
         "holdfast.server.http.websocket_upgrade",
     }
 )
-"""The places that load others late: the command table and the front door, whose names would otherwise bring a store
+"""The places that load others late: `--help`, which is kept ready; the command table and the front door, whose names would otherwise bring a store
 and an event loop along to every `holdfast --help`; whoever opens a store, which may need a driver that is not
 installed; the MCP SDK, an extra that few agents need and that takes most of a second; WebSockets, which most
 servers never speak; and a cipher, which few requests need."""

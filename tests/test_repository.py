@@ -125,7 +125,9 @@ def test_a_forge_runs_what_is_run_here() -> None:
         (repository.ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
     )
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
-    assert [step["run"] for step in steps if "run" in step] == [".ci/run", "make release"]
+    ran = [step["run"] for step in steps if "run" in step]
+    home = "${{ github.server_url }}/${{ github.repository }}"
+    assert ran == [".ci/run", f'make release ARGS="--home {home}"']
     targets = re.findall(
         r"^([a-z-]+):", (repository.ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
     )

@@ -7,8 +7,10 @@ otherwise load a store to print its help (tests/architecture.py lists the other 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = (
+    False  # type checkers know the name; to load `typing` for it would double the time of `--help`
+)
 if TYPE_CHECKING:
     from holdfast.agents.agent import Agent as Agent
     from holdfast.agents.agent import Team as Team

@@ -26,6 +26,7 @@ from holdfast.errors import InvalidValue
 from holdfast.limits import background_turns_max, lease_ttl_s, turn_deadline_s, workers_max
 from holdfast.observe.events import LogFormat
 from holdfast.store.store_url import DEFAULT_URL, without_password
+from holdfast.tools.mcp.logins import DIRECTORY
 from holdfast.tools.sandbox.sandbox import Mode
 from holdfast.wire.headers import CONVERSATION_ID
 from holdfast.wire.problems import BusyStatus
@@ -244,8 +245,8 @@ class Config(Value):
     auth: Auth = setting(
         _one_of(get_args(Auth)),
         "auto",
-        "who has to show a key: auto, required or off; `auto` is everybody as soon as there is an [API key](cli.md#holdfast-keys), `required` everybody, "
-        "`off` nobody",
+        "which clients have to show a key: auto, required or off; `auto` is every client as soon as there is an [API key](cli.md#holdfast-keys), `required` every "
+        "client, `off` none",
         flag="WHEN",
     )
     allowed_hosts: frozenset[str] = setting(
@@ -324,12 +325,21 @@ class Config(Value):
         "account",
         flag="STATUS",
     )
+    currency: str = setting(
+        str, "", "the currency of your agents' `cost`, such as `USD`: the console shows it"
+    )
     log_format: LogFormat = setting(
         _one_of(get_args(LogFormat)),
         "text",
         "how the log is written: text, or json with an event for each decision; `text` is for people, on stderr; `json` goes to stdout",
         flag="FORMAT",
     )
+    login_key: str = setting(
+        str,
+        "",
+        "a file with the key that seals [logins at MCP servers](../guides/tools.md#logging-in); without one there are none",
+    )
+    logins: str = setting(str, DIRECTORY, "the directory that has these logins")
     sandbox: Mode = setting(
         _one_of(get_args(Mode)),
         "auto",

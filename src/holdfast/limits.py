@@ -83,6 +83,10 @@ family_lines_shown_max: Final = 200
 family_candidates_max: Final = 100
 """How many turns of a family a request is compared with: the newest ones that have the same answer."""
 
+family_comparisons_max: Final = 50_000
+"""How many exchanges of a request are compared with a family's, and items of it read for that; then the request begins a
+line of its own. All of it takes about a second of a busy core; a chat with 5,000 messages is compared several times."""
+
 client_message_id_chars_max: Final = 200
 """An id that a client gives one of its own messages, as `X-History-Parent` and `X-History-Answer` have it."""
 
@@ -384,6 +388,16 @@ numbers_s: Final = 1.0
 
 store_counts_s: Final = 60.0
 """How often `/metrics` counts what is in the store at most: among a million turns that takes a while."""
+
+number_sample_s: Final = 5.0
+"""How often a server notes its numbers for the console."""
+number_samples_max: Final = 720
+"""How many of these notes are kept: an hour's."""
+
+cost_turns_max: Final = 20_000
+"""How many turns of a day are read at once to add up their costs."""
+cost_tenants_max: Final = 1_000
+"""For how many tenants a server remembers the costs of the day."""
 
 recent_log_lines_max: Final = 200
 recent_log_chars_max: Final = 1000

@@ -16,6 +16,9 @@ class Balancer:
         self.url = ""
         self.urls: list[str] = []
         """The servers."""
+        self.opened = asyncio.Event()
+        """Connections wait for it."""
+        self.opened.set()
         self._connections = 0
         self._pumping: set[asyncio.Task[None]] = set()
 
@@ -37,6 +40,7 @@ class Balancer:
 
     async def _serve(self, client: StreamReader, to_client: StreamWriter) -> None:
         try:
+            await self.opened.wait()
             found = await self._next_server()
             if found is None:
                 return

@@ -24,12 +24,13 @@ from holdfast.core.items import (
     text_of,
 )
 from holdfast.core.turns import events as ev
+from holdfast.core.turns.estimates import BYTES_PER_TOKEN
 from holdfast.ids import SessionId
 from holdfast.loop.compaction import INSTRUCTION, TOO_LONG, coverable
 from holdfast.loop.prompt_sizes import PromptSizes
 from holdfast.loop.shortened_results import LAST_WHOLE, SHOWN_CHARS, STRIDE, shortened
 from holdfast.models.model import ModelFailed, Prompt
-from holdfast.models.windows import BYTES_PER_TOKEN, context_window
+from holdfast.models.windows import context_window
 from holdfast.testing.scripted_model import Script, fails, says
 from holdfast.tools.tool import ToolOutput, ToolRun
 from tests.core.builders import call, mint, result, summary, user

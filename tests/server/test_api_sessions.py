@@ -54,6 +54,7 @@ async def test_sessions_are_found_by_what_was_said() -> None:
             {"text": " am ", "hit": False},
             {"text": "See", "hit": True},
         ],
+        "line": None,
     }
 
 

@@ -113,6 +113,32 @@ async def test_http_1_0_is_streamed_without_chunks() -> None:
     assert all(each.startswith(b"data: ") for each in stream.strip().split(b"\n\n"))
 
 
+@pytest.mark.parametrize("wish", ["h2c", "H2C, websocket", "TLS/1.3", "websocket"])
+@pytest.mark.parametrize("pieces", [1, 7, 10_000])
+async def test_a_wish_for_another_protocol_is_passed_over(wish: str, pieces: int) -> None:
+    """Java's HTTP client asks for HTTP/2 with its first POST, and expects an answer in HTTP/1.1 where there is none.
+    The connection is used on, and requests that were sent without waiting are answered, too."""
+    body = msgspec.json.encode({"model": "root", "messages": [{"role": "user", "content": "Hi"}]})
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    )
+    wished = f"{head}Connection: Upgrade, HTTP2-Settings\r\nUpgrade: {wish}\r\nHTTP2-Settings: AAEA\r\n\r\n"
+    last = f"{head}Connection: close\r\n\r\n"
+    sent = (wished.encode() + body) * 2 + last.encode() + body
+    async with serving(agent(ScriptedModel("One.", "Two.", "Three."))) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        size = -(-len(sent) // pieces)
+        for at in range(0, len(sent), size):
+            writer.write(sent[at : at + size])
+            await writer.drain()
+            await asyncio.sleep(0)
+        said = await reader.read()
+        writer.close()
+    assert said.count(b"HTTP/1.1 200 OK") == 3
+    assert [word in said for word in (b"One.", b"Two.", b"Three.")] == [True] * 3
+
+
 async def test_a_bug_is_one_500_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     directory = StubDirectory(agent(ScriptedModel()))
     async with serving(directory=directory) as server:

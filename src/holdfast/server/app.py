@@ -26,11 +26,13 @@ from holdfast.server.agents.directory import Directory
 from holdfast.server.anthropic.messages import MessagesEndpoint
 from holdfast.server.api.approvals import ApprovalsApi
 from holdfast.server.api.compaction import CompactionApi
+from holdfast.server.api.costs import CostsApi
 from holdfast.server.api.families import FamiliesApi
 from holdfast.server.api.grants import GrantsApi
 from holdfast.server.api.overview import Overview
 from holdfast.server.api.sessions import SessionsApi
 from holdfast.server.api.source_bindings import SourceBindingsApi
+from holdfast.server.api.traces import TracesApi
 from holdfast.server.api.turn_lists import TurnLists
 from holdfast.server.console_files import ConsoleFiles
 from holdfast.server.health import HealthEndpoints
@@ -58,6 +60,7 @@ from holdfast.server.openai.responses_socket import ResponsesSockets, request_id
 from holdfast.server.openai.stored_responses import StoredResponses
 from holdfast.server.openapi.document import OpenApi
 from holdfast.server.problems import after_begin, problem_of, shutting_down, unexpected
+from holdfast.server.processes.number_history import NumberHistory
 from holdfast.server.processes.numbers import Numbers, OwnNumbers
 from holdfast.server.turns.chat_approvals import ChatApprovals
 from holdfast.server.turns.conversation_turns import ConversationTurns
@@ -96,6 +99,8 @@ class App:
         on_loopback: bool = False,
         recent: RecentLog | None = None,
         published: tuple[str, ...] = (),
+        currency: str = "",
+        history: NumberHistory | None = None,
     ) -> None:
         self._guard = guard or OriginGuard()
         in_chat = ChatApprovals(sessions, self._guard, approve_in_chat, on_loopback=on_loopback)
@@ -127,9 +132,16 @@ class App:
                 SourceBindingsApi(sessions, directory),
                 McpEndpoint(sessions, directory, self._guard, turns, mcp_resources),
                 ConsoleFiles(),
-                Overview(sessions, recent or RecentLog()),
+                Overview(
+                    sessions,
+                    recent or RecentLog(),
+                    history or NumberHistory(sessions, numbers),
+                    currency=currency,
+                ),
                 FamiliesApi(sessions),
                 TurnLists(sessions.store),
+                TracesApi(sessions, directory, currency=currency),
+                CostsApi(sessions.store, currency=currency),
                 cards,
                 A2AEndpoints(TaskMethods(sessions, turns, cards)),
             )

@@ -103,6 +103,8 @@ class Ask(Value):
     verbatim: bool = False
     """The messages are stored as they are: none is compared with the history, an assistant's alone is enough, and no
     agent answers them."""
+    needs_question: bool = True
+    """The messages must bring a question or results. A stateless request needs any message that says something."""
     hears: bool = True
     """Whether its player takes messages that are steered into the turn; that of a `verbatim` turn never does."""
     continues: Continuation | None = None

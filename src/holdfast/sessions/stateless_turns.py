@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from holdfast import limits
 from holdfast.core.history.conversation import Commit, Snapshot
-from holdfast.core.items import EndedBy
+from holdfast.core.items import EndedBy, is_substantial
 from holdfast.core.ports import Play
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
@@ -76,6 +76,7 @@ class NullStore(Store):
         n: int,
         records: bytes,
         settlement: Settlement,
+        usage: ev.Usage = ev.NO_USAGE,
     ) -> TurnRow:
         return TurnRow(
             tenant=fence.tenant,
@@ -137,6 +138,8 @@ class StatelessTurns:
         session_id = self._ambient.mint(SessionId)
         if loose is None:
             loose = LooseConversation(Snapshot(session_id=session_id))
+            is_blank = not any(is_substantial(each.content) for each in ask.messages)
+            ask = msgspec.structs.replace(ask, needs_question=is_blank)
         # Each turn has a session id of its own: two turns may continue one loose conversation in two directions.
         snapshot = msgspec.structs.replace(loose.snapshot, session_id=session_id)
         new = request_of(ask, snapshot, self._ambient, self._choose)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Any
 
 import jsonschema_rs
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 from openapi_spec_validator import validate
 
-from holdfast.ids import GrantId, Tenant, mint
+from holdfast.ids import GrantId, SessionId, Tenant, mint
 from holdfast.server.openapi.document import rendered
 from holdfast.server.openapi.error_codes import CODES
 from holdfast.server.problems import APPROVALS_OVER
@@ -167,6 +168,7 @@ def test_every_code_belongs_to_an_operation_or_to_none_of_them() -> None:
 
 
 GRANT = mint(GrantId, at_ms=1, entropy=1)
+DIGEST = f"sha256:{sha256(b'a picture').hexdigest()}"
 
 
 class World:
@@ -183,6 +185,7 @@ class World:
             "/tasks/{id}": turn_id,
             "/{grant}": str(GRANT),
             "/{call}": asked.json["holdfast"]["approvals"][0]["id"],
+            "/{digest}": DIGEST,
             "/v1/responses/{response}": background.json["id"],
             "/v1/conversations/{conversation}": said.headers["x-session-id"],
         }
@@ -241,6 +244,8 @@ async def test_what_is_shown_can_be_done(label: str) -> None:
         asked = await server.chat("Buy a ticket", to="shop")
         row = granted(new_minter(), Tenant("local"))
         await server.sessions.store.put_grant(msgspec.structs.replace(row, grant_id=GRANT))
+        session_id = SessionId(said.headers["x-session-id"])
+        await server.sessions.store.put_blob(Tenant("local"), session_id, b"a picture")
         world = World(server, asked, said, background)
         if label.endswith("/continue"):
             answers.will(says("Nor", finish="length"))

@@ -66,6 +66,7 @@ CODES: Mapping[str, Meaning] = {
         approval_not_found="no such call waits for approval, or has waited for it",
         card_not_found="the operator publishes no agent here",
         conversation_not_found="there is no such conversation",
+        blob_not_found="there are no such bytes in this conversation",
         grant_not_found="there is no such remembered approval",
         item_not_found="there is no such item",
         model_not_found="there is no such agent; the message lists the agents that there are",

@@ -15,7 +15,6 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.attachments import are_words
-from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.resends import Overtaken
 from holdfast.core.ports import Play
 from holdfast.core.turns import events as ev
@@ -40,6 +39,7 @@ from holdfast.sessions.admission.families import Families
 from holdfast.sessions.admission.followed_requests import FollowedRequests, LineMoved
 from holdfast.sessions.admission.keyed_retries import retried
 from holdfast.sessions.admission.lanes import Lane, LaneFull, LaneName, Lanes
+from holdfast.sessions.admission.orphaned_turns import OrphanedTurns
 from holdfast.sessions.admission.recognition import Recognition
 from holdfast.sessions.admission.session_lookup import (
     NewTurn,
@@ -114,6 +114,7 @@ class Admissions:
         self._resolver = SessionLookup(store, cache, ambient)
         self._followed = FollowedRequests(
             Families(store, self._resolver, ambient, choose),
+            OrphanedTurns(store, owner, recovery),
             lanes,
             admit=self._admit,
             submit=self._submit,
@@ -343,10 +344,6 @@ class Admissions:
             ask, seen.snapshot, self._ambient, self._choose, since=since, has_read=has_read
         )
 
-    async def _has_read(self, ask: Ask, asked: Snapshot) -> bool:
-        """Whether the question that a session ends with has reached a client."""
-        return await self._received.is_noted(ask.tenant, asked.marks[-1].turn_id)
-
     async def _answered_by(self, ask: Ask, overtaken: Overtaken) -> Watch:
         assert overtaken.turn_id is not None, "the request was not compared with an open turn"
         return await self._watch(ask, overtaken.turn_id, how="replayed")
@@ -507,7 +504,8 @@ class Admissions:
                         return known
                 has_read = False
                 if is_asked_in_chat(ask, seen.snapshot):
-                    has_read = await self._has_read(ask, seen.snapshot)
+                    asked_in = seen.snapshot.marks[-1].turn_id
+                    has_read = await self._received.is_noted(ask.tenant, asked_in, by=ask.attempt)
                 taken = self._taken(ask, seen, patience, has_read=has_read)
             except StoreError:
                 raise
@@ -583,7 +581,7 @@ class Admissions:
         try:
             outcome = await self._store.begin(self._ask_store(ask, seen, request))
             if ask.line is not None and isinstance(outcome, Busy | Moved | Gone | Missing):
-                raise LineMoved
+                raise LineMoved(outcome)
             return outcome
         except StoreUnavailable as error:
             if request.policy.crash == "resume":  # else no node would play the turn

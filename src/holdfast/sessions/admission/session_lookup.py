@@ -301,7 +301,7 @@ def _reconciled(
         running=running,
         speaker=speaker,
         known=line.known if line else None,
-        needs_question=not (line and line.continues_answer),
+        needs_question=ask.needs_question and not (line and line.continues_answer),
     )
     if line is not None and line.diverged and isinstance(found, Fresh):
         return msgspec.structs.replace(found, diverged=True)
