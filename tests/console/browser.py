@@ -45,6 +45,9 @@ PATIENCE_MS = 30_000
 
 expect.set_options(timeout=PATIENCE_MS)
 
+KNOWN = ".app, main.door:not([aria-busy])"
+"""The page of a user, or the form that asks for a key."""
+
 Scheme = Literal["light", "dark"]
 
 WATCH = """
@@ -153,8 +156,10 @@ class Window:
             self.broken.append(f"foreign request: {url}")
 
     async def open(self, place: str = "") -> None:
-        """Go to a place in the page, given by what follows `#`."""
+        """Go to a place in the page, given by what follows `#`, and wait until the page knows its user: before that,
+        it shows nothing and hears no key."""
         await self.page.goto(f"{self.url}/#{place}")
+        await self.find(KNOWN).wait_for()
 
     def find(self, selector: str) -> Locator:
         return self.page.locator(selector)

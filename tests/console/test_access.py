@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from holdfast.ids import Tenant
 from holdfast.models.model import ModelFailed
@@ -114,6 +114,31 @@ async def test_the_keyboard_is_enough(browser: Browser) -> None:
         await expect(here.find("dialog h2")).to_have_text("Keys")
         await press("Escape")
         await expect(here.find("dialog")).to_have_count(0)
+
+
+async def test_a_page_that_does_not_know_its_user_yet_is_not_open(browser: Browser) -> None:
+    """It hears no key before, and a test that presses one then would wait for ever."""
+    asked, known = asyncio.Event(), asyncio.Event()
+
+    async def held(route: Route) -> None:
+        asked.set()
+        await known.wait()
+        await route.continue_()
+
+    async with (
+        serving(agent(ScriptedModel())) as server,
+        window(browser, server.url) as here,
+    ):
+        await here.page.route("**/api/me", held)
+        opening = asyncio.create_task(here.open())
+        await within(asked.wait())
+        await here.page.wait_for_load_state("load")
+        await expect(here.find("main[aria-busy]")).to_have_count(1)
+        assert not opening.done()
+        known.set()
+        await opening
+        await here.page.keyboard.press("n")
+        await expect(here.find("#begin-name")).to_be_visible()
 
 
 async def test_a_key_opens_the_door_and_no_further_than_it_may(browser: Browser) -> None:
