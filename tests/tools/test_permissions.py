@@ -5,6 +5,8 @@ Rules about arguments are checked against parsed arguments: what allows is read 
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -196,15 +198,53 @@ def test_what_forbids_a_command_finds_it_among_others(cmd: str) -> None:
     "cmd",
     ["rm\t-rf x", "rm  -rf x", "a=1 rm x", "sudo -n rm x", "/bin/rm x", "./rm x", "\\rm x", "r''m x", "'rm' x", '"rm" x', "env A=b rm x",
      "xargs rm x", "sh -c 'rm x'", "/bin/bash -ec 'cd /; rm x'", "if true; then rm x; fi", "! rm x", "time rm x", "{ rm x; }", "(a; (rm x))",
-     "command rm x", "nice -n 5 rm x", "exec rm x", "while rm x; do :; done", "echo x | sudo rm x", "timeout 5 rm x"],
+     "command rm x", "nice -n 5 rm x", "exec rm x", "while rm x; do :; done", "echo x | sudo rm x", "timeout 5 rm x",
+     # behind options of what runs it, and behind other programs that do
+     "sudo -u root rm x", "env -u A rm x", "env - rm x", "xargs -a f rm x", "find . | xargs rm", "exec -a a rm x", "eval 'rm x'",
+     "find . -exec rm {} +", "find . -name '*.c' -execdir /bin/rm {} \\;", "su root -c 'rm x'", "busybox rm x", "strace -f rm x",
+     "watch rm x", "script -qc 'rm x' f", "flock f rm x", "parallel rm ::: x", "ssh host rm x", "docker exec -it a rm x",
+     "poetry run rm x", "git -c core.pager='rm x' log", "git -c alias.a='!rm x' a", "tar --to-command='rm x' -xf f", "trap 'rm x' EXIT",
+     "A='a b' rm x", "A=\"$(a)\" rm x", "python3 -c 'import os; os.system(\"rm x\")'", "awk 'BEGIN{system(\"rm x\")}'",
+     # around redirections, in functions, cases and other processes
+     "> f rm x", "2>/dev/null rm x", "<f rm x", "cat <(rm x)", "f() { rm x; }; f", "case a in a) rm x;; esac",
+     # in words that the shell makes
+     "rm\\\n x", "$'rm' x", "$'\\x72m' x", "$'\\162m' x", "$'\\u0072m' x", "rm${IFS}x", "rm$IFS$9x", "{rm,x}", "r{m,m} x",
+     "a=rm; $a x", "a=m; r${a} x", "$a x", "sudo $a x", "$(echo rm) x", "`echo rm` x", "r$@m x", "/bin/r? x", "/bin/[r]m x", "r* x"],
 )  # fmt: skip
 def test_what_forbids_a_command_finds_it_in_other_dress(cmd: str) -> None:
     assert said_of(Permissions(allow=("*",), deny=("shell:cmd=rm *",)), cmd=cmd) == "deny"
 
 
-@pytest.mark.parametrize("cmd", ["git commit -m 'rm x'", "echo rm x", "rmdir x", "ls rm x", "a=1"])
+@pytest.mark.parametrize(
+    "cmd",
+    ["git commit -m 'rm x'", "echo rm x", "rmdir x", "ls rm x", "a=1", "git rm x", "docker rm x", "echo $a", "$HOME/bin/a x", "ls *",
+     "for a in *; do echo $a; done", "a=$(ls); echo $a", "grep -r rm ."],
+)  # fmt: skip
 def test_a_word_of_another_command_is_no_command(cmd: str) -> None:
     assert said_of(Permissions(allow=("*",), deny=("shell:cmd=rm *",)), cmd=cmd) == "allow"
+
+
+@pytest.mark.parametrize(
+    "cmd", ["sudo " * 4_000, "sudo " + "x " * 10_000, "a=$a " * 4_000, "{a," * 6_000, "a" * 40_000]
+)
+def test_a_long_command_costs_no_more_than_its_length(cmd: str) -> None:
+    rules = Permissions(allow=("*",), deny=("shell:cmd=rm *",))
+    began = time.process_time()
+    assert said_of(rules, cmd=cmd) == "allow"
+    assert time.process_time() - began < 10, "with work for each pair of words it takes minutes"
+
+
+@pytest.mark.parametrize(
+    "cmd",
+    ["cat ..", "cat ../x", "cat a ../x", 'cat ".."/x', "cat .'.'/x", "cat .\\./x", "cat --in=../x"],
+)
+def test_a_command_with_a_path_that_climbs_is_allowed_by_no_rule_about_it(cmd: str) -> None:
+    assert said_of(allow("shell:cmd=cat *"), cmd=cmd) == "deny"
+
+
+@pytest.mark.parametrize("cmd", ["go test ./...", "git log a..b", "git log a...b"])
+def test_a_range_is_no_path_that_climbs(cmd: str) -> None:
+    assert said_of(allow("shell:cmd=g*"), cmd=cmd) == "allow"
 
 
 def test_what_forbids_a_path_reads_it_in_its_plain_form() -> None:

@@ -43,12 +43,30 @@ _CONDITION = re.compile(r":(?=[A-Za-z_][\w.-]*=)")
 _MORE_THAN_ONE_COMMAND = re.compile(r"[;&|<>`\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]|\$[({\['\"]")
 """What joins commands, runs one inside another, or sends its output elsewhere, and what some program may take for a line
 break. Quoting is not read: a command with one of these in quotes has to be allowed by another rule, or by a person."""
-_BEFORE_A_COMMAND = re.compile(
-    r"""(?:\w+=\S*|-\S+|\d+[smhd]?|!|\{|builtin|command|do|doas|elif|else|env|exec|if|nice|nohup|setsid|stdbuf|sudo|then|time|timeout
-    |until|while|xargs|[\w./-]*/?(?:ba|da|k|z)?sh)(?:\s+|$)""",
-    re.VERBOSE,
+_CLIMBS = re.compile(r"(?<!\.)\.\.(?:[/\s$]|\Z)")
+"""A part of a path in a command that leads up; `a..b` is a range, and `./...` are packages of Go."""
+_JOINT = re.compile(r"([;&|<>`()\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029])")
+"""What a rule that forbids takes for an end of a command, whatever quotes are around it."""
+_ASSIGNMENT = re.compile(r"(?<![\w$])([A-Za-z_]\w*)=([\"']?)([^\s\"';&|]*)\2")
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+_SPACES = re.compile(r"\$\{?IFS\}?(?:\$\d)?|\\\n")
+_BRACES = re.compile(r"(?<![^\s{}])([^\s{}]*)\{([^\s{}]*,[^\s{}]*)\}([^\s{}]*)")
+_ANSI_C = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|([0-7]{1,3})|([a-z]))")
+_LETTERS = {"n": "\n", "t": " ", "r": "\r"}
+_RUNNERS = frozenset(
+    """
+    ! { ash at bash batch builtin busybox bwrap chroot chrt command coproc csh dash do doas elif else entr env
+    eval exec expect fakeroot fd find firejail fish flock gdb if ionice ksh ltrace nice nohup nsenter numactl parallel perf
+    pkexec prlimit proot rlwrap runuser script setarch setpriv setsid sh ssh start-stop-daemon stdbuf strace su sudo
+    systemd-run taskset tcsh then time timeout toybox trap unbuffer unshare until valgrind watch while xargs zsh
+    """.split()
 )
-"""What may stand before the name of a command that is run all the same."""
+"""Programs and words of a shell that run what is named after them."""
+_RUNNING = frozenset(("run", "exec"))
+"""Their second words: `docker exec`, `poetry run`."""
+_WORDS_COMPARED = 16
+"""The words of a command that is found behind another one, at most, so that a long line costs no more than its length."""
 
 
 class NarrowedPermissions(Value):
@@ -135,8 +153,10 @@ def _is_safely(argument: str, value: Json, glob: str) -> bool:
         return bool(value) and all(_is_safely(argument, each, glob) for each in value)
     if not isinstance(value, str):
         return False
-    if argument in COMMANDS and _MORE_THAN_ONE_COMMAND.search(value):
-        return False
+    if argument in COMMANDS:
+        plain = re.sub(r"[\"'\\]", "", value)
+        if _MORE_THAN_ONE_COMMAND.search(value) or _CLIMBS.search(plain):
+            return False
     return ".." not in re.split(r"[/\\]", value) and fnmatchcase(value, glob)
 
 
@@ -149,8 +169,16 @@ def _forbids(name: str, arguments: Arguments, rules: Iterable[str]) -> bool:
 
 def _is_hit(name: str, arguments: Arguments, rule: ToolRule) -> bool:
     return _names(name, rule) and all(
-        any(_is_like(each, glob) for each in _readings(argument, arguments.get(argument)))
-        for argument, glob in rule.conditions
+        _is_about(argument, arguments.get(argument), glob) for argument, glob in rule.conditions
+    )
+
+
+def _is_about(argument: str, value: Json, glob: str) -> bool:
+    """Whether a pattern fits anything that a value may mean."""
+    if any(_is_like(each, glob) for each in _readings(argument, value)):
+        return True
+    return (
+        argument in COMMANDS and isinstance(value, str) and _runs_anything(_expanded(value), glob)
     )
 
 
@@ -173,7 +201,8 @@ def _readings(argument: str, value: Json) -> Iterator[str]:
             if argument in COMMANDS:
                 for each in _MORE_THAN_ONE_COMMAND.split(value):
                     yield each.strip(" \t(){}\"'")
-                    yield from _commands_in(each)
+                for text in dict.fromkeys((value, _expanded(value))):
+                    yield from _commands_in(text)
             elif "/" in value:
                 yield posixpath.normpath(value)
         case list():
@@ -183,18 +212,77 @@ def _readings(argument: str, value: Json) -> Iterator[str]:
             yield _text(value)
 
 
-def _commands_in(part: str) -> Iterator[str]:
-    """A part of a command line without quotes, with one space between words: as it is, after each word that may stand
-    before a command, and with the command's name alone in place of its path."""
-    rest = " ".join(re.sub(r"[\"'\\()]", "", part).split())
-    while rest:
-        yield rest
-        name, space, words = rest.partition(" ")
-        yield posixpath.basename(name) + space + words
-        found = _BEFORE_A_COMMAND.match(rest)
-        if found is None:
-            return
-        rest = rest[found.end() :]
+def _commands_in(text: str) -> Iterator[str]:
+    """Every command that a command line may run, without quotes and with one space between words.
+
+    After a program that runs what is named after it (`sudo`, `xargs`, `find -exec`), after a variable that is set and
+    after a redirection, each further word may be where a command begins.
+    """
+    joint, before = "", ""
+    for n, part in enumerate(_JOINT.split(text)):
+        if n % 2:
+            joint, before = part, joint
+            continue
+        words = re.sub(r"[\"'\\]", "", part).strip("} \t").split()
+        if not words:
+            continue
+        first = posixpath.basename(words[0]).casefold()
+        runs_others = (
+            first in _RUNNERS
+            or "=" in words[0]
+            or not _RUNNING.isdisjoint(words[1:3])
+            or "<" in (joint, before)
+            or joint == ">"
+        )
+        yield from _spelled(words)
+        for start, word in enumerate(words):
+            rest = words[start : start + _WORDS_COMPARED]
+            if runs_others:
+                yield from _spelled(rest)
+            if "=" in word:
+                yield from _spelled([word.partition("=")[2].lstrip("!"), *rest[1:]])
+
+
+def _spelled(words: list[str]) -> Iterator[str]:
+    """A command with and without the path of its program, and, since more words may come from elsewhere, with a space
+    after them."""
+    for program in dict.fromkeys((words[0], posixpath.basename(words[0]))):
+        command = " ".join((program, *words[1:]))
+        yield command
+        yield f"{command} "
+
+
+def _expanded(text: str) -> str:
+    """A command line with the words that a shell makes of it, as far as the line itself tells them: variables that it
+    sets, escapes, braces."""
+    text = _SPACES.sub(" ", _ANSI_C.sub(lambda found: _ESCAPE.sub(_escaped, found[1]), text))
+    known = {found[1]: found[3] for found in _ASSIGNMENT.finditer(text)}
+    text = _VARIABLE.sub(lambda found: known.get(found[1] or found[2], found[0]), text)
+    return _BRACES.sub(
+        lambda found: " ".join(f"{found[1]}{each}{found[3]}" for each in found[2].split(",")), text
+    )
+
+
+def _escaped(found: re.Match[str]) -> str:
+    digits, octal = found[1] or found[2], found[3]
+    if digits or octal:
+        return chr(int(digits, 16) if digits else int(octal, 8))
+    return _LETTERS.get(found[4], "")
+
+
+def _runs_anything(text: str, glob: str) -> bool:
+    """Whether the shell makes the name of a program that runs: of a variable or of what another command prints, which may
+    be any, or of a pattern that fits the program of a rule."""
+    named = glob.split()[0].casefold() if glob.split() else ""
+    for command in re.split(r"[;&|\n]+|(?<!\$)\(", text):
+        words = re.sub(r"[\"'\\]", "", command).split()
+        found = (each for each in words if not _ASSIGNMENT.match(each) and each not in _RUNNERS)
+        program = posixpath.basename(next(found, "")).casefold()
+        if not {"$", "`"}.isdisjoint(program):
+            return True
+        if not {"*", "?", "["}.isdisjoint(program) and fnmatchcase(named, program):
+            return True
+    return False
 
 
 def _text(value: Json) -> str:
