@@ -14,7 +14,7 @@ from holdfast.store.decisions import (
     ForkPoint,
     Holder,
     Stretch,
-    TakeoverFacts,
+    TakeoverLook,
     after,
     cancel_since,
     fork_point,
@@ -128,15 +128,9 @@ SETTLED = node(since_ms=NOW_MS - 1000)
 def test_a_turn_changes_hands_only_as_it_should(
     holder: Holder, row: NodeRow | None, overruling: bool, kind: type, attempt: int
 ) -> None:
-    facts = TakeoverFacts(
-        now_ms=NOW_MS,
-        node=row,
-        session=SESSION,
-        turn=TURN,
-        holder=holder,
-        cancel_since_ms=NOW_MS - 10_000 if overruling else None,
-    )
-    outcome = judge_takeover(facts, nonce="mine", turn_id=None, ignored_cancel=overruling)
+    found = TakeoverLook(now_ms=NOW_MS, node=row, session=SESSION, holder=None, turn=TURN)
+    since_ms = NOW_MS - 10_000 if overruling else None
+    outcome = judge_takeover(found, holder, nonce="mine", turn_id=None, cancel_since_ms=since_ms)
     assert type(outcome) is kind
     if isinstance(outcome, Taken):
         assert (outcome.fence.token, outcome.fence.nonce) == (5, "mine")
@@ -144,8 +138,8 @@ def test_a_turn_changes_hands_only_as_it_should(
 
 
 def test_where_nothing_is_open_there_is_nothing_to_take() -> None:
-    facts = TakeoverFacts(now_ms=NOW_MS, node=SETTLED, session=None, turn=None, holder="absent")
-    assert judge_takeover(facts, nonce="mine", turn_id=None, ignored_cancel=False) == NothingOpen()
+    found = TakeoverLook(now_ms=NOW_MS, node=SETTLED, session=None, holder=None, turn=None)
+    assert judge_takeover(found, "absent", nonce="mine", turn_id=None) == NothingOpen()
 
 
 def signal(n: int, kind: SignalKind, *, at_ms: int, consumed: bool = False) -> SignalRow:

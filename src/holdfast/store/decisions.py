@@ -53,6 +53,7 @@ from holdfast.store.outcomes import (
     SignalOutcome,
     Started,
     Taken,
+    TakeoverOutcome,
     Target,
     ToldMore,
     TooLate,
@@ -68,6 +69,8 @@ from holdfast.store.rows import (
     Standing,
     TurnRow,
 )
+from holdfast.store.sql.tables import NODES, SESSIONS, TURNS
+from holdfast.store.steps import Facts, holder, one
 
 # ── nodes ────────────────────────────────────────────────────────────────────────────────────
 
@@ -336,8 +339,7 @@ def _in_the_way(ask: Begin, session: SessionRow, facts: BeginFacts) -> BeginOutc
     if session.open_turn is not None:
         if continues is not None and open_turn is not None and open_turn.continues == continues:
             return Joined(turn_id=open_turn.turn_id, session_id=session.id)
-        alive = facts.holder in ("alive", "self")
-        return Busy(session_id=session.id, turn_id=session.open_turn, holder_alive=alive)
+        return _busy(session, session.open_turn, facts.holder)
     # The model's prompt depends on the annotations as much as on the history.
     if (session.head, session.meta_rev) != (ask.request.base, ask.request.base_rev):
         return Moved(session_id=session.id, head=session.head)
@@ -365,24 +367,26 @@ def _repeated(ask: Begin, turn: TurnRow, session: SessionRow | None) -> Started 
     return Started(fence=fence_of(session), created=created, retry_of=turn.retry_of)
 
 
-_FIRST_TOKEN = 1
-"""The token of the turn that makes its session."""
-
-
-def _first_fence(ask: Begin, session: SessionRow | None) -> Fence:
+def _first_fence(ask: Begin | QueuedOpening, session: SessionRow | None) -> Fence:
+    """The fence under which a turn begins; it makes its session if there is none."""
+    if session is None:
+        assert isinstance(ask, Begin), "a turn waits for a session that is there"
+        _, session_id = named_by(ask.target)
+        assert session_id is not None, "a session that is expected is not made anew"
+    else:
+        session_id = session.id
     return Fence(
         tenant=ask.tenant,
-        session_id=_fresh_id(ask.target) if session is None else session.id,
+        session_id=session_id,
         turn_id=ask.request.turn_id,
-        token=_FIRST_TOKEN if session is None else session.lease_token + 1,
+        token=(session.lease_token if session else 0) + 1,
         nonce=ask.nonce,
     )
 
 
-def _fresh_id(target: Target) -> SessionId:
-    _, fresh = named_by(target)
-    assert fresh is not None, "a session that is expected is not made anew"
-    return fresh
+def _busy(session: SessionRow, open_turn: TurnId, holder: Holder) -> Busy:
+    alive = holder in ("alive", "self")
+    return Busy(session_id=session.id, turn_id=open_turn, holder_alive=alive)
 
 
 def named_by(target: Target) -> tuple[SessionKey | None, SessionId | None]:
@@ -475,42 +479,33 @@ def failed_attempt(facts: BeginFacts) -> TurnId | None:
     return None if claim.row.steer is not None else claim.row.turn_id
 
 
-class OpeningFacts(Value):
+class OpeningLook(Facts):
     """The rows that the opening of a queued turn is decided on."""
 
-    now_ms: int
-    node: NodeRow | None
-    session: SessionRow | None
-    turn: TurnRow | None
-    first: TurnId | None
-    """The first of the session's queued turns."""
-    holder: Holder = "absent"
+    node: NodeRow | None = one(NODES, node_id=":node")
+    session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
+    holder: NodeRow | None = holder("session.lease_node")
+    turn: TurnRow | None = one(TURNS, tenant=":tenant", turn_id=":turn_id")
 
 
-def judge_open(ask: QueuedOpening, facts: OpeningFacts) -> OpenOutcome:
-    """Whether a queued turn is opened. On `Started`, the operation writes it, unless it is open already."""
-    session, turn, request = facts.session, facts.turn, ask.request
+def judge_open(ask: QueuedOpening, found: OpeningLook, *, first: TurnId | None) -> OpenOutcome:
+    """Whether a queued turn is opened; `first` is the first of its session's queued turns. On `Started`, the operation
+    writes it, unless it is open already."""
+    session, turn, request = found.session, found.turn, ask.request
     if session is None or turn is None or turn.session_id != session.id:
         return NotNext()
     if session.open_turn is not None:
         if session.open_turn == turn.turn_id and session.lease_nonce == ask.nonce:
             return Started(fence=fence_of(session), created=False, retry_of=turn.retry_of)
-        alive = facts.holder in ("alive", "self")
-        return Busy(session_id=session.id, turn_id=session.open_turn, holder_alive=alive)
-    if turn.state != "queued" or facts.first != turn.turn_id:
+        held_by = judge_holder(session, found.holder, asking=ask.node, now_ms=found.now_ms)
+        return _busy(session, session.open_turn, held_by)
+    if turn.state != "queued" or first != turn.turn_id:
         return NotNext()
     if (session.head, session.meta_rev) != (request.base, request.base_rev):
         return Moved(session_id=session.id, head=session.head)
-    if not is_live(facts.node, facts.now_ms):
+    if not is_live(found.node, found.now_ms):
         return NotLive()
-    fence = Fence(
-        tenant=ask.tenant,
-        session_id=session.id,
-        turn_id=turn.turn_id,
-        token=session.lease_token + 1,
-        nonce=ask.nonce,
-    )
-    return Started(fence=fence, created=False, retry_of=turn.retry_of)
+    return Started(fence=_first_fence(ask, session), created=False, retry_of=turn.retry_of)
 
 
 # ── writing under a fence ────────────────────────────────────────────────────────────────────
@@ -623,39 +618,42 @@ def cancel_since(signals: Iterable[SignalRow]) -> int | None:
 # ── takeover ─────────────────────────────────────────────────────────────────────────────────
 
 
-class TakeoverFacts(Value):
+class TakeoverLook(Facts):
     """The rows that a takeover is decided on."""
 
-    now_ms: int
-    node: NodeRow | None
-    session: SessionRow | None
-    turn: TurnRow | None
-    holder: Holder
-    cancel_since_ms: int | None = None
-    """The time of the oldest cancel that the turn has not read."""
+    node: NodeRow | None = one(NODES, node_id=":node")
+    session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
+    holder: NodeRow | None = holder("session.lease_node")
+    turn: TurnRow | None = one(TURNS, tenant="session.tenant", turn_id="session.open_turn")
 
 
 def judge_takeover(
-    facts: TakeoverFacts, *, nonce: str, turn_id: TurnId | None, ignored_cancel: bool
-) -> Taken | HolderAlive | NotEligible | NothingOpen:
-    """Whether a node takes an open turn over. On `Taken`, the operation writes its fence, node and attempt."""
-    session, turn, node = facts.session, facts.turn, facts.node
+    found: TakeoverLook,
+    holder: Holder,
+    *,
+    nonce: str,
+    turn_id: TurnId | None,
+    cancel_since_ms: int | None = None,
+) -> TakeoverOutcome:
+    """Whether a node takes an open turn over; `cancel_since_ms` is the time of the oldest cancel that the turn has not
+    read, if that overrules a live holder. On `Taken`, the operation writes its fence, node and attempt."""
+    session, turn, node = found.session, found.turn, found.node
     if session is None or session.open_turn is None or turn is None:
         return NothingOpen()
     if turn_id is not None and turn_id != session.open_turn:
         return NothingOpen()
-    if node is None or not is_live(node, facts.now_ms):
+    if node is None or not is_live(node, found.now_ms):
         return NotEligible()
-    if facts.holder == "alive":
-        overruled = ignored_cancel and _ignored(facts)
-        if not overruled:
+    if holder == "alive":
+        grace_ms = limits.cancel_grace_s * 1000
+        if cancel_since_ms is None or found.now_ms - cancel_since_ms < grace_ms:
             assert session.lease_node is not None
             return HolderAlive(turn_id=turn.turn_id, node=session.lease_node)
-    elif facts.holder == "expired" and facts.now_ms - node.since_ms < node.ttl_ms:
+    elif holder == "expired" and found.now_ms - node.since_ms < node.ttl_ms:
         # After an outage of the store every node looks expired. A node that has just come back itself
         # waits for one TTL, so that no node takes all turns from live nodes.
         return NotEligible()
-    crashed = facts.holder in ("expired", "dead")
+    crashed = holder in ("expired", "dead")
     fence = msgspec.structs.replace(fence_of(session), token=session.lease_token + 1, nonce=nonce)
     return Taken(
         fence=fence,
@@ -663,12 +661,6 @@ def judge_takeover(
             turn, lease_token=fence.token, attempt=turn.attempt + (1 if crashed else 0)
         ),
     )
-
-
-def _ignored(facts: TakeoverFacts) -> bool:
-    if facts.cancel_since_ms is None:
-        return False
-    return facts.now_ms - facts.cancel_since_ms >= limits.cancel_grace_s * 1000
 
 
 # ── forks ────────────────────────────────────────────────────────────────────────────────────

@@ -6,6 +6,7 @@ Pure functions, shared by all homes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -15,15 +16,8 @@ from holdfast.core.history.conversation import Annotation, Lineage, Notes, Patch
 from holdfast.core.items import SessionSettings
 from holdfast.errors import InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import ItemId, NodeId, SessionId, Tenant, TurnId
-from holdfast.store.outcomes import (
-    Anonymous,
-    Attempt,
-    Begin,
-    Fence,
-    Started,
-    SummaryMoved,
-)
-from holdfast.store.rows import SessionRow, TurnRow
+from holdfast.store.outcomes import Anonymous, Attempt, Begin, Fence, SummaryMoved
+from holdfast.store.rows import SessionRow, TurnRow, TurnState
 
 
 def demand_live(session: SessionRow | None, session_id: SessionId) -> SessionRow:
@@ -35,10 +29,23 @@ def demand_live(session: SessionRow | None, session_id: SessionId) -> SessionRow
     return session
 
 
-def empty_session(tenant: Tenant, session_id: SessionId, *, now_ms: int) -> SessionRow:
+def empty_session(
+    tenant: Tenant,
+    session_id: SessionId,
+    *,
+    now_ms: int,
+    anonymous: bool = False,
+    family: SessionId | None = None,
+) -> SessionRow:
     """A session without a turn: a reset binds its key to one."""
     return SessionRow(
-        tenant=tenant, id=session_id, link=chain.GENESIS, created_ms=now_ms, active_ms=now_ms
+        tenant=tenant,
+        id=session_id,
+        link=chain.GENESIS,
+        anonymous=anonymous,
+        family=family,
+        created_ms=now_ms,
+        active_ms=now_ms,
     )
 
 
@@ -47,16 +54,14 @@ def empty_session(tenant: Tenant, session_id: SessionId, *, now_ms: int) -> Sess
 
 def new_session(ask: Begin, fence: Fence, *, now_ms: int) -> SessionRow:
     """The session that a first turn makes and holds."""
-    made = SessionRow(
-        tenant=ask.tenant,
-        id=fence.session_id,
-        link=chain.GENESIS,
+    made = empty_session(
+        ask.tenant,
+        fence.session_id,
+        now_ms=now_ms,
         anonymous=isinstance(ask.target, Anonymous),
         family=fence.session_id if is_followed(ask) else None,
-        created_ms=now_ms,
-        active_ms=now_ms,
     )
-    return held_session(made, fence, ask.node)
+    return msgspec.structs.replace(made, **held_by(fence, ask.node))
 
 
 def is_followed(ask: Begin) -> bool:
@@ -64,81 +69,59 @@ def is_followed(ask: Begin) -> bool:
     return ask.request.followed is not None and bool(ask.request.followed.name)
 
 
-def held_session(session: SessionRow, fence: Fence, node: NodeId) -> SessionRow:
-    """A session whose open turn is held under this fence."""
-    return msgspec.structs.replace(
-        session,
-        open_turn=fence.turn_id,
-        lease_token=fence.token,
-        lease_nonce=fence.nonce,
-        lease_node=node,
-    )
+def held_by(fence: Fence, node: NodeId) -> dict[str, Any]:
+    """The columns of a session after which only this fence may write it."""
+    return {
+        "open_turn": fence.turn_id,
+        "lease_token": fence.token,
+        "lease_nonce": fence.nonce,
+        "lease_node": node,
+    }
 
 
-def open_turn(
+def new_turn(
     ask: Begin,
-    started: Started,
+    session_id: SessionId,
+    state: TurnState,
     *,
-    now_ms: int,
+    retry_of: TurnId | None,
+    began_ms: int,
+    lease_token: int = 0,
     continued: TurnRow | None = None,
     family: SessionId | None = None,
 ) -> TurnRow:
-    """The turn that T1 begins. A continuation has the request hash of the turn that it continues, so that a retry of
-    the same request is recognised."""
+    """The turn that a request begins, or that waits for its session. A continuation has the request hash of the turn
+    that it continues, so that a retry of the same request is recognised."""
     request, attempt = ask.request, ask.attempt
-    if request.continues is not None:
-        assert continued is not None, "T1 has looked at the turn that is continued"
+    if continued is not None:
         client_attempt = max(continued.client_attempt, attempt.client_attempt)
         attempt = Attempt(request_hash=continued.request_hash, client_attempt=client_attempt)
     return TurnRow(
         tenant=ask.tenant,
         turn_id=request.turn_id,
-        session_id=started.fence.session_id,
+        session_id=session_id,
         base_head=request.base,
-        state="open",
-        retry_of=started.retry_of,
+        state=state,
+        retry_of=retry_of,
         client_attempt=attempt.client_attempt,
-        lease_token=started.fence.token,
+        lease_token=lease_token,
         agent=request.agent,
         source_digest=request.source_digest,
         request_hash=attempt.request_hash,
         replayable=request.replayable,
-        began_ms=now_ms,
-        continues=request.continues,
+        began_ms=began_ms,
+        continues=continued.turn_id if continued is not None else None,
         family=family,
     )
 
 
-def queued_turn(
-    ask: Begin,
-    session_id: SessionId,
-    *,
-    retry_of: TurnId | None,
-    behind: Sequence[TurnRow],
-    now_ms: int,
-) -> TurnRow:
-    """A turn that waits for its session, after the queued turns `behind` or ahead of them. Until it is opened,
-    `began_ms` is its place in the queue: no two queued turns of a session have the same, and a turn ahead of the others
-    gets an earlier time than theirs."""
-    request, attempt = ask.request, ask.attempt
-    came_ms = now_ms
-    if behind:
-        first_ms, last_ms = behind[0].began_ms, behind[-1].began_ms
-        came_ms = first_ms - 1 if ask.ahead else max(now_ms, last_ms + 1)
-    return TurnRow(
-        tenant=ask.tenant,
-        turn_id=request.turn_id,
-        session_id=session_id,
-        base_head=request.base,
-        state="queued",
-        retry_of=retry_of,
-        client_attempt=attempt.client_attempt,
-        agent=request.agent,
-        source_digest=request.source_digest,
-        request_hash=attempt.request_hash,
-        replayable=request.replayable,
-        began_ms=came_ms,
-    )
+def place_in_queue(ask: Begin, behind: Sequence[TurnRow], now_ms: int) -> int:
+    """`began_ms` of a queued turn until it is opened: its place after the queued turns `behind`, or ahead of them. No two
+    queued turns of a session have the same, and a turn ahead of the others gets an earlier time than theirs."""
+    if not behind:
+        return now_ms
+    first_ms, last_ms = behind[0].began_ms, behind[-1].began_ms
+    return first_ms - 1 if ask.ahead else max(now_ms, last_ms + 1)
 
 
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────
@@ -187,8 +170,8 @@ def annotate_session(
     *,
     summary_rev: int | None,
     now_ms: int,
-) -> tuple[SessionRow, tuple[Annotation, ...]] | SummaryMoved:
-    """The session's row and the annotations after these patches."""
+) -> tuple[dict[str, Any], tuple[Annotation, ...]] | SummaryMoved:
+    """What changes in the session's row with these patches, and the annotations that they make."""
     if summary_rev is not None and summary_rev != session.summary_rev:
         return SummaryMoved(summary_rev=session.summary_rev)
     made = tuple(
@@ -203,14 +186,13 @@ def annotate_session(
     )
     notes = annotated(known, made)
     _demand_bounded(notes.settings)
-    row = msgspec.structs.replace(
-        session,
-        meta_rev=notes.rev,
-        summary_rev=notes.summary_rev,
-        title=notes.title,
-        settings=notes.settings,
-    )
-    return row, made
+    columns = {
+        "meta_rev": notes.rev,
+        "summary_rev": notes.summary_rev,
+        "title": notes.title,
+        "settings": notes.settings,
+    }
+    return columns, made
 
 
 def _demand_bounded(settings: SessionSettings) -> None:
@@ -221,26 +203,19 @@ def _demand_bounded(settings: SessionSettings) -> None:
         raise InvalidValue(f"a session remembers at most {limits.granted_tools_max} tools")
 
 
-def deleted_session(session: SessionRow) -> SessionRow:
-    """The tombstone: the session's holder may not write any more, and nothing personal is left in the row."""
-    return msgspec.structs.replace(
-        session,
-        state="deleted",
-        lease_token=session.lease_token + 1,
-        lease_nonce="",
-        lease_node=None,
-        open_turn=None,
-        title="",
-        opening="",
-        settings=SessionSettings(),
-    )
-
-
-DELETED = (
-    *("state", "lease_token", "lease_nonce", "lease_node", "open_turn"),
-    *("title", "opening", "settings"),
-)
-"""The columns that `deleted_session` changes."""
+def deleted(session: SessionRow) -> dict[str, Any]:
+    """What changes when a session becomes a tombstone: its holder may not write any more, and nothing personal is left
+    in the row."""
+    return {
+        "state": "deleted",
+        "lease_token": session.lease_token + 1,
+        "lease_nonce": "",
+        "lease_node": None,
+        "open_turn": None,
+        "title": "",
+        "opening": "",
+        "settings": SessionSettings(),
+    }
 
 
 def ended_turns(turns: Iterable[TurnRow]) -> tuple[TurnRow, ...]:

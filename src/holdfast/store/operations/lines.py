@@ -138,12 +138,14 @@ def made(row: SessionRow) -> Iterator[Change]:
             PASTS,
             *(PastRow(tenant=row.tenant, ancestor=each, session_id=row.id) for each in ancestors),
         )
-    yield from attributes(row, before=SessionSettings())
+    yield from attributes(row, SessionSettings(), row.settings)
 
 
-def attributes(row: SessionRow, *, before: SessionSettings) -> Iterator[Change]:
+def attributes(
+    row: SessionRow, before: SessionSettings, after: SessionSettings
+) -> Iterator[Change]:
     """The changes to the attribute table that lists filter by."""
-    were, are = dict(before.attributes), dict(row.settings.attributes)
+    were, are = dict(before.attributes), dict(after.attributes)
     for name in were.keys() - are.keys():
         yield Delete(ATTRIBUTES, (row.tenant, row.id, name))
     for name, value in are.items():
@@ -214,8 +216,7 @@ def new_line(asked: Begin, target: NewLine, fence: Fence) -> Operation[MadeLine 
     as_read: tuple[AsRead, ...] = (AsRead(KEYS, found.key, ("session_id",)),)
     changes: list[Change] = []
     if target.parent is None:
-        row = row_changes.empty_session(asked.tenant, target.fresh, now_ms=now_ms)
-        row = msgspec.structs.replace(row, anonymous=True)
+        row = row_changes.empty_session(asked.tenant, target.fresh, now_ms=now_ms, anonymous=True)
     else:
         if parent is None or not _is_of(parent, target.family):
             return Moved(session_id=target.family, head=Version(0))
@@ -234,8 +235,9 @@ def new_line(asked: Begin, target: NewLine, fence: Fence) -> Operation[MadeLine 
     if current.family is None:  # it was alone under the name, and is the first line from now on
         changes.append(change(SESSIONS, current, family=current.id))
         on = (current,)
-    row = msgspec.structs.replace(row, family=target.family)
-    changes += made(row_changes.held_session(row, fence, asked.node))
+    held = row_changes.held_by(fence, asked.node)
+    row = msgspec.structs.replace(row, family=target.family, **held)
+    changes += made(row)
     return MadeLine(row=row, changes=tuple(changes), on=on, as_read=as_read)
 
 

@@ -9,15 +9,14 @@ import msgspec
 from holdfast.core.codec import Value
 from holdfast.errors import StoreDamaged
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId
-from holdfast.store import decisions
+from holdfast.store import decisions, row_changes
 from holdfast.store.operations.finders import signals_of
 from holdfast.store.outcomes import Fence, Orphan, Taken, TakeoverOutcome, WaitingTurn
-from holdfast.store.rows import NodeRow, SessionRow, SignalRow, TurnRow
+from holdfast.store.rows import NodeRow, SessionRow, SignalRow
 from holdfast.store.sql.tables import NODES, SESSIONS, TURNS
 from holdfast.store.steps import (
     AsRead,
     Delete,
-    Facts,
     Finder,
     Operation,
     Question,
@@ -27,11 +26,9 @@ from holdfast.store.steps import (
     change,
     find,
     get,
-    holder,
     insert,
     look,
     look_up,
-    one,
     write,
 )
 
@@ -72,17 +69,10 @@ def nodes() -> Operation[tuple[NodeRow, ...]]:
 # ── holding ──────────────────────────────────────────────────────────────────────────────────
 
 
-def held(session: SessionRow, fence: Fence, node: NodeId) -> Update:
-    """The change after which only this fence may write the session."""
+def held(session: SessionRow, fence: Fence, node: NodeId, **more: object) -> Update:
+    """The change after which only this fence may write the session; `more` columns may change with it."""
     return Update(
-        SESSIONS,
-        (session.tenant, session.id),
-        {
-            "open_turn": fence.turn_id,
-            "lease_token": fence.token,
-            "lease_nonce": fence.nonce,
-            "lease_node": node,
-        },
+        SESSIONS, (session.tenant, session.id), {**row_changes.held_by(fence, node), **more}
     )
 
 
@@ -91,15 +81,6 @@ def release(fence: Fence) -> Operation[None]:
     found = yield from get(SESSIONS, fence.tenant, fence.session_id)
     session = decisions.demand_fence(fence, found)
     yield from write(change(SESSIONS, session, lease_node=None), on=(session,))
-
-
-class Takeover(Facts):
-    """The rows that a takeover reads."""
-
-    node: NodeRow | None = one(NODES, node_id=":node")
-    session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
-    holder: NodeRow | None = holder("session.lease_node")
-    turn: TurnRow | None = one(TURNS, tenant="session.tenant", turn_id="session.open_turn")
 
 
 def takeover(
@@ -117,25 +98,18 @@ def takeover(
     The token is bumped and the attempt counted before this returns. With `ignored_cancel` a live
     holder is overruled too, if a cancel has been waiting for `cancel_grace_s`.
     """
-    found = yield from look(Takeover, tenant=tenant, session_id=session_id, node=node)
+    found = yield from look(decisions.TakeoverLook, tenant=tenant, session_id=session_id, node=node)
     session, turn = found.session, found.turn
     told = (yield from signals_of(turn)) if turn and ignored_cancel else ()
-    facts = decisions.TakeoverFacts(
-        now_ms=found.now_ms,
-        node=found.node,
-        session=session,
-        turn=turn,
-        holder=decisions.judge_holder(session, found.holder, asking=node, now_ms=found.now_ms),
-        cancel_since_ms=decisions.cancel_since(told),
-    )
+    holder = decisions.judge_holder(session, found.holder, asking=node, now_ms=found.now_ms)
     outcome = decisions.judge_takeover(
-        facts, nonce=nonce, turn_id=turn_id, ignored_cancel=ignored_cancel
+        found, holder, nonce=nonce, turn_id=turn_id, cancel_since_ms=decisions.cancel_since(told)
     )
     if not isinstance(outcome, Taken):
         return outcome
     assert session is not None and turn is not None
     # A holder whose row had expired may have renewed it since.
-    expired = found.holder if facts.holder == "expired" else None
+    expired = found.holder if holder == "expired" else None
     yield from write(
         held(session, outcome.fence, node),
         become(TURNS, outcome.turn, "lease_token", "attempt"),
@@ -160,15 +134,6 @@ class HeldTurn(Value):
     """The node has not renewed itself in time."""
 
 
-class QueuedTurn(Value):
-    """A queued turn, and whether its session is free."""
-
-    tenant: Tenant
-    session_id: SessionId
-    turn_id: TurnId
-    is_free: bool
-
-
 class TurnHolder(Value):
     """The node that holds an open turn; None if the turn was handed over."""
 
@@ -187,9 +152,9 @@ HELD = Question("held_turns", HeldTurn, by="{indexed session_held}", which="{tru
 HELD_BY_ONE = Question(
     "held_turns", HeldTurn, by="", which="s.tenant = :tenant and s.id = :session_id"
 )
-STRAY_TURNS = Question("stray_turns", OpenTurnName)
+STRAY_TURNS = Question("stray_turns", Orphan)
 OPEN_TURNS = Question("open_turns", OpenTurnName)
-QUEUED = Question("queued_turns", QueuedTurn)
+QUEUED = Question("queued_turns", WaitingTurn)
 SIGNALS = Question("node_signals", SignalRow)
 HOLDERS = Question("turn_holders", TurnHolder)
 
@@ -217,17 +182,7 @@ def orphans(
         or each.is_late
         or not is_held(each.slot)
     ]
-    lost = [
-        Orphan(
-            tenant=each.tenant,
-            session_id=each.session_id,
-            turn_id=each.turn_id,
-            holder=None,
-            is_stray=True,
-        )
-        for each in strays
-    ]
-    return (*held, *lost)[:limit]
+    return (*held, *strays)[:limit]
 
 
 def _held_one_by_one(node: NodeId) -> Operation[tuple[HeldTurn, ...]]:
@@ -249,14 +204,7 @@ def queued(*, limit: int) -> Operation[tuple[WaitingTurn, ...]]:
     seen: set[tuple[Tenant, SessionId]] = set()
     for each in (yield from ask(QUEUED, limit=limit)):
         place = each.tenant, each.session_id
-        waiting.append(
-            WaitingTurn(
-                tenant=each.tenant,
-                session_id=each.session_id,
-                turn_id=each.turn_id,
-                ready=each.is_free and place not in seen,
-            )
-        )
+        waiting.append(msgspec.structs.replace(each, ready=each.ready and place not in seen))
         seen.add(place)
     return tuple(waiting)
 

@@ -28,18 +28,9 @@ from holdfast.store.outcomes import (
     Settlement,
     Started,
 )
-from holdfast.store.rows import NodeRow, SessionRow, TurnRow
-from holdfast.store.sql.tables import JOURNAL, NODES, SESSIONS, TURNS
-from holdfast.store.steps import (
-    Facts,
-    Operation,
-    change,
-    holder,
-    insert,
-    look,
-    one,
-    write,
-)
+from holdfast.store.rows import TurnRow
+from holdfast.store.sql.tables import JOURNAL, TURNS
+from holdfast.store.steps import Operation, change, insert, look, write
 
 
 def enqueue(ask: Begin, *, behind: bool = False) -> Operation[EnqueueOutcome]:
@@ -58,12 +49,12 @@ def enqueue(ask: Begin, *, behind: bool = False) -> Operation[EnqueueOutcome]:
     if not isinstance(outcome, Queued) or facts.own_turn is not None:
         return outcome
     assert session is not None, "a turn waits for a session that is there"
-    turn = row_changes.queued_turn(
+    turn = row_changes.new_turn(
         ask,
         session.id,
+        "queued",
         retry_of=decisions.failed_attempt(facts),
-        behind=facts.queued,
-        now_ms=facts.now_ms,
+        began_ms=row_changes.place_in_queue(ask, facts.queued, facts.now_ms),
     )
     yield from write(
         insert(TURNS, turn),
@@ -73,15 +64,6 @@ def enqueue(ask: Begin, *, behind: bool = False) -> Operation[EnqueueOutcome]:
         as_read=claim_as_read(facts.claim),
     )
     return outcome
-
-
-class OpeningLook(Facts):
-    """The rows that the opening of a queued turn reads."""
-
-    node: NodeRow | None = one(NODES, node_id=":node")
-    session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
-    holder: NodeRow | None = holder("session.lease_node")
-    turn: TurnRow | None = one(TURNS, tenant=":tenant", turn_id=":turn_id")
 
 
 def open_queued(ask: QueuedOpening) -> Operation[OpenOutcome]:
@@ -96,20 +78,12 @@ def open_queued(ask: QueuedOpening) -> Operation[OpenOutcome]:
         "turn_id": turn_id,
         "node": ask.node,
     }
-    found = yield from look(OpeningLook, **given)
+    found = yield from look(decisions.OpeningLook, **given)
     waiting = (yield from queued_of(found.session, limit=1)) if found.session else ()
     if not waiting or waiting[0].turn_id != turn_id:  # it may have been opened since
-        found = yield from look(OpeningLook, **given)
+        found = yield from look(decisions.OpeningLook, **given)
     session, turn, now_ms = found.session, found.turn, found.now_ms
-    facts = decisions.OpeningFacts(
-        now_ms=now_ms,
-        node=found.node,
-        session=session,
-        turn=turn,
-        first=waiting[0].turn_id if waiting else None,
-        holder=decisions.judge_holder(session, found.holder, asking=ask.node, now_ms=now_ms),
-    )
-    outcome = decisions.judge_open(ask, facts)
+    outcome = decisions.judge_open(ask, found, first=waiting[0].turn_id if waiting else None)
     if not isinstance(outcome, Started) or turn is None or turn.state != "queued":
         return outcome
     assert session is not None

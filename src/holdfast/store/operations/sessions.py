@@ -45,7 +45,7 @@ from holdfast.store.steps import (
     Delete,
     Facts,
     Operation,
-    become,
+    Update,
     change,
     find,
     get,
@@ -78,7 +78,7 @@ def annotate(
     )
     if isinstance(outcome, SummaryMoved):
         return outcome
-    row, made = outcome
+    columns, made = outcome
     stored = (
         AnnotationRow(
             tenant=tenant,
@@ -92,8 +92,8 @@ def annotate(
     )
     yield from write(
         insert(ANNOTATIONS, *stored),
-        become(SESSIONS, row, "meta_rev", "summary_rev", "title", "settings"),
-        *attributes(row, before=session.settings),
+        Update(SESSIONS, (tenant, session_id), columns),
+        *attributes(session, session.settings, columns["settings"]),
         on=(session,),
     )
     return Annotated(annotations=made)
@@ -278,7 +278,7 @@ def remove_if(
     for each in going:
         changes += yield from _removed(each, now_ms=found.now_ms)
     yield from write(*changes, on=tuple(going))
-    return row_changes.deleted_session(session)
+    return msgspec.structs.replace(session, **row_changes.deleted(session))
 
 
 def _stands_for_family(session: SessionRow, others: Sequence[SessionRow]) -> Operation[bool]:
@@ -304,9 +304,8 @@ def _removed(session: SessionRow, *, now_ms: int) -> Operation[list[Change]]:
     if session.open_turn is not None:
         open_turn = yield from turn_of(tenant, session.open_turn)
         ending += () if open_turn is None else (open_turn,)
-    row = row_changes.deleted_session(session)
     changes: list[Change] = [
-        become(SESSIONS, row, *row_changes.DELETED),
+        Update(SESSIONS, (tenant, session_id), row_changes.deleted(session)),
         Delete(ATTRIBUTES, (tenant, session_id)),
         Delete(CHUNKS, (tenant, session_id, -1)),
     ]

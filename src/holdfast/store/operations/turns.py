@@ -295,8 +295,15 @@ def begin(ask: Begin) -> Operation[BeginOutcome]:
         made = row_changes.new_session(ask, fence, now_ms=now_ms)
         family = made.family
         changes += _new_session(ask, made)
-    turn = row_changes.open_turn(
-        ask, outcome, now_ms=now_ms, continued=facts.head_turn, family=family
+    turn = row_changes.new_turn(
+        ask,
+        fence.session_id,
+        "open",
+        retry_of=outcome.retry_of,
+        began_ms=now_ms,
+        lease_token=fence.token,
+        continued=facts.head_turn if ask.request.continues is not None else None,
+        family=family,
     )
     request = first_record(ask, token=fence.token, now_ms=now_ms)
     changes += (insert(TURNS, turn), insert(JOURNAL, request))
@@ -312,14 +319,13 @@ def begin(ask: Begin) -> Operation[BeginOutcome]:
 
 def _begun(session: SessionRow, ask: Begin, fence: Fence, family: SessionId | None) -> Update:
     """The change that begins a turn on a session. A retry that continues its head uses up one of `retries_left`."""
-    update = held(session, fence, ask.node)
     more: dict[str, object] = {}
     if ask.request.links:
         assert session.retries_left, "T1 lets no other retry continue it"
         more["retries_left"] = session.retries_left - 1
     if family != session.family:
         more |= change(SESSIONS, session, family=family).columns
-    return msgspec.structs.replace(update, columns={**update.columns, **more}) if more else update
+    return held(session, fence, ask.node, **more)
 
 
 def _new_session(ask: Begin, made: SessionRow) -> Iterator[Change]:
@@ -734,18 +740,14 @@ def acknowledge(tenant: Tenant, turn_id: TurnId) -> Operation[None]:
 # ── stray turns ──────────────────────────────────────────────────────────────────────────────
 
 
-class StrayTurn(Facts):
-    """The rows that decide whether a turn is stray: open, and not named by its session. No operation leaves one; a server
-    with a mistake has made it, or damage. A retry that joined it would wait for ever, so sweeps end it."""
-
-    turn: TurnRow | None = one(TURNS, tenant=":tenant", turn_id=":turn_id")
-    session: SessionRow | None = one(SESSIONS, tenant="turn.tenant", id="turn.session_id")
-
-
 def end_stray(tenant: Tenant, turn_id: TurnId) -> Operation[TurnRow | None]:
     """Discard an open turn that its session does not name; its keys have failed. Returns its row; None, and nothing is
-    changed, if it has ended or its session names it."""
-    found = yield from look(StrayTurn, tenant=tenant, turn_id=turn_id)
+    changed, if it has ended or its session names it.
+
+    No operation leaves such a turn; a server with a mistake has made it, or damage. A retry that joined it would wait
+    for ever, so sweeps end it.
+    """
+    found = yield from look(TurnFacts, tenant=tenant, turn_id=turn_id)
     turn, session = found.turn, found.session
     if turn is None or turn.state != "open":
         return None

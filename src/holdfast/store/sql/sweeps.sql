@@ -13,8 +13,8 @@ select s.tenant, s.id, t.turn_id, s.lease_node, n.slot, n.expires_ms <= {now}
  order by t.turn_id;
 
 -- stray_turns
--- Open turns that a retry may join, and that their session does not name.
-select t.tenant, t.session_id, t.turn_id
+-- Open turns that a retry may join, and that their session does not name; so they have no holder.
+select t.tenant, t.session_id, t.turn_id, null, {true}
   from @turn t {indexed turn_replayable}
   left join @session s on s.tenant = t.tenant and s.id = t.session_id and s.open_turn = t.turn_id
  where t.replayable = {true} and t.ended_ms = 0 and t.state = 'open' and s.id is null
