@@ -534,6 +534,8 @@ hooks_max: Final = 16
 agent_commands_max: Final = 64
 """Named prompts of one agent."""
 prompt_files_max: Final = 16
+prompt_folders_max: Final = 1000
+"""Directories of one level that are searched for more prompt files."""
 prompt_file_bytes_max: Final = 64 * 1024
 """A file that is added to an agent's instruction: it is sent with every request to the model."""
 sources_max: Final = 256

@@ -27,7 +27,7 @@ TOOLSETS = """
 
 FIELDS: Mapping[str, str] = {
     "a file": """
-        agents budget budgets commands env flavors mcps metadata models permissions providers rag runtime skills
+        agents budget budgets commands env evaluators flavors mcps metadata models permissions providers rag runtime skills
         toolsets version
     """,
     "`runtime`": "network_allowlist safety sandbox",
@@ -35,27 +35,29 @@ FIELDS: Mapping[str, str] = {
     "`permissions`": "allow ask deny",
     "`budget`, `budgets`": "max_cost max_time max_tokens",
     "an agent": """
-        add_date add_description_parameter add_environment_info add_prompt_files budgets cache code_mode_tools commands
+        add_date add_description_parameter add_environment_info add_prompt_files
+        add_prompt_files_depth budgets cache code_mode_tools commands
         compaction_model compaction_threshold description fallback force_handoff handoffs harness hooks instruction
-        instruction_file max_consecutive_tool_calls max_iterations max_old_tool_call_tokens max_tool_result_tokens model
-        name num_history_items rag readonly redact_secrets safety session_compaction skills structured_output sub_agents
-        toolsets use_commands use_skills use_toolsets welcome_message
+        inject_memories instruction_file max_consecutive_tool_calls max_iterations max_old_tool_call_tokens max_tool_result_tokens model
+        name num_history_items plan_persona rag readonly redact_secrets routing safety session_compaction skills
+        structured_output sub_agents tool_choice toolsets use_commands use_skills use_toolsets welcome_message
     """,
     "`skills`": "allowed_tools context description instructions model name toolsets",
-    "`structured_output`": "description name schema strict",
+    "`structured_output`": "description mode name schema strict",
     "a command": "agent description instruction url",
     "`fallback`": "cooldown models retries",
     "`hooks`": """
         after_compaction after_llm_call before_compaction before_llm_call notification on_agent_switch on_error
         on_max_iterations on_session_resume on_tool_approval_decision on_user_input permission_request post_tool_use
-        pre_compact pre_tool_use session_end session_start stop subagent_stop tool_response_transform turn_end turn_start
+        pre_compact pre_tool_use session_end session_start stop subagent_stop tool_guard tool_input_transform
+        tool_response_transform turn_end turn_start
         user_followup_submit user_prompt_submit user_steering_messages_submit worktree_create
     """,
     "a matcher of hooks": "hooks matcher preempt_yolo",
-    "a hook": "args command env model name on_error prompt schema timeout type working_dir",
+    "a hook": "args command env model name on_error prompt schema strict_output timeout type working_dir",
     "a model": """
         auth base_url bypass_models_gateway capabilities compaction_model compaction_threshold cost description env
-        first_available frequency_penalty max_tokens model parallel_tool_calls presence_penalty provider provider_opts
+        first_available frequency_penalty max_tokens model output_capabilities parallel_tool_calls presence_penalty provider provider_opts
         routing task_budget temperature thinking_budget title_model token_key top_p track_usage
     """,
     "`capabilities`": "audio image pdf video",
@@ -79,7 +81,7 @@ FIELDS: Mapping[str, str] = {
     "`webhook_config`": "chat_id headers provider url",
     "toolset `filesystem`": "allow_list deny_list ignore_vcs post_edit",
     "toolset `fetch`": """
-        allow_private_ips allowed_domains blocked_domains headers timeout
+        allow_private_ips allowed_domains blocked_domains escape_html headers timeout
     """,
     "toolset `think`": "shared",
     "toolset `todo`": "shared",

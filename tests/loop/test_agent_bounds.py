@@ -172,6 +172,24 @@ async def test_an_agent_chooses_its_model() -> None:
     assert words_of(turn) == ["Back."], "the choice holds until it is changed"
 
 
+async def test_the_results_of_a_toolset_are_read_by_its_model() -> None:
+    """For one step only, and in the branch of the call."""
+    quick = Model(says("Done.", calls=[("dig", "{}")]))
+    butler = agent(
+        "butler", says(calls=[("look", "{}"), ("dig", "{}")]), says("Own."), says("Later.")
+    )
+    butler.toolsets = (Tools(Deed("dig")), Tools(Deed("look")))
+    butler.origins = ("garden", "house")
+    butler = with_models(butler, quick=quick)
+    butler.result_models = {"house": "quick"}
+    stage = Stage(butler)
+    turn = await stage.play("Look")
+    assert words_of(turn) == ["Done.", "Own."]
+    assert len(quick.prompts) == 1, "what it called itself is read by the agent's own model"
+    stage.snapshot = stage.kept(turn)
+    assert words_of(await stage.play("And now?")) == ["Later."]
+
+
 async def test_a_request_goes_to_the_model_whose_examples_it_is_like() -> None:
     code, own = Model(says("def")), Model(says("Hello."))
     route = ModelRoute(model="code", examples=("Write a function", "fix this bug"))

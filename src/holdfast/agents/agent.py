@@ -196,7 +196,10 @@ class Agent:
         self.routes = routes
         """Rules that send a request to another of its models if it is like their examples; its own model answers all others."""
         self.other_models: Mapping[str, Agent] = {}
-        """The same agent on other models, which it may choose, or which its routes name; by their names in the file."""
+        """The same agent on other models, which it may choose, or which its routes or toolsets name; by their names in the
+        file."""
+        self.result_models: Mapping[str, str] = {}
+        """The models that read the results of toolsets: the toolset's origin → the model's name in the file."""
 
     def on(self, model: Model, parameters: Parameters, context_window: int | None) -> Agent:
         """The same agent, with the same tools and names, on another model."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Collection
+from itertools import islice
 from pathlib import Path
 
 from holdfast import limits
@@ -63,6 +65,37 @@ def environment_info(directory: Path) -> str:
             f"Architecture: {platform.machine()}",
         )
     )
+
+
+def prompt_files_below(directory: Path, names: Collection[str], depth: int) -> str:
+    """The paths of files of these names below a directory, for the agent to read itself; empty if there are none.
+    Hidden directories, and what is linked, are left out."""
+    found: list[str] = []
+    level = [directory]
+    for _ in range(depth):
+        inner = (each for folder in level for each in _folders(folder))
+        level = list(islice(inner, limits.prompt_folders_max))
+        found += [
+            str(path.relative_to(directory))
+            for folder in level
+            for name in names
+            if (path := folder / name).is_file()
+        ]
+    if not found:
+        return ""
+    return "\n- ".join(("Files for parts of this directory; read those that matter:", *found[:100]))
+
+
+def _folders(directory: Path) -> list[Path]:
+    try:
+        inner = sorted(os.scandir(directory), key=lambda each: each.name)
+    except OSError:
+        return []
+    return [
+        Path(each.path)
+        for each in inner
+        if each.is_dir(follow_symlinks=False) and not each.name.startswith(".")
+    ]
 
 
 def prompt_file(directory: Path, name: str) -> str:

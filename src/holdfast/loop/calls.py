@@ -47,8 +47,8 @@ class Calls:
         self._team = team
         self._hooks = hooks
         self._room = asyncio.Semaphore(limits.calls_side_by_side_max)
-        self._toolbox = TurnTools(turn)
-        self._permissions = CallPermissions(turn, self._toolbox, hooks, self._room)
+        self.toolbox = TurnTools(turn)
+        self._permissions = CallPermissions(turn, self.toolbox, hooks, self._room)
         self._state_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """One lock per state name: a tool that writes a state runs after the call before it has written."""
 
@@ -58,7 +58,7 @@ class Calls:
         No two have the same name: a team's tool replaces an agent's own, and a client's replaces both.
         """
         reads_only = self._turn.turn.request.reads_only
-        tools = await self._toolbox.offered(agent)
+        tools = await self.toolbox.offered(agent)
         own = (_definition(each) for each in tools if each.spec.read_only or not reads_only)
         theirs = team_tools.definitions(agent, self._team, depth=len(path))
         client = () if path else self._turn.turn.request.client_tools
@@ -91,12 +91,12 @@ class Calls:
     # ── tools ──
 
     async def _use_tool(self, call: ToolCall, agent: Agent) -> None:
-        tool = await self._toolbox.find(agent, call.name)
+        tool = await self.toolbox.find(agent, call.name)
         if tool is None:
             there = [each.name for each in await self.offered(agent, call.path)]
             words = f"There is no tool {call.name!r}. There are: {', '.join(there) or 'none'}."
             await self._answer(call, "error", words)
-        elif not self._toolbox.is_offered(agent, tool):
+        elif not self.toolbox.is_offered(agent, tool):
             words = f"{call.name!r} is not loaded; load it with {ADD} first."
             await self._answer(call, "error", words)
         elif (why := await self._permissions.refused(call, agent, tool)) is not None:
@@ -138,7 +138,7 @@ class Calls:
             tenant=str(turn.tenant),
             session_id=str(turn.snapshot.session_id),
             agent=spec.memories_of or agent.name,
-            state=self._toolbox.state(),
+            state=self.toolbox.state(),
             memories=await self._memories(spec.memories_of or agent.name) if spec.memories else {},
             reserved=self._team.reserved(),
         )

@@ -231,7 +231,9 @@ class _Playing:
         answer = Accumulator(self._turn.mint, agent=name, path=path)
         async with self._room:
             try:
-                agent = on_chosen_model(self._named(name), path, self._turn)
+                agent = await on_chosen_model(
+                    self._named(name), path, self._turn, self._calls.toolbox
+                )
                 await self._step(agent, path, answer)
             except TurnFailed as failure:
                 known = self._team.agents.get(name)

@@ -54,6 +54,11 @@ class TurnTools:
         kept = (await self._of(agent)).get(name)
         return fingerprint(kept.tool.spec, origin=kept.origin) if kept else ""
 
+    async def origin(self, agent: Agent, name: str) -> str:
+        """The origin of the toolset that a tool is of; empty if there is no such tool."""
+        kept = (await self._of(agent)).get(name)
+        return kept.origin if kept else ""
+
     def state(self) -> dict[str, str]:
         """The session's state with the changes of this turn."""
         return dict(changed_state(self._turn.snapshot.state, self._turn.turn.changes))

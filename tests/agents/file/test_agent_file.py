@@ -492,7 +492,9 @@ WRONG = [
     (in_agent("commands: {fix: {agent: nobody}}"), "agents.root.commands: 'fix' is for an agent that is not there"),
     (in_agent("use_skills: [x]"), "agents.root.use_skills[0]: no such group of skills"),
     (in_agent("skills: [{name: a, description: b, instructions: c, context: fork}]"), "skills[0].context: a skill is read by the agent itself"),
-    (in_agent("sub_agents: [docker.io/agents/x]"), "sub_agents[0]: agents of other files are not run here; copy"),
+    (in_agent("harness: {type: codex}"), "agents.root.harness: agents of other programs are not run here; give the agent a 'model'"),
+    (in_agent("force_handoff: docker.io/agents/x"), "force_handoff: no such agent"),
+    (in_agent("toolsets: [{type: think, model: nope}]"), "toolsets[0].model: no such model"),
     (in_model("routing: [{model: nope, examples: [c]}]"), "models.m.routing[0]: no such model"),
     ("agents: {root: {model: a/b, fallback: {models: [m]}}}\nmodels: {m: {provider: a, model: b, routing: [{model: a/c, examples: [d]}]}}", "fallback.models[0]: 'm' sends requests on to other models"),
     (in_agent("toolsets: [{type: model_picker, models: [nope]}]"), "toolsets[0].models[0]: no such model"),
@@ -710,7 +712,7 @@ async def test_a_toolset_that_is_not_run_is_refused_and_its_file_is_not(kind: st
 
 
 @pytest.mark.parametrize(
-    "field", ["required: true", "lifecycle: {profile: strict}", "lifecycle: {required: true}"]
+    "field", ["required: true", "lifecycle: {profile: strict, required: true}"]
 )
 @pytest.mark.parametrize("kind", TOOLSETS_REFUSED)
 def test_a_file_that_cannot_do_without_it_is_refused_with_the_way_out(

@@ -357,3 +357,109 @@ def test_what_is_built_in_is_a_field_or_a_fact() -> None:
 
 def test_a_file_with_a_guard_and_no_tools_is_told() -> None:
     assert warnings(in_agent("toolsets: [{type: user_prompt}, {type: todo, shared: true}]")) == []
+
+
+# ── colleagues that are not run here ──
+
+APART = """
+agents:
+  root:
+    model: openai/gpt-5
+    sub_agents: [clerk, coder, pirate:agentcatalog/pirate]
+    handoffs: [coder]
+    commands: {code: {agent: coder}, bill: {agent: clerk}}
+  clerk: {model: openai/gpt-5}
+  coder: {harness: {type: codex, config: {sandbox: on}}, instruction: Write code.}
+"""
+
+
+OTHER_FILES = "agents of other files are not run here; copy the agent into this file, and name it"
+OTHER_PROGRAMS = "agents of other programs are not run here; give the agent a 'model'"
+
+
+async def test_a_file_is_served_without_the_colleagues_that_are_not_run() -> None:
+    team = await team_of(APART)
+    root = team.agents["root"]
+    assert (list(team.agents), root.sub_agents, root.handoffs) == (
+        ["root", "clerk"],
+        ("clerk",),
+        (),
+    )
+    assert [each.name for each in root.commands] == ["bill"]
+    assert instruction_of(root.toolsets[-1]) == (
+        "coder is not here: agents of other programs are not run here\n"
+        "pirate:agentcatalog/pirate is not here: agents of other files are not run here"
+    )
+    told = [each.split(": ", 1)[1] for each in warnings(APART)]
+    assert told == [
+        "agents.root.sub_agents[1]: left out: agents of other programs are not run here",
+        "agents.root.sub_agents[2]: refused, so it is not here, and its colleague is told so: "
+        + OTHER_FILES,
+        "agents.root.handoffs[0]: left out: agents of other programs are not run here",
+        "agents.root.commands: 'code' is for an agent that is not here: agents of other programs are not run here",
+        "agents.coder.harness: refused, so it is not here, and its colleagues are told so: "
+        + OTHER_PROGRAMS,
+    ]
+
+
+@pytest.mark.parametrize("kind", ["lsp", "git"])
+def test_a_strict_toolset_that_is_not_run_leaves_its_file_usable(kind: str) -> None:
+    """docker-agent starts without it, too; `required: true` is another matter."""
+    text = in_agent(f"toolsets: [{{type: {kind}, lifecycle: {{profile: strict}}}}]")
+    assert [each for each in warnings(text) if f"{kind}: refused" in each]
+
+
+# ── hooks and prompt files ──
+
+
+def test_guards_of_newer_files_run_before_a_tool_in_their_order() -> None:
+    text = in_agent("""
+    hooks:
+      pre_tool_use: [{hooks: [{type: command, command: c}]}]
+      tool_guard: [{matcher: shell, hooks: [{type: command, command: b, strict_output: true}]}]
+      tool_input_transform: [{hooks: [{type: command, command: a}, {type: builtin, command: redact_secrets}]}]
+""")
+    plan = read(text).agents[0]
+    hooks = plan.hooks.every["pre_tool_use"]
+    assert [(each.command, each.matcher) for each in hooks] == [
+        ("a", "*"),
+        ("b", "shell"),
+        ("c", "*"),
+    ]
+    assert plan.shape.redact_secrets
+
+
+def test_an_agent_is_told_where_more_prompt_files_are(tmp_path: Path) -> None:
+    for name in ("a", "a/b", "a/b/c", ".git", "d"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "AGENTS.md").write_text("Be kind.")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "AGENTS.md").write_text("Be brief.")
+    text = in_agent("add_prompt_files: [AGENTS.md]\nadd_prompt_files_depth: 2")
+    brief, below = read(text, tmp_path).agents[0].surroundings
+    assert brief == "Be brief."
+    assert below.splitlines()[1:] == ["- a/AGENTS.md", "- d/AGENTS.md", "- a/b/AGENTS.md"]
+    (tmp_path / "d" / "AGENTS.md").unlink()
+    other = read(text, tmp_path)
+    assert "d/AGENTS.md" not in other.agents[0].surroundings[1]
+
+
+# ── models for results ──
+
+
+async def test_a_toolset_may_name_the_model_that_reads_its_results() -> None:
+    text = """
+models: {fast: {provider: openai, model: gpt-5-nano}}
+toolsets: {notes: {type: think, model: fast}}
+agents:
+  root:
+    model: openai/gpt-5
+    use_toolsets: [notes]
+    toolsets: [{type: todo}, {type: mcp, command: a, model: anthropic/claude-haiku-4-5}]
+"""
+    agent = await root_of(text)
+    models = dict(zip(agent.origins, agent.toolsets, strict=True))
+    named = {type(models[origin]).__name__: name for origin, name in agent.result_models.items()}
+    assert named == {"ThinkToolset": "fast", "McpToolset": "anthropic/claude-haiku-4-5"}
+    assert agent.other_models["fast"].model.name == "openai/gpt-5-nano"
+    assert warnings(text) == []

@@ -30,6 +30,7 @@ from holdfast.agents.agent import (
     close_all,
 )
 from holdfast.agents.file import versions
+from holdfast.agents.file.dispositions import REFUSED
 from holdfast.agents.file.document import Plain, UnreadableDocument, Where, read_document
 from holdfast.agents.file.hooks import FileHooks, built_in_fields
 from holdfast.agents.file.models import UNTRUSTED, FileModels
@@ -48,7 +49,12 @@ from holdfast.agents.file.toolsets.agent_tools import AgentTools, FileTools
 from holdfast.agents.file.toolsets.file_context import FileContext
 from holdfast.agents.file.variables import filled, filled_prose, seconds_in
 from holdfast.agents.model_routes import ModelRoute
-from holdfast.agents.surroundings import NoPrompt, environment_info, prompt_file
+from holdfast.agents.surroundings import (
+    NoPrompt,
+    environment_info,
+    prompt_file,
+    prompt_files_below,
+)
 from holdfast.core.codec import Value
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy, allowed
@@ -355,6 +361,7 @@ def _agent(plan: AgentPlan, models: Mapping[ModelConfig, Model]) -> Agent:
         )
         for name, config in plan.other_models.items()
     }
+    agent.result_models = plan.tools.result_models
     agent.hook_models = {name: models[config] for name, config in plan.hook_models.items()}
     return agent
 
@@ -413,10 +420,12 @@ class _Reading:
         self.providers: tuple[str, ...] = ()
         self.servers: tuple[McpToolset, ...] = ()
         self.beside: set[str] = set()
+        self._absent: dict[str, str] = {}
+        """Agents that the file names and that are not run here, with the reason."""
 
     def plans(self, value: Plain) -> tuple[AgentPlan, ...]:
         found = self._found
-        file = found.shaped(value, FileShape, ())
+        file = found.shaped(self._without_harnesses(value), FileShape, ())
         if file is None:
             return ()
         if not file.agents:
@@ -445,6 +454,22 @@ class _Reading:
         for plan in plans:
             self._check_prices(plan)
         return tuple(plan for plan in plans if plan.model is not UNKNOWN)
+
+    def _without_harnesses(self, value: Plain) -> Plain:
+        """The file without agents that are other programs: they are refused, and their colleagues told so. The agent
+        that answers has to be there."""
+        agents = value.get("agents") if isinstance(value, dict) else None
+        if not isinstance(value, dict) or not isinstance(agents, dict):
+            return value
+        entry = ENTRY if ENTRY in agents else next(iter(agents), "")
+        for name, each in agents.items():
+            if name != entry and isinstance(each, dict) and each.get("harness"):
+                words = REFUSED[AgentShape]["harness"]
+                self._absent[name] = words.partition(";")[0]
+                told = f"refused, so it is not here, and its colleagues are told so: {words}"
+                self._found.warn(("agents", name, "harness"), told)
+        here = {name: each for name, each in agents.items() if name not in self._absent}
+        return {**value, "agents": here} if self._absent else value
 
     def _check_prices(self, plan: AgentPlan) -> None:
         """A budget on cost needs the price of each model that its agents use."""
@@ -480,6 +505,10 @@ class _Reading:
             self._found.wrong((*where, "handoffs"), "an agent cannot hand over to itself")
         hooks = self._hooks.of_agent(shape.hooks, (*where, "hooks"))
         agent_tools = tools.of_agent(shape, where)
+        absent = [each for each in (*shape.sub_agents, *shape.handoffs) if each in self._absent]
+        agent_tools.add_words(
+            tuple(f"{each} is not here: {self._absent[each]}" for each in dict.fromkeys(absent))
+        )
         return AgentPlan(
             name,
             shape,
@@ -583,6 +612,9 @@ class _Reading:
             except NoPrompt as error:
                 told_of = self._found.warn if error.absent else self._found.missing
                 told_of((*where, "add_prompt_files", n), str(error))
+        depth = shape.add_prompt_files_depth
+        if depth and (below := prompt_files_below(self._directory, shape.add_prompt_files, depth)):
+            told.append(below)
         return tuple(told)
 
     def _instruction_files(self, shape: AgentShape, where: Where) -> list[str]:
@@ -612,7 +644,7 @@ class _Reading:
         """An agent's commands: its own, and those of the groups that it uses, where it has none of that name."""
         own = self._filled_commands(_commands(shape.commands), (*where, "commands"))
         self._check_commands(own, file, (*where, "commands"))
-        known = {each.name: each for each in own}
+        known = {each.name: each for each in own if each.agent not in self._absent}
         for n, name in enumerate(shape.use_commands):
             if name not in file.commands:
                 words = f"no such group of commands; {suggest(name, file.commands)}"
@@ -620,6 +652,7 @@ class _Reading:
                 continue
             group = self._filled_commands(_commands(file.commands[name]), ("commands", name))
             self._check_commands(group, file, ("commands", name))
+            group = tuple(each for each in group if each.agent not in self._absent)
             known = {**{each.name: each for each in group}, **known}
         return tuple(known.values())
 
@@ -645,7 +678,12 @@ class _Reading:
             if found := _EVALUATED.search(each.instruction):
                 words = f"{found[0][:40]!r} in {each.name!r} is not run here; clients are told it as it stands"
                 self._found.warn(where, words)
-            if each.agent and each.agent not in file.agents:
+            if each.agent in self._absent:
+                words = (
+                    f"{each.name!r} is for an agent that is not here: {self._absent[each.agent]}"
+                )
+                self._found.warn(where, words)
+            elif each.agent and each.agent not in file.agents:
                 words = f"{each.name!r} is for an agent that is not there; {suggest(each.agent, file.agents)}"
                 self._found.wrong(where, words)
         for name, times in Counter(each.name for each in commands).items():
@@ -678,9 +716,13 @@ class _Reading:
                 continue
             if name in file.agents:
                 known.append(name)
+            elif name in self._absent:
+                self._found.warn((*where, n), f"left out: {self._absent[name]}")
             elif re.search(r"[/:]", name):
-                words = "agents of other files are not run here; copy the agent into this file, and name it"
-                self._found.wrong((*where, n), words)
+                self._absent[name] = "agents of other files are not run here"
+                words = "refused, so it is not here, and its colleague is told so: "
+                words += f"{self._absent[name]}; copy the agent into this file, and name it"
+                self._found.warn((*where, n), words)
             else:
                 self._found.wrong((*where, n), f"no such agent; {suggest(name, file.agents)}")
         return tuple(known)

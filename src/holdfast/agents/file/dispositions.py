@@ -19,9 +19,11 @@ from holdfast.agents.file.shapes import (
     ModelShape,
     ProviderShape,
     RuntimeShape,
+    StructuredOutputShape,
 )
 from holdfast.agents.file.toolsets.toolset_shapes import (
     AnyToolset,
+    FetchToolsetShape,
     LifecycleShape,
     McpToolsetShape,
     ShellToolsetShape,
@@ -41,7 +43,6 @@ TOOLSET_FIELDS = frozenset(
 
 _EVERY_TOOLSET: Words = {
     "toon": "models are shown results as their tools give them",
-    "model": "the agent's own model reads the results of all tools",
 }
 _FEDERATION = "keys come from environment variables here: name one under 'token_key'"
 
@@ -57,6 +58,7 @@ def _foreign_fields(shape: type[Shape]) -> Words:
 REFUSED: Mapping[type[Shape], Words] = {
     FileShape: {
         "env": "was dropped by docker-agent after version 1; set variables where the server is started",
+        "evaluators": "evaluators are not asked here; ask a model, with a hook of 'type: model'",
     },
     RuntimeShape: {
         "network_allowlist": "a sandbox here has the network or has it not: say 'network: true' at a toolset that "
@@ -64,6 +66,9 @@ REFUSED: Mapping[type[Shape], Words] = {
     },
     AgentShape: {
         "harness": "agents of other programs are not run here; give the agent a 'model'",
+        "inject_memories": "memories are not looked up for an agent; say in its instruction when to look them up",
+        "routing": "requests go to the agent that they name; let an agent hand over, with 'handoffs'",
+        "tool_choice": "a request says which tool has to be called: 'tool_choice'",
         "rag": "documents are not indexed here; serve them through an MCP server, and name it under 'toolsets'",
     },
     InlineSkillShape: dict.fromkeys(
@@ -73,6 +78,7 @@ REFUSED: Mapping[type[Shape], Words] = {
     ModelShape: {
         "auth": _FEDERATION,
         "env": "was dropped by docker-agent after version 1; set variables where the server is started",
+        "output_capabilities": "models answer in text here; leave this out",
     },
     ProviderShape: {"auth": _FEDERATION},
     ShellToolsetShape: {
@@ -97,9 +103,13 @@ CANNOT_MATTER: Mapping[type[Shape], Words] = {
         "code_mode_tools": "tools are offered one by one",
         "max_old_tool_call_tokens": "old results stay whole as long as they fit",
         "cache": "the model is asked every time",
+        "plan_persona": "there is no mode for plans here",
     },
     HooksShape: {
         "worktree_create": "no worktree is made here",
+    },
+    StructuredOutputShape: {
+        "mode": "the model's server is asked for the form",
     },
     InlineSkillShape: {
         "allowed_tools": "it is for skills that run apart; the agent's rules hold",
@@ -123,6 +133,10 @@ CANNOT_MATTER = {
 }
 CANNOT_MATTER = {
     **CANNOT_MATTER,
+    FetchToolsetShape: {
+        **CANNOT_MATTER[FetchToolsetShape],
+        "escape_html": "pages are told as text",
+    },
     ShellToolsetShape: {
         **CANNOT_MATTER[ShellToolsetShape],
         "sudo_askpass": "no person can type a password here: sudo fails, as it does where docker-agent has no terminal",
@@ -139,4 +153,4 @@ TOOLSETS_REFUSED: Words = {
     "session_context": "other conversations are not read here; 'memory' carries words from one conversation to the next",
 }
 """Types of toolsets that are not run, and the way out. Such a toolset is refused, and not its file: docker-agent goes on
-without a toolset that cannot be started, too. With `required: true`, or a strict lifecycle, the file is refused."""
+without a toolset that cannot be started, too. With `required: true` the file is refused."""

@@ -45,8 +45,13 @@ NO_EFFECT: Mapping[str, str] = {
     "snapshot": "files are not kept in a shadow repository here",
     "unload": "models stay loaded",
     "elide_repeated_tool_results": "results are shown as often as tools give them",
+    "safer_shell": "commands are not sorted by what they look like; rules and 'safety' say which may run",
 }
 """Built-in hooks that cannot matter to an answer."""
+
+BEFORE_A_TOOL = ("tool_input_transform", "tool_guard", "pre_tool_use")
+"""The events before a call, in docker-agent's order. Here they are one: every hook before a call may change its
+arguments, and forbid it."""
 
 
 def built_in_fields(shape: AgentShape) -> AgentShape:
@@ -125,15 +130,16 @@ class FileHooks:
             return Hooks()
         every: dict[HookEvent, tuple[Hook, ...]] = {}
         for event in get_args(HookEvent):
-            said: tuple[HookMatcherShape | HookShape, ...] = getattr(shape, event)
             hooks: list[Hook] = []
-            for n, each in enumerate(said):
-                at = (*where, event, n)
-                hooks += (
-                    self._matched(each, event, at)
-                    if isinstance(each, HookMatcherShape)
-                    else self._hook_of(each, event, at)
-                )
+            for field in BEFORE_A_TOOL if event == "pre_tool_use" else (event,):
+                said: tuple[HookMatcherShape | HookShape, ...] = getattr(shape, field)
+                for n, each in enumerate(said):
+                    at = (*where, field, n)
+                    hooks += (
+                        self._matched(each, event, at)
+                        if isinstance(each, HookMatcherShape)
+                        else self._hook_of(each, event, at)
+                    )
             if hooks:
                 every[event] = tuple(hooks)
         return Hooks(

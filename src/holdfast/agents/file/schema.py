@@ -100,6 +100,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Agent.num_history_items": "How many items of the past its model sees at most; 0 is all of them.",
     "Agent.add_date": "Tell its model the day on which the turn began.",
     "Agent.add_environment_info": "Tell its model about the directory and the system.",
+    "Agent.add_prompt_files_depth": "How many levels below are searched for more files of these names; the agent is told their paths.",
     "Agent.add_prompt_files": "Files, in the directory of this one or below it, whose words are added to the instruction.",
     "Agent.commands": "Prompts with names, for clients to offer.",
     "Agent.structured_output": "The form that its answers have.",
@@ -133,6 +134,8 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Permissions.ask": "Tools that a person is asked about. Wins over `allow`.",
     "Permissions.deny": "Tools that never run. Wins over both.",
     # hooks
+    "Hooks.tool_input_transform": "With those of `pre_tool_use`, before them.",
+    "Hooks.tool_guard": "With those of `pre_tool_use`, before them and after `tool_input_transform`.",
     "Hooks.pre_tool_use": "Before a call is recorded; may refuse it, change its arguments, or have a person asked.",
     "Hooks.post_tool_use": "After a call has run; may end the turn.",
     "Hooks.permission_request": "Before a call waits for a person; may refuse it.",
@@ -162,6 +165,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Hook.args": "Of something built in.",
     "Hook.timeout": "In seconds.",
     "Hook.env": "Variables for it alone; `${env.NAME}` is filled in.",
+    "Hook.strict_output": "Has no effect: before a call, an answer that is not understood always refuses.",
     "Hook.on_error": "`block`: if it breaks after a call, the turn ends. Before a call it always refuses.",
     # models
     "Model.provider": "The provider that serves it.",
@@ -194,6 +198,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     # toolsets
     "type": "What kind of toolset it is.",
     "tools": "Only these of its tools.",
+    "model": "The model of the step that reads the results of these tools; the agent's own if left out.",
     "instruction": "What the model is told about the tools; `{ORIGINAL_INSTRUCTIONS}` stands for the toolset's own words.",
     "defer": "Tools that a model has to look for before it can call them: these, or all.",
     "env": "Variables for the commands.",

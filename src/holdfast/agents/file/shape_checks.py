@@ -213,10 +213,10 @@ class Findings:
 
 def _is_required(toolset: dict[str, Plain]) -> bool:
     """Whether a toolset says that there is no answer without its tools."""
-    said = toolset.get("lifecycle")
-    lifecycle = said if isinstance(said, dict) else {}
-    is_strict = lifecycle.get("profile") == "strict"
-    return toolset.get("required") is True or lifecycle.get("required", is_strict) is True
+    lifecycle = toolset.get("lifecycle")
+    return toolset.get("required") is True or (
+        isinstance(lifecycle, dict) and lifecycle.get("required") is True
+    )
 
 
 @cache

@@ -75,6 +75,8 @@ class HookShape(Shape):
     timeout: Seconds = 60.0
     env: dict[str, str] = msgspec.field(default_factory=dict)
     working_dir: str = ""
+    strict_output: bool = False
+    """Has no effect: an answer that is not understood as a whole always counts as a no, before a tool."""
     on_error: Literal["warn", "ignore", "block"] = "warn"
     """What a hook that breaks does, where a broken hook does not refuse anyway."""
     model: str = ""
@@ -105,6 +107,9 @@ HookMatchers: TypeAlias = Annotated[tuple[HookMatcherShape, ...], Meta(max_lengt
 class HooksShape(Shape):
     """The commands that run at each kind of event."""
 
+    tool_input_transform: HookMatchers = ()
+    tool_guard: HookMatchers = ()
+    """These two run with those of `pre_tool_use`, before them."""
     pre_tool_use: HookMatchers = ()
     post_tool_use: HookMatchers = ()
     permission_request: HookMatchers = ()
@@ -204,6 +209,8 @@ class AgentShape(Shape):
     """Tell its model the directory and the system that it runs in."""
     add_prompt_files: Annotated[tuple[str, ...], Meta(max_length=limits.prompt_files_max)] = ()
     """Files whose text is added to its instruction."""
+    add_prompt_files_depth: Annotated[int, Meta(ge=0, le=10)] = 0
+    """How many levels below the directory are searched for more such files, whose paths the agent is told."""
     commands: Commands | tuple[Commands, ...] = msgspec.field(default_factory=dict)
     use_commands: tuple[str, ...] = ()
     """Groups of commands of the file, by name."""

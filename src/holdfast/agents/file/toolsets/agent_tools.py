@@ -114,9 +114,17 @@ class AgentTools:
         self.has_foreign = False
         """Whether there are more tools, which a server names."""
         self.models: tuple[tuple[str, Where], ...] = ()
-        """The models that the agent may choose from, and the fields that name them."""
+        """The models that the agent may choose from, or that read results, and the fields that name them."""
+        self.result_models: dict[str, str] = {}
+        """The models that read the results of toolsets, by the toolsets' origins."""
         self.texts: tuple[str, ...] = ()
         """Words from files beside the agent file that the tools hand out, or are made of."""
+
+    def add_words(self, words: tuple[str, ...]) -> None:
+        """Tell the agent's model something that belongs to no tool."""
+        if words:
+            self.toolsets += (BuiltInToolset(instruction="\n".join(words)),)
+            self.origins += ("words",)
 
 
 class FileTools:
@@ -177,6 +185,9 @@ class FileTools:
                 toolset = ChosenToolset(toolset, read_only=True)
             made.toolsets += (toolset,)
             made.origins += (self._origin(each),)
+            if each.model:
+                made.models += ((each.model, (*at, "model")),)
+                made.result_models[made.origins[-1]] = each.model
         if skills := self._skills.of_agent(shape, where):
             toolset = SkillsToolset(skills)
             made.toolsets += (toolset,)

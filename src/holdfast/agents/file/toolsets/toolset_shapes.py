@@ -55,6 +55,8 @@ class ToolsetShape(Shape, tag_field="type"):
     defer: Deferred = False
     readonly: bool = False
     """Only the tools that change nothing."""
+    model: str = ""
+    """The model of the step that reads the results of these tools; the agent's own if left out."""
 
 
 class UnrunToolsetShape(ToolsetShape, kw_only=True):
@@ -208,6 +210,7 @@ class McpShape(Shape):
     instruction: Text | None = None
     defer: Deferred = False
     readonly: bool = False
+    model: str = ""
     working_dir: str = ""
     lifecycle: LifecycleShape = LifecycleShape()
     config: Any = None
