@@ -127,7 +127,7 @@ class Replay:
             if line := response.headers.get("x-session-id"):
                 self.lines[line] = None
             if request.is_stopped:
-                await _until_said(response, request.answer)
+                await until_said(response, request.answer)
                 return
             got = Answer(response.status, response.headers, await response.read())
         assert got.status == 200, got.body
@@ -144,8 +144,8 @@ def body_of(request: RecordedRequest) -> bytes:
     return msgspec.json.encode({**body, "tools": tools} if tools else body)
 
 
-async def _until_said(response: aiohttp.ClientResponse, answer: str) -> None:
-    """Read a stream until all of the answer has come; then the person stops it."""
+async def until_said(response: aiohttp.ClientResponse, answer: str) -> None:
+    """Read a stream until so much of the answer has come."""
     data = b""
     while True:
         data += await response.content.readany()

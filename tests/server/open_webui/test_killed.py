@@ -1,7 +1,7 @@
 """The same person, on a server that is killed: in each phase of a request, in every scene.
 
 `make test` kills once in each scene, with ids or without, each time in another phase and at another request; the
-thorough tests kill at every request of every recording.
+thorough tests kill in every phase, at every request of every recording.
 """
 
 from __future__ import annotations
@@ -13,30 +13,34 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from holdfast.core.turns.deltas import TextDelta
 from holdfast.testing import Gate, Reply, Script
 from holdfast.testing.upstream import UpstreamRequest
 from tests.e2e.world import World, until, world
 from tests.server.open_webui.record import AGENTS
 from tests.server.open_webui.recording import SCENES, RecordedRequest, Recording, load
-from tests.server.open_webui.replay import Replay, ScriptedAnswers, body_of
+from tests.server.open_webui.replay import Replay, ScriptedAnswers, body_of, until_said
 from tests.server.open_webui.test_recordings import demand_tree, is_side_call
 
-BEFORE, MIDDLE, COMMITTED, ENDED = PHASES = (
+BEFORE, MIDDLE, SAID, COMMITTED, ENDED, ASIDE = PHASES = (
     "before a word",
     "in the middle",
+    "after the last word",
     "after the commit, unread",
     "after the end",
+    "in a side call",
 )
 
 
 def _cases() -> Iterator[object]:
-    for n, scene in enumerate(SCENES):
+    for scene in SCENES:
         for phase in PHASES:
             yield pytest.param(
                 scene, phase, None, marks=pytest.mark.thorough, id=f"{scene}, {phase}"
             )
-        if scene.endswith("_with_ids") == bool(n // 2 % 2):
-            yield pytest.param(scene, PHASES[n // 2 % len(PHASES)], n, id=f"{scene}, once")
+    for n, pair in enumerate(zip(SCENES[::2], SCENES[1::2], strict=True)):
+        scene, phase = pair[n % 2], PHASES[n % len(PHASES)]
+        yield pytest.param(scene, phase, n, id=f"{scene}, {phase}, once")
 
 
 @pytest.mark.slow
@@ -59,13 +63,15 @@ async def test_a_kill_in_any_phase_costs_no_message_and_doubles_none(
 
 
 class Killer:
-    """Kills a server in one phase: of every request of the person, or of one of them."""
+    """Kills a server in one phase: of every request of the person, or of one of them; or of side calls."""
 
     def __init__(
         self, recording: Recording, answers: ScriptedAnswers, phase: str, at: int | None
     ) -> None:
-        own = [each for each in recording.requests if not is_side_call(each.messages)]
-        self._dying = own if at is None else [own[at % len(own)]]
+        dying = [
+            each for each in recording.requests if is_side_call(each.messages) == (phase == ASIDE)
+        ]
+        self._dying = dying if at is None else [dying[at % len(dying)]]
         self._answers = answers
         self._phase = phase
         self._gate: Gate | None = None
@@ -74,7 +80,13 @@ class Killer:
         script = self._answers.answer(request.json["model"], request.json["messages"])
         if self._gate is None:
             return script
-        return script.waiting(self._gate, at=0 if self._phase == BEFORE else len(script.steps) // 2)
+        return script.waiting(self._gate, at=self._place(script))
+
+    def _place(self, script: Script) -> int:
+        """The step of an answer before which the server dies."""
+        if self._phase == BEFORE:
+            return 0
+        return len(script.steps) if self._phase == SAID else len(script.steps) // 2
 
     async def send(
         self, server: World, request: RecordedRequest, send: Callable[[], Awaitable[None]]
@@ -90,18 +102,47 @@ class Killer:
         asked = len(self._answers.prompts)
         self._gate = None if self._phase == COMMITTED else Gate()
         self._answers.expect(request)
-        dying = asyncio.create_task(_ask(server.http, server.url, request))
+        heard = asyncio.Event()
+        dying = asyncio.create_task(_ask(server, request, self._words(request), heard))
         await until(lambda: len(self._answers.prompts) > asked)
-        if self._phase == COMMITTED and not request.is_stopped:
-            await _rested(server)
+        if not request.is_stopped:
+            await (self._gate.reached.wait() if self._gate else _rested(server))
+            if self._words(request):
+                await heard.wait()
         await server.kill()
         dying.cancel()
         await asyncio.wait([dying])
         self._gate = None
         await server.start()
+        if self._phase == ASIDE:
+            return  # the program does without
         await send()
         if self._phase == COMMITTED:
             self._answers.forget(request)  # the answer of the first turn is given again
+
+    def _words(self, request: RecordedRequest) -> str:
+        """What the program shows of an answer before the server dies."""
+        if self._gate is None or not request.stream:
+            return ""
+        steps = request.script.steps[: self._place(request.script)]
+        return "".join(each.text for each in steps if isinstance(each, TextDelta))
+
+
+async def _ask(server: World, request: RecordedRequest, words: str, heard: asyncio.Event) -> None:
+    """Send a request, and read these words of the answer. Its id is not that of the answer which is asked for later."""
+    headers = dict(request.headers)
+    if "X-History-Answer" in headers:
+        headers["X-History-Answer"] += "-given-up"
+    try:
+        async with server.http.post(
+            f"{server.url}/v1/chat/completions", headers=headers, data=body_of(request)
+        ) as response:
+            if words:
+                await until_said(response, words)
+                heard.set()
+            await asyncio.Event().wait()
+    except aiohttp.ClientError:
+        return
 
 
 async def _rested(server: World) -> None:
@@ -110,14 +151,3 @@ async def _rested(server: World) -> None:
         async with server.http.get(f"{server.url}/api/turns?state=open") as answer:
             if not (await answer.json())["turns"]:
                 return
-
-
-async def _ask(http: aiohttp.ClientSession, url: str, request: RecordedRequest) -> None:
-    """Send a request, and do not read the answer."""
-    try:
-        async with http.post(
-            f"{url}/v1/chat/completions", headers=request.headers, data=body_of(request)
-        ):
-            await asyncio.Event().wait()
-    except aiohttp.ClientError:
-        return
