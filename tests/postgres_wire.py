@@ -24,6 +24,9 @@ _RUNS_STATEMENT = b"EQ"
 _READY = b"Z"
 _SSL_REQUEST = 80877103
 
+ROUNDS = 4
+"""So many rounds of the loop pass at most between an accepted connection and the task that serves it."""
+
 
 class Wire:
     """A proxy on a port of its own. Obtained by `before`."""
@@ -58,6 +61,8 @@ class Wire:
             yield wire
         finally:
             server.close()
+            for _ in range(ROUNDS):
+                await asyncio.sleep(0)
             wire.die()
             if wire.serving:  # a loop that ends in the middle of them would complain about each
                 await asyncio.wait(tuple(wire.serving))
@@ -83,7 +88,7 @@ class Wire:
         self.serving.add(serving)
         serving.add_done_callback(self.serving.discard)
         if self.died.is_set():
-            writer.close()
+            await _closed(writer)
             return
         there, back = await asyncio.open_connection(*self._target)
         self.ports.add(back.get_extra_info("sockname")[1])
@@ -98,9 +103,10 @@ class Wire:
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for each in (*pumps, writer, back):
-                each.cancel() if isinstance(each, asyncio.Task) else each.close()
+            for each in pumps:
+                each.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
+            await _closed(writer, back)
             self._writers -= {writer, back}
 
     async def _questions(self, reader: StreamReader, back: StreamWriter, link: _Link) -> None:
@@ -153,6 +159,15 @@ class _Link:
 
     mute = False
     greeted = False
+
+
+async def _closed(*writers: StreamWriter) -> None:
+    """Close connections, and wait until they are: a loop that ended before would complain about each."""
+    for each in writers:
+        each.close()
+    for each in writers:
+        with suppress(OSError):
+            await each.wait_closed()
 
 
 async def _message(reader: StreamReader, *, already: bytes = b"") -> tuple[bytes, bytes]:

@@ -202,6 +202,7 @@ class World:
         """Any command, on this store."""
         settings = {
             "HOLDFAST_STORE": self.store,
+            "HOLDFAST_LISTEN": "127.0.0.1:0",  # the default port may be in use on this machine
             "HOLDFAST_LEASE_TTL_S": str(LEASE_S),
             "HOLDFAST_A2A_AGENTS": "root",
         }
