@@ -14,7 +14,7 @@ from tests.crash.zygote import Zygote
 @pytest.mark.parametrize("fault", ["signal=KILL", "error=EIO", "error=ENOSPC"])
 def test_no_system_call_is_a_bad_moment(zygote: Zygote, tmp_path: Path, fault: Fault) -> None:
     need_strace()
-    found = break_every_call(zygote, tmp_path, fault, step=31)
+    found = break_every_call(zygote, tmp_path, fault, step=61)
     assert found.tally.violations == []
     answers = found.answers
     struck = {key.partition(":")[0] for key in answers}

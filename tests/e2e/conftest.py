@@ -18,6 +18,18 @@ WORLDS = pytest.mark.parametrize(
 )
 """For tests that hold for one server on a file and for two replicas on a database alike."""
 
+
+def worlds_and(name: str, first: object, *others: object) -> pytest.MarkDecorator:
+    """The same with several values, all of them on one server, and on replicas the first: how requests are carried out
+    there does not depend on how they differ."""
+    cases: list[object] = [
+        *(("one", value) for value in (first, *others)),
+        pytest.param("replicas", first, marks=pytest.mark.slow),
+        *(pytest.param("replicas", each, marks=pytest.mark.thorough) for each in others),
+    ]
+    return pytest.mark.parametrize(("world", name), cases, indirect=["world"])
+
+
 REPLICAS = pytest.mark.parametrize("world", ["replicas"], indirect=True)
 
 SEVERAL = pytest.mark.parametrize("world", ["replicas", "workers"], indirect=True)

@@ -8,12 +8,16 @@ from contextlib import AsyncExitStack
 import pytest
 
 from holdfast.testing import refuses, says
-from tests.e2e.conftest import WORLDS
 from tests.e2e.doors import DOORS
 from tests.e2e.doors.door import Behaviour, Door, DoorAnswer
 from tests.e2e.world import World
 
 ANSWER = "This is the whole answer to {} "
+
+
+TASKS = ("a2a", "mcp_tasks")
+"""Doors of which a client asks later what became of a turn: any replica may be asked. What replicas do otherwise is
+behind all doors alike, and told of in the other files."""
 
 
 def through(behaviour: Behaviour) -> pytest.MarkDecorator:
@@ -22,12 +26,28 @@ def through(behaviour: Behaviour) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("door", found, ids=lambda each: each.name)
 
 
+def through_in_worlds(behaviour: Behaviour) -> pytest.MarkDecorator:
+    """The same on one server and on replicas."""
+
+    def marks(world: str, door: Door) -> tuple[pytest.MarkDecorator, ...]:
+        if world == "one":
+            return ()
+        return (pytest.mark.slow, *(() if door.name in TASKS else (pytest.mark.thorough,)))
+
+    found = [
+        pytest.param(world, each, id=f"{world}-{each.name}", marks=marks(world, each))
+        for world in ("one", "replicas")
+        for each in DOORS
+        if behaviour not in each.lacks
+    ]
+    return pytest.mark.parametrize(("world", "door"), found, indirect=["world"])
+
+
 def is_answer(answer: DoorAnswer, said: str) -> bool:
     return not answer.error and answer.text.strip() == ANSWER.format(said).strip()
 
 
-@through("failed_turn")
-@WORLDS
+@through_in_worlds("failed_turn")
 async def test_a_turn_that_fails_is_not_seen_by_the_next_one(world: World, door: Door) -> None:
     assert is_answer(await door.ask(world, "first", to="trip"), "first")
     failed = await door.ask(world, "fail", to="trip")
@@ -64,8 +84,7 @@ async def test_a_client_that_leaves_half_way_leaves_a_whole_turn_or_none(
     await world.verify()
 
 
-@through("kill")
-@WORLDS
+@through_in_worlds("kill")
 async def test_a_killed_server_leaves_a_whole_turn_or_none(world: World, door: Door) -> None:
     assert is_answer(await door.ask(world, "first", to="trip"), "first")
     gate = world.hold("second")
@@ -88,8 +107,7 @@ async def test_a_killed_server_leaves_a_whole_turn_or_none(world: World, door: D
     await world.verify()
 
 
-@through("two_first_requests")
-@WORLDS
+@through_in_worlds("two_first_requests")
 async def test_first_requests_that_come_together_make_one_conversation(
     world: World, door: Door
 ) -> None:
@@ -101,8 +119,7 @@ async def test_first_requests_that_come_together_make_one_conversation(
     assert [len(each) for each in world.sent] == [1, 2, 3, 4, 5]
 
 
-@through("retry")
-@WORLDS
+@through_in_worlds("retry")
 async def test_a_retry_gets_the_answer_of_the_first_attempt(world: World, door: Door) -> None:
     gate = world.hold("once")
     first = asyncio.create_task(door.ask(world, "once", to="trip", key="7d8f"))
@@ -133,8 +150,7 @@ async def test_a_turn_that_fails_after_it_has_acted_is_finished_by_a_retry(
     await world.verify()
 
 
-@through("cancel")
-@WORLDS
+@through_in_worlds("cancel")
 async def test_a_turn_that_is_stopped_is_kept_as_far_as_it_came(world: World, door: Door) -> None:
     gate = world.hold("long")
     waiting = asyncio.create_task(door.ask(world, "long", to="trip"))
@@ -150,8 +166,7 @@ async def test_a_turn_that_is_stopped_is_kept_as_far_as_it_came(world: World, do
     await world.verify()
 
 
-@through("busy")
-@WORLDS
+@through_in_worlds("busy")
 async def test_a_message_waits_for_the_turn_before_it(world: World, door: Door) -> None:
     gate = world.hold("slow")
     first = asyncio.create_task(door.ask(world, "slow", to="trip"))

@@ -12,10 +12,8 @@ import openai
 import pytest
 
 from holdfast.testing import refuses, says
-from tests.e2e.conftest import WORLDS
+from tests.e2e.conftest import WORLDS, worlds_and
 from tests.e2e.world import World, until
-
-pytestmark = WORLDS
 
 ANSWER = "This is the whole answer to {} "
 
@@ -38,7 +36,7 @@ async def say(world: World, said: str, *, to: str, stream: bool) -> str:
         return text
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@worlds_and("stream", True, False)
 async def test_a_request_that_fails_is_not_seen_by_the_next_one(world: World, stream: bool) -> None:
     await say(world, "first", to="trip", stream=stream)
     with pytest.raises(openai.APIError) as failed:
@@ -59,6 +57,7 @@ async def test_a_request_that_fails_is_not_seen_by_the_next_one(world: World, st
     await world.verify()
 
 
+@WORLDS
 async def test_half_an_answer_whose_client_has_gone_is_nothing(world: World) -> None:
     gate = world.hold("leave")
     async with world.streaming("leave", to="trip") as response:
@@ -73,6 +72,7 @@ async def test_half_an_answer_whose_client_has_gone_is_nothing(world: World) -> 
     assert world.sent[-1] == ["after"]
 
 
+@WORLDS
 async def test_a_client_that_went_before_anything_was_said_leaves_nothing_either(
     world: World,
 ) -> None:
@@ -92,6 +92,7 @@ async def test_a_client_that_went_before_anything_was_said_leaves_nothing_either
     assert (turn["state"], turn["ended_by"]) == ("discarded", "disconnected")
 
 
+@WORLDS
 async def test_nothing_new_does_not_replay_the_turn_before(world: World) -> None:
     await say(world, "first", to="trip", stream=False)
     for messages in ([""], ["  "], [{"role": "user", "content": []}]):
@@ -104,6 +105,7 @@ async def test_nothing_new_does_not_replay_the_turn_before(world: World) -> None
     assert len(world.sent) == 1
 
 
+@WORLDS
 async def test_two_first_requests_make_one_conversation(world: World) -> None:
     answers = await asyncio.gather(*(world.chat(f"n{n}", to="trip") for n in range(6)))
     assert {each.status for each in answers} == {200}
@@ -115,6 +117,7 @@ async def test_two_first_requests_make_one_conversation(world: World) -> None:
     assert [len(each) for each in world.sent] == [1, 2, 3, 4, 5, 6, 7]
 
 
+@WORLDS
 async def test_a_follow_up_waits_for_the_turn_before_it(world: World) -> None:
     gate = world.hold("slow")
     first = asyncio.create_task(world.chat("slow", to="trip"))
@@ -127,6 +130,7 @@ async def test_a_follow_up_waits_for_the_turn_before_it(world: World) -> None:
     assert world.sent == [["slow"], ["slow", "quick"]]
 
 
+@WORLDS
 async def test_what_the_upstream_refuses_is_told_in_words_that_sdks_understand(
     world: World,
 ) -> None:
@@ -161,6 +165,7 @@ async def cancel(world: World, name: str) -> dict[str, Any]:
     return found
 
 
+@WORLDS
 async def test_a_cancelled_answer_is_kept_as_far_as_it_came(world: World) -> None:
     gate = world.hold("long")
     waiting = asyncio.create_task(world.chat("long", to="trip"))
@@ -180,6 +185,7 @@ async def test_a_cancelled_answer_is_kept_as_far_as_it_came(world: World) -> Non
     await world.verify()
 
 
+@WORLDS
 async def test_a_turn_cancelled_inside_a_tool_stays_well_formed(world: World) -> None:
     waiting = asyncio.create_task(world.chat("act now", to="trip"))
     await until(lambda: world.runs == 1)
@@ -199,6 +205,7 @@ async def test_a_turn_cancelled_inside_a_tool_stays_well_formed(world: World) ->
     await world.verify()
 
 
+@WORLDS
 async def test_a_turn_that_runs_out_of_time_inside_a_tool_does_not_deny_it(world: World) -> None:
     deadline_s = 0.7
     while True:
@@ -227,6 +234,7 @@ async def test_a_turn_that_runs_out_of_time_inside_a_tool_does_not_deny_it(world
 KEY = {"Idempotency-Key": "7d8f"}
 
 
+@WORLDS
 async def test_a_keyed_request_is_one_turn_however_often_it_is_sent(world: World) -> None:
     gate = world.hold("once")
     first = asyncio.create_task(world.chat("once", to="trip", headers=KEY))
@@ -244,7 +252,7 @@ async def test_a_keyed_request_is_one_turn_however_often_it_is_sent(world: World
     assert world.sent == [["once"]]
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@worlds_and("stream", True, False)
 async def test_a_keyed_retry_pays_for_no_step_twice(world: World, stream: bool) -> None:
     """The model fails at the second of two steps. The first is not asked for again, nor is its tool run."""
     world.upstream.will(says("Let me see.", calls=[("look", "{}")]), refuses(500), "Cold.")
@@ -266,7 +274,7 @@ async def test_a_keyed_retry_pays_for_no_step_twice(world: World, stream: bool) 
 
 
 @pytest.mark.parametrize("headers", [KEY, {}], ids=["keyed", "plain"])
-@pytest.mark.parametrize("stream", [False, True])
+@worlds_and("stream", True, False)
 async def test_a_turn_that_fails_after_it_has_acted_is_finished_by_asking_again(
     world: World, headers: dict[str, str], stream: bool
 ) -> None:
@@ -298,6 +306,7 @@ async def test_a_turn_that_fails_after_it_has_acted_is_finished_by_asking_again(
     await world.verify()
 
 
+@WORLDS
 async def test_a_keyed_turn_goes_on_without_its_client_and_after_a_crash(world: World) -> None:
     gate = world.hold("important")
     async with world.streaming("important", to="trip", headers=KEY) as response:
@@ -315,6 +324,7 @@ async def test_a_keyed_turn_goes_on_without_its_client_and_after_a_crash(world: 
     await world.verify()
 
 
+@WORLDS
 async def test_an_sdk_whose_answer_is_lost_does_not_make_a_second_turn(world: World) -> None:
     """The SDK times out and repeats its request, which carries nothing but a counter."""
     gate = world.hold("slow")
@@ -343,6 +353,7 @@ async def test_an_sdk_whose_answer_is_lost_does_not_make_a_second_turn(world: Wo
     assert len(await world.items("trip")) == 2
 
 
+@WORLDS
 async def test_a_client_that_resends_everything_is_understood(world: World) -> None:
     history: list[Any] = []
     for said in ("one", "two", "three"):
@@ -358,7 +369,7 @@ async def test_a_client_that_resends_everything_is_understood(world: World) -> N
 # ── crashes ──────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("seed", range(5))
+@worlds_and("seed", *range(5))
 async def test_whenever_the_server_is_killed_a_turn_is_there_whole_or_not_at_all(
     world: World, seed: int
 ) -> None:

@@ -1,4 +1,4 @@
-"""Two thousand turns through a small window, while people annotate, fork and sum up beside them."""
+"""Hundreds of turns through a small window, while people annotate, fork and sum up beside them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ from holdfast.store.verification.verification import Finding, verify
 from tests.loop.test_compaction import Small, butler
 
 ACME = Tenant("acme")
-TURNS = {"memory": 2_000, "sqlite": 300}
+TURNS = {"memory": 500, "memory, for ever": 2_000, "sqlite": 150}
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(
+    params=["memory", pytest.param("memory, for ever", marks=pytest.mark.thorough), "sqlite"]
+)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     made: Store = (
-        MemoryStore()
-        if request.param == "memory"
-        else await SqliteStore.open(tmp_path / "holdfast.db")
+        await SqliteStore.open(tmp_path / "holdfast.db")
+        if request.param == "sqlite"
+        else MemoryStore()
     )
     yield made
     await made.close()

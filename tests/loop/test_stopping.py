@@ -52,7 +52,10 @@ async def stopped_after(ticks: int, *, again_after: int | None = None) -> OpenIn
     return turn
 
 
-@pytest.mark.parametrize("again_after", [None, 0, 1, 2, 3])
+@pytest.mark.parametrize(
+    "again_after",
+    [None, 0, *(pytest.param(ticks, marks=pytest.mark.thorough) for ticks in (1, 2)), 3],
+)
 async def test_a_turn_can_be_stopped_at_every_await(again_after: int | None) -> None:
     ticks = 0
     while wanted((turn := await stopped_after(ticks, again_after=again_after)).turn) != (Finish(),):

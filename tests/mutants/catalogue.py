@@ -9,7 +9,8 @@
 
 A block is a name, the edits and, behind `*`, the tests that have to notice; a mutant without any is hunted by seeds of
 the simulation. An edit is written as a diff: its words stand in their file exactly once, and may be a part of a line;
-where nothing but `-` is there, whole lines go. `telling` is for the few that every run of the tests tries.
+where nothing but `-` is there, whole lines go. `telling` is for the few that every run of the tests tries, at
+least one of each way to notice; `thorough` for those that `make torture-claims` adds.
 Lines that begin with `#` are for readers.
 """
 
@@ -42,6 +43,7 @@ class Mutant(Struct, frozen=True):
     """None for the source as it is, which all tests have to pass."""
     tests: tuple[str, ...] = ()
     telling: bool = False
+    thorough: bool = False
 
     @property
     def misfits(self) -> list[str]:
@@ -76,8 +78,9 @@ def _mutant(block: list[str]) -> Mutant:
     return Mutant(
         name,
         tuple(_edit(*each) for each in edits),
-        tuple(each for each in notes if each != "telling"),
+        tuple(each for each in notes if each not in ("telling", "thorough")),
         "telling" in notes,
+        "thorough" in notes,
     )
 
 

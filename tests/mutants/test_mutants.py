@@ -25,7 +25,12 @@ def test_mutants_have_names_of_their_own_and_one_changes_nothing(room: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "mutant", [each for each in MUTANTS if each.telling], ids=lambda each: each.name
+    "mutant",
+    [
+        pytest.param(each, id=each.name, marks=[pytest.mark.thorough] if each.thorough else [])
+        for each in MUTANTS
+        if each.telling or each.thorough
+    ],
 )
 def test_what_is_broken_is_noticed(mutant: Mutant) -> None:
     """A model that agrees with anything, or a simulation that nothing disturbs, would be worse than none."""

@@ -11,8 +11,11 @@ from tests.simulation.checker import RULES, check
 from tests.simulation.history import Recording
 from tests.simulation.simulation import simulate
 
-CLEAN = range(400)
-"""Seeds whose runs keep every promise, and between them offer a place for every anomaly. Most find one in the first."""
+RICH = (52, 9, 73, 31, 38, 98, 61, 40, 58, 85, 13)
+"""Seeds that between them offer two places for every anomaly, so that few have to be run."""
+
+CLEAN = (*RICH, *range(400))
+"""Seeds whose runs keep every promise. Those behind the rich ones are tried if a change has made these poorer."""
 
 
 @cache

@@ -14,13 +14,12 @@ from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 from tests.store.homes import HOMES, WAYS, Damage, Home
 
-SAME_BY_ANY_WAY = frozenset(
-    "annotations api_keys exporting grants listing moving reading search tenants".split()
+BY_ANY_WAY = frozenset(
+    "begin damage forks late_commits removal retention signals stray_turns turn_lists verification".split()
 )
-"""Families that a pooler cannot change: single statements, or reads in one transaction. What does differ through
-PgBouncer is what several statements do together, that no statement has a name, and what a connection is set to; the
-other families run by every way, and with `test_verify` all that is read is read through it, too.
-`make torture-claims` runs these as well."""
+"""Families of which each test runs by every way. What differs through PgBouncer is what several statements do together,
+that no statement has a name, and what a connection is set to: these have statements of every form, alone and together,
+and with `test_verification` all that is read is read through it, too. `make torture-claims` runs the others as well."""
 
 NEXT = dict(zip(HOMES, (*HOMES[1:], HOMES[0]), strict=True))
 """Where an export from each home is taken to. All of them write the same bytes, so other pairs say nothing new."""
@@ -36,8 +35,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("home", "destination"), pairs, indirect=["destination"])
     elif "home" in metafunc.fixturenames and "home" not in given:
         family = metafunc.module.__name__.rpartition(".test_")[2]
-        same = family in SAME_BY_ANY_WAY
-        metafunc.parametrize("home", [_claim(way, once=way in HOMES or not same) for way in WAYS])
+        ways = WAYS if family in BY_ANY_WAY else HOMES
+        metafunc.parametrize("home", [_claim(way, once=way in ways) for way in WAYS])
 
 
 def _claim(*homes: Home, once: bool) -> object:

@@ -21,7 +21,7 @@ def test_clients_that_are_killed_lose_nothing_that_was_acknowledged() -> None:
 
 
 def test_clients_whose_wires_are_cut_leave_whole_turns_only() -> None:
-    tally = asyncio.run(cut_wires(shared_database(), seed=1, step=17))
+    tally = asyncio.run(cut_wires(shared_database(), seed=1, step=41))
     assert tally.violations == []
     assert tally.kills > 10
     assert tally.recovered > 0

@@ -1,4 +1,4 @@
-"""Steers and cancels against commits: a few hundred orders here, many thousands in `make torture-store`."""
+"""Steers and cancels against commits: some hundred orders here, many thousands in `make torture-store`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tests.store.model.homes import POSTGRES
 
 
 def test_each_steer_is_heard_once_or_begins_a_turn_once_in_every_order() -> None:
-    figures = interleavings.run(500, seed=1)
+    figures = interleavings.run(200, seed=1)
 
     assert figures.violations == []
-    assert figures.interleavings == 500
-    assert min(figures.heard, figures.begun, figures.refused_commits, figures.batches) > 100
-    assert min(figures.cancelled, figures.taken_over, figures.superseded) > 20, "zombies were there"
+    assert figures.interleavings == 200
+    assert min(figures.heard, figures.begun, figures.refused_commits, figures.batches) > 40
+    assert min(figures.cancelled, figures.taken_over, figures.superseded) > 8, "zombies were there"
 
 
 @pytest.mark.slow
 def test_where_several_ask_at_once_and_mean_it() -> None:
     """In PostgreSQL those that ask at once run at once."""
-    figures = interleavings.run(100, seed=1, other=POSTGRES)
+    figures = interleavings.run(40, seed=1, other=POSTGRES)
 
     assert figures.violations == []
-    assert min(figures.heard, figures.begun, figures.refused_commits, figures.batches) > 20
+    assert min(figures.heard, figures.begun, figures.refused_commits, figures.batches) > 8

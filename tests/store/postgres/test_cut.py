@@ -173,6 +173,10 @@ REPEATABLE: tuple[Operation, ...] = (
 )
 ONCE: tuple[Operation, ...] = (signal, annotate)
 
+TELLING = (begin, append, commit, fork, remove, put_blob, snapshot)
+"""Of each form one: of one statement and of several, with what is known and without, and one that only reads. How an
+answer is lost, and asked for again, is told apart by no more than that; `make torture-claims` tries all of them."""
+
 
 @asynccontextmanager
 async def staged(url: str, operation: Operation) -> AsyncIterator[tuple[Wire, Stage]]:
@@ -240,7 +244,14 @@ async def undisturbed(url: str, operation: Operation) -> tuple[object, StoreStat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operation", REPEATABLE, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "operation",
+    [
+        pytest.param(each, marks=[] if each in TELLING else [pytest.mark.thorough])
+        for each in REPEATABLE
+    ],
+    ids=lambda each: each.__name__,
+)
 async def test_nobody_notices_that_an_answer_was_lost(url: str, operation: Operation) -> None:
     answer, _, after = await undisturbed(url, operation)
     was_cut = True

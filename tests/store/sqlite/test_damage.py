@@ -95,7 +95,7 @@ LIKELY = (
 """Trees and kinds of pages that are damaged in every run of the tests."""
 
 
-@pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.thorough)])
 async def test_damage_of_any_tree_is_local_and_what_is_sound_can_be_copied(
     whole: tuple[Path, Truth], tmp_path: Path, all_of_them: bool
 ) -> None:
