@@ -526,6 +526,10 @@ ANSWERS: dict[str, tuple[list[Incoming], list[str]]] = {
         [tells(ONE.call_id, " "), tells(TWO.call_id, "")],
         ["ok 1", "ok 2"],
     ),
+    "all, and the first one again": (
+        [tells(ONE.call_id), tells(TWO.call_id), tells(ONE.call_id)],
+        ["ok 1", "ok 2"],
+    ),
     "none, but a message": ([says("Stop")], ["not_answered 1", "not_answered 2", "U: Stop"]),
 }
 
@@ -555,6 +559,10 @@ REFUSALS: dict[str, tuple[list[Incoming], Reconciled]] = {
     "a call that nobody made": ([tells("call_x")], UnknownCall(call_id="call_x")),
     "a call twice": (
         [tells(ONE.call_id), tells(ONE.call_id)],
+        ResultsMissing(call_ids=(TWO.call_id,)),
+    ),
+    "a call twice, and otherwise": (
+        [tells(ONE.call_id), tells(ONE.call_id, "not yet"), tells(TWO.call_id)],
         UnknownCall(call_id=ONE.call_id),
     ),
     "some, after going on": (
@@ -946,6 +954,42 @@ def test_after_the_history_that_a_client_owns_only_open_calls_take_results() -> 
     found = owned(len(SO_FAR), *brings, on=TALK)
     assert isinstance(found, Fresh)
     assert words(found.input) == ["call new", "ok new", "U: Go on"]
+
+
+def test_a_result_for_an_open_call_is_new_though_the_client_tells_it_before_the_rest() -> None:
+    """Clients group an answer as they like. Calls of several rounds may share an id: then results come in order."""
+    tell = call("tell", waits_for="client")
+    told_so_far = (says("Go"), heard("", tell.call_id), tells(tell.call_id), heard("One moment."))
+    found = owned(4, *told_so_far, on=waiting_for(new_session(), tell), goes_on=True)
+    assert isinstance(found, Fresh) and words(found.input) == [f"ok {tell.call_id}"]
+    again = msgspec.structs.replace(call("tell", waits_for="client"), call_id=tell.call_id)
+    session = waiting_for(new_session(), tell)
+    session = ending(session, after(turn_on(session, result(tell)), asked(), answered(again)))
+    first, second = tells(tell.call_id), tells(tell.call_id, "then")
+    both = (says("Go"), heard("", tell.call_id, tell.call_id))
+    brings: dict[int, tuple[Incoming, ...]] = {
+        2: (*both, first, second),
+        5: (*both, first, second, heard("")),
+        1: (says("Go"), first, second),
+    }
+    for known, messages in brings.items():
+        found = owned(known, *messages, on=session)
+        assert isinstance(found, Fresh)
+        (given,) = found.input
+        assert isinstance(given, ToolResult) and text_of(given.content) == "then"
+    stopped = owned(3, *both, first, says("Stop"), on=session)
+    assert isinstance(stopped, Fresh)
+    assert words(stopped.input) == [f"not_answered {tell.call_id}", "U: Stop"]
+
+
+def test_an_answer_whose_calls_wait_cannot_go_on() -> None:
+    tell, pay = call("tell", waits_for="client"), call("pay", waits_for="approval")
+    for wanted in (tell, pay):
+        session = waiting_for(new_session(), wanted)
+        told_so_far = (says("Go"), heard("Yes.", tell.call_id))
+        found = owned(2, *told_so_far, on=session, goes_on=True)
+        missing = ResultsMissing(call_ids=(tell.call_id,))
+        assert found == (missing if wanted is tell else NothingNew())
 
 
 def test_a_request_to_go_on_with_the_last_answer_needs_no_question() -> None:

@@ -14,7 +14,8 @@ for a chat therefore stands for a *family* of lines, and a request is compared b
    Pictures are in no digest, since they come as data and later as addresses: a request with pictures is compared.
 4. The match that covers most of a request wins; the rest of the request is new, answers of other models included.
 5. A turn that did not complete also matches without its answer, or with a beginning of it.
-6. A version whose calls wait for the client is found by the id of its last call.
+6. A version whose calls wait for the client is found by the id of its last call. Which results are new is decided then
+   (`core/history/reconciliation.py`), wherever they stand: clients group the rounds of an answer as they like.
 7. What a request may cost is bounded (`ComparisonBudget`): a chat of equal answers could be compared with itself in each
    of its places. A request that has spent all begins a line of its own, as one does that agrees with nothing.
 """
@@ -22,7 +23,7 @@ for a chat therefore stands for a *family* of lines, and a request is compared b
 from __future__ import annotations
 
 import re
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from unicodedata import normalize
@@ -203,6 +204,8 @@ class _BranchReading:
         self._asked: list[UserWords] = []
         self._texts: list[str] = []
         self._calls: list[str] = []
+        self._told, self._given = Counter[str](), Counter[str]()
+        """How many calls and results have an id."""
         self._places: deque[tuple[int, int, int, int]] = deque(maxlen=PLACES)
         """Where a version may end: how many messages, questions, texts and calls come before it."""
         self._is_answering = False
@@ -221,11 +224,15 @@ class _BranchReading:
                 self._note(n)
             self._texts.append(text_of(message.content))
             self._calls += (each.call_id for each in message.calls)
+            self._told.update(each.call_id for each in message.calls)
             self._note(n + 1)
             self._is_answering = True
         elif message.role == "tool":
             self._is_answering = False
-            self._results.append((n, message.call_id))
+            self._given[message.call_id] += 1
+            told = self._told[message.call_id]
+            if not told or self._given[message.call_id] <= told:  # else it repeats another one
+                self._results.append((n, message.call_id))
 
     def _ask(self, n: int, question: UserWords) -> None:
         said = self._said(len(self._texts))

@@ -231,7 +231,9 @@ def reconcile(
     answers = [each for each in spoken if each.role == "assistant"]
     if any(map(_is_repeat, answers)):
         spoken = _without_repeats(spoken)
-    rest = spoken if known is None else _rest(messages[known:], waiting, system_is_stored)
+    rest = spoken
+    if known is not None:
+        rest = _rest(messages, known, snapshot, waiting, system_is_stored=system_is_stored)
     is_late = bool(running) or (since is not None and since.version < snapshot.version)
     resend = _NO_RESEND
     if known is not None:
@@ -286,20 +288,73 @@ def reconcile(
         dropped=len(spoken) - len(new), diverged=resend.diverged, demand=needs_question
     )
     if isinstance(outcome, NothingNew) and not needs_question:
-        return Fresh(input=())
+        return _going_on(snapshot, waiting, speaker)
     if again and isinstance(outcome, NothingNew):
         return UnknownCall(call_id=min(again.items())[1])
     return outcome
 
 
 def _rest(
-    messages: Sequence[Incoming], waiting: Sequence[ToolCall], system_is_stored: bool
+    messages: Sequence[Incoming],
+    known: int,
+    snapshot: Snapshot,
+    waiting: Sequence[ToolCall],
+    *,
+    system_is_stored: bool,
 ) -> list[Incoming]:
-    """The messages after the history that a client owns, without results that the history has already."""
-    called = {call.call_id for each in messages for call in each.calls}
-    called.update(each.call_id for each in waiting)
-    spoken = (each for each in messages if system_is_stored or each.role != "system")
-    return [each for each in spoken if each.role != "tool" or each.call_id in called]
+    """The messages after the history that a client owns, without results that the history has already.
+
+    A result for a call that waits is new wherever it stands: clients group the texts, calls and results of an answer as
+    they like.
+    """
+    answers = _results_for(waiting, messages, known, snapshot)
+    called = {call.call_id for each in messages[known:] for call in each.calls}
+    rest = [each for n, each in enumerate(messages[:known]) if n in answers]
+    for n, each in enumerate(messages[known:], known):
+        if each.role == "tool":
+            is_new = each.call_id in called or n in answers
+        else:
+            is_new = system_is_stored or each.role != "system"
+        if is_new:
+            rest.append(each)
+    return rest
+
+
+def _results_for(
+    waiting: Sequence[ToolCall], messages: Sequence[Incoming], known: int, snapshot: Snapshot
+) -> frozenset[int]:
+    """The positions of a request's results for calls that wait for the client.
+
+    Some providers count calls anew in each answer. Of the results for one id, the first ones belong to earlier calls: as
+    many as the request tells, or as the history has, if the request leaves calls out.
+    """
+    found: set[int] = set()
+    told = Counter(call.call_id for each in messages[:known] for call in each.calls)
+    wanted = Counter(each.call_id for each in waiting if each.waits_for == "client")
+    for call_id, count in wanted.items():
+        sent = [n for n, each in enumerate(messages) if each.call_id == call_id]
+        if told[call_id]:
+            earlier = told[call_id] - count
+        elif len(sent) > count:
+            earlier = min(sum(1 for _ in held_results(snapshot, {call_id})), len(sent) - count)
+        else:
+            earlier = 0
+        found.update(sent[max(0, earlier) :])
+    return frozenset(found)
+
+
+def _going_on(
+    snapshot: Snapshot, waiting: Sequence[ToolCall], speaker: Speaker | None
+) -> Fresh | StillAsked | NothingNew | ResultsMissing:
+    """The outcome for a request that brings nothing, since the last answer is to go on. While calls of that answer wait,
+    it cannot."""
+    missing = tuple(each.call_id for each in waiting if each.waits_for == "client")
+    if missing:
+        return ResultsMissing(call_ids=missing)
+    question = question_of(snapshot) if waiting and speaker is not None else None
+    if question is not None and question.in_chat:
+        return StillAsked(question=question, why="no_answer")
+    return NothingNew() if waiting else Fresh(input=())
 
 
 def without_repeats(messages: tuple[Incoming, ...]) -> tuple[Incoming, ...]:
@@ -551,6 +606,8 @@ class _Intake:
         self._approved: tuple[CallId, ...] = ()
         self._open: dict[CallId, ToolCall] = {}
         """Calls without a result, by our own id: a provider may use one id twice in an answer."""
+        self._given: list[Seen] = []
+        """The results so far."""
         if waiting:
             self._decide_on(waiting, approvals)
 
@@ -622,8 +679,10 @@ class _Intake:
 
     def _take_result(self, message: Incoming) -> UnknownCall | None:
         call = next((each for each in self._asked if each.call_id == message.call_id), None)
-        if call is None:
-            return UnknownCall(call_id=message.call_id)
+        given = _result_seen(message.call_id, message.content)
+        if call is None:  # the same result twice is one
+            return None if given in self._given else UnknownCall(call_id=message.call_id)
+        self._given.append(given)
         del self._open[call.id]
         self._answered = self._substantial = True
         outcome: Outcome = "error" if message.failed else "ok"

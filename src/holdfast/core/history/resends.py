@@ -281,9 +281,11 @@ def _whole_history(
         # No message follows the answer that was left out: the request says its last message again.
         return None
     end = said[known_to - 1][1] if known_to else 0
-    if any(each < end and call_id not in waiting for call_id, each in results.left):
+    stray = [(call_id, each) for call_id, each in results.left if each < end]
+    if any(not (call_id in waiting or results.has_had(call_id)) for call_id, _ in stray):
         return None  # a result for a call that has no result of its client, and waits for none
-    given = frozenset(results.known)
+    twice = (each for call_id, each in stray if call_id not in waiting)
+    given = frozenset((*results.known, *twice))
     opened = frozenset(each for call_id, each in results.left if call_id in waiting)
     return _Match(known_to, end, given, opened, asked_again)
 
@@ -298,13 +300,19 @@ class _ResultsSent:
             self._positions[call_id].append(position)
         self.known: list[int] = []
         """The positions of the results that the history has."""
+        self._had: set[str] = set()
 
     def have(self, call_id: str) -> bool:
         """Take the next result for this call for known. False if there is none."""
         if not self._positions[call_id]:
             return False
         self.known.append(self._positions[call_id].popleft())
+        self._had.add(call_id)
         return True
+
+    def has_had(self, call_id: str) -> bool:
+        """Whether a result for this call is known: another one repeats it."""
+        return call_id in self._had
 
     @property
     def left(self) -> list[tuple[str, int]]:

@@ -342,21 +342,21 @@ class Families:
     ) -> _Base | None:
         """The version whose calls wait for results that end the request: by the id of the call, also if the
         request has more."""
-        for n, call_id in branch.results:
-            digest = call_digest(call_id)
-            waiting = [each for each in kept if each.answer == digest]
-            first = min((at for at, _ in branch.results), default=n)
-            last = branch.boundaries[-1] if branch.boundaries else None
-            alike = [
-                await self._compared(branch, last, each, choice, reader)
-                for each in (waiting if last is not None else ())
-            ]
-            bases = [_as_known(each, first) for each in alike if each is not None]
-            bases = bases or [_base_of(each, choice, known=first) for each in waiting]
-            chosen = await self._chosen(branch, bases, reader)
-            if chosen is not None:
-                return chosen
-        return None
+        digests = {call_digest(call_id) for _, call_id in branch.results}
+        waiting = [each for each in kept if each.answer in digests]
+        if not waiting:
+            return None
+        first = min(at for at, _ in branch.results)
+        last = branch.boundaries[-1] if branch.boundaries else None
+        alike = [
+            await self._compared(branch, last, each, choice, reader)
+            for each in (waiting if last is not None else ())
+        ]
+        bases = [_as_known(each, first) for each in alike if each is not None]
+        if not bases:  # of a line whose rounds have all their results, the last round waits
+            newest = {each.session_id: each for each in sorted(waiting, key=_seq)}
+            bases = [_base_of(each, choice, known=first) for each in newest.values()]
+        return await self._chosen(branch, bases, reader)
 
     async def _compared(
         self,
@@ -461,6 +461,11 @@ def _base_of(
         head=turn.head,
         is_same_agent=_is_same(choice, turn.source_key, turn.entry_agent, turn.agent),
     )
+
+
+def _seq(turn: FamilyTurn) -> Version:
+    assert turn.seq is not None, "only a committed turn has a version"
+    return turn.seq
 
 
 def _have_prefix(turns: Iterable[FamilyTurn], prefix: bytes) -> bool:
