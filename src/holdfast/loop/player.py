@@ -334,10 +334,8 @@ class _Playing:
                         finally:
                             del failure
                     # Counted here: reading the turn for every delta would fold each piece by itself.
-                    weight += DELTA * len(events)
-                    for event in events:
-                        if type(event) is ev.Grew:
-                            weight += len(event.text)
+                    grown = [len(event.text) for event in events if type(event) is ev.Grew]
+                    weight += DELTA * len(events) + sum(grown)
                     if weight - looked_at >= LOOK_EVERY:
                         looked_at = weight
                         if limit_reached(turn.turn) is not None:
@@ -450,8 +448,7 @@ def _heard(
     """The events of these deltas, up to the first that cannot be stored; that one is a failure of the model."""
     events: list[ev.Event] = []
     try:
-        for delta in deltas:
-            events += answer.events(delta)
+        answer.hear(deltas, events)
     except InvalidValue as error:
         failure = ModelFailed(f"its answer cannot be kept: {error}", reason="upstream_garbled")
         failure.__cause__ = error

@@ -34,7 +34,7 @@ class MeteredModel(WrappingModel):
         estimate = UsageEstimate(self.estimate(prompt.size_bytes))
         async with aclosing(self._model.stream(prompt)) as answer:
             async for deltas in answer:
-                if estimate.follow(deltas):
+                if estimate.follow(deltas) and self._price is not None:
                     deltas = tuple(map(self._priced, deltas))
                 yield deltas
         if missing := estimate.missing():
@@ -73,18 +73,19 @@ class UsageEstimate:
 
     def follow(self, deltas: Sequence[Delta]) -> bool:
         """Count these deltas. True if one of them is a report of usage. This runs for every token."""
-        reports = False
+        reports, said_bytes = False, 0
         for delta in deltas:
             if type(delta) is TextDelta:
                 text = delta.text
-                self._said_bytes += len(text) if text.isascii() else text_bytes((text,))
+                said_bytes += len(text) if text.isascii() else text_bytes((text,))
             elif type(delta) is ToolCallDelta:
-                self._said_bytes += text_bytes((delta.name, delta.arguments))
+                said_bytes += text_bytes((delta.name, delta.arguments))
             elif type(delta) is ReasoningDelta:
                 self._thought_bytes += text_bytes((delta.text,))
             elif type(delta) is UsageDelta:
                 reports = True
                 self._reported = delta.usage.input_tokens + delta.usage.output_tokens > 0
+        self._said_bytes += said_bytes
         return reports
 
     def missing(self) -> tuple[UsageDelta, ...]:

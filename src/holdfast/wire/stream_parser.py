@@ -62,14 +62,14 @@ class StreamParser:
         try:
             for event in () if self.over else self._parser.feed(piece):
                 data = event.data
-                if data == b"[DONE]":
-                    self._ended = True
-                elif data and not data.isspace():
-                    if event.name == "error":
+                try:
+                    if event.name == "error" and _says_something(data):
                         self.demand_envelope(data)
-                    try:
-                        self.parse(data, deltas)
-                    except UNREADABLE as error:
+                    self.parse(data, deltas)
+                except UNREADABLE as error:
+                    if data == b"[DONE]":
+                        self._ended = True
+                    elif _says_something(data):
                         self.parse_mended(data, error, deltas)
                 if self._ended:
                     break
@@ -95,6 +95,10 @@ class StreamParser:
 
     def demand_envelope(self, data: bytes) -> None:
         """Raises StreamFailure for the data of an `event: error` that is an error without the envelope that `parse` knows."""
+
+
+def _says_something(data: bytes) -> bool:
+    return bool(data) and not data.isspace() and data != b"[DONE]"
 
 
 def _garbled(error: Exception) -> GarbledStream:

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import StreamReader
 from aiohttp.client_proto import ResponseHandler
 
-from holdfast.models.http.connections import PIECES_MAX, Connections, _handler
+from holdfast.models.http.connections import Connections, in_pieces
 
 PIECE = b"x" * 1000
 END = b"0\r\n\r\n"
@@ -64,7 +64,8 @@ async def read_slowly(url: str) -> int:
     size = 0
     session = await connections.session()
     async with session.get(url) as response:
-        while piece := await response.content.readany():
+        content = in_pieces(response)
+        while piece := await content.readany():
             size += len(piece)
             for _ in range(20):
                 await asyncio.sleep(0)
@@ -77,7 +78,8 @@ async def test_an_answer_that_is_read_slowly_stops_its_server_and_comes_whole(
 ) -> None:
     async with answering(3000) as url:
         assert await read_slowly(url) == 3000 * len(PIECE)
-    assert resumed and all(resumed)
+    *while_reading, _at_its_end = resumed
+    assert while_reading and all(while_reading)
 
 
 async def test_an_answer_that_is_small_is_read_without_telling_anybody_to_go_on(
@@ -85,41 +87,18 @@ async def test_an_answer_that_is_small_is_read_without_telling_anybody_to_go_on(
 ) -> None:
     async with answering(20) as url:
         assert await read_slowly(url) == 20 * len(PIECE)
-    assert resumed == []
-
-
-async def test_pieces_that_come_while_a_reader_takes_others_stay_apart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """aiohttp counts the pieces before it takes them, and lets more come between two."""
-    protocol = _handler()(asyncio.get_running_loop())
-    reader = StreamReader(protocol, 2**16, loop=asyncio.get_running_loop())
-
-    def more(self: ResponseHandler, data: bytes) -> None:
-        for _ in range(PIECES_MAX):
-            reader.feed_data(b"2")
-
-    monkeypatch.setattr(ResponseHandler, "data_received", more)
-    protocol._payload = reader
-    protocol._reading_paused = True
-    for _ in range(3):
-        reader.feed_data(b"1")
-    assert reader.read_nowait() == b"111"
-    assert reader.read_nowait() == PIECES_MAX * b"2"
+    assert resumed == [False], "only aiohttp itself, at the end of the answer"
 
 
 async def test_many_chunks_that_come_together_are_one_piece(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    taken: list[int] = []
-    take = StreamReader._read_nowait_chunk
+    """aiohttp's own reader, which takes them one by one, is not in use."""
 
-    def noting(self: StreamReader, n: int) -> bytes:
-        piece = take(self, n)
-        taken.append(len(piece))
-        return piece
+    def refuse(*_: object) -> None:
+        raise AssertionError("one by one")
 
-    monkeypatch.setattr(StreamReader, "_read_nowait_chunk", noting)
+    monkeypatch.setattr(StreamReader, "_read_nowait_chunk", refuse)
     chunks = b"".join(b"%x\r\n%05d\r\n" % (5, number) for number in range(100))
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -132,10 +111,9 @@ async def test_many_chunks_that_come_together_are_one_piece(
         connections = Connections()
         session = await connections.session()
         async with session.get(url) as response:
+            content = in_pieces(response)
             said = b""
-            while piece := await response.content.readany():
+            while piece := await content.readany():
                 said += piece
         await connections.close()
     assert said == b"".join(b"%05d" % number for number in range(100))
-    assert sum(taken) == len(said)
-    assert len(taken) < 10

@@ -15,6 +15,7 @@ number, and keep it. The text accumulates in the turn's draft, so no text is col
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TypeAlias, assert_never
 
 import msgspec
@@ -91,14 +92,16 @@ class _Growing:
         "ended",
         "held",
         "id",
+        "index",
         "kind",
         "late",
         "name",
         "unfinished",
     )
 
-    def __init__(self, kind: ev.DraftKind, item: ItemId, *, late: bool = False) -> None:
+    def __init__(self, kind: ev.DraftKind, index: int, item: ItemId, *, late: bool = False) -> None:
         self.kind = kind
+        self.index = index
         self.id = item
         self.late = late
         self.ended = False
@@ -142,6 +145,20 @@ class Accumulator:
         self._parts: dict[ItemId, tuple[Part, ...]] = {}
         self._usage = ev.Usage()
         self._finish: ev.Finish | None = None
+
+    def hear(self, deltas: Sequence[Delta], events: list[ev.Event]) -> None:
+        """Add the events that these deltas make. Raises InvalidValue at the first delta that cannot be kept; the events
+        of those before it are added then."""
+        path, current = self._path, self._growing_text
+        for delta in deltas:
+            if type(delta) is TextDelta and current is not None and delta.index == current.index:
+                if text := delta.text:  # nearly always, and this runs for every token
+                    events.append(
+                        ev.Grew(item=current.id, text=text, path=path, refusal=delta.refusal)
+                    )
+            else:
+                events += self.events(delta)
+                current = self._growing_text
 
     def events(self, delta: Delta) -> tuple[ev.Event, ...]:
         """The events that this delta makes; none if watchers see nothing of it yet."""
@@ -267,10 +284,18 @@ class Accumulator:
 
     # ── one after the other ──
 
+    @property
+    def _growing_text(self) -> _Growing | None:
+        """The current item, if it is a message."""
+        current = self._current
+        return current if current is not None and current.kind == "message" else None
+
     def _noted(self, kind: ev.DraftKind, index: int) -> _Growing:
         """A new item under this number, which cannot be opened yet."""
         late = (kind, index) in self._numbered
-        item = self._numbered[kind, index] = _Growing(kind, self._mint(ID_KIND[kind]), late=late)
+        item = self._numbered[kind, index] = _Growing(
+            kind, index, self._mint(ID_KIND[kind]), late=late
+        )
         return item
 
     def _begun(self, kind: ev.DraftKind, index: int) -> _Growing:

@@ -24,7 +24,8 @@ of the call that it works on. Each branch alternates between a model's step and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import groupby
 from typing import TypeVar, assert_never
 
 import msgspec
@@ -36,7 +37,7 @@ from holdfast.core.items import AssistantMessage, Item, Path, Reasoning, ToolCal
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.draft import ID_KIND, Draft
 from holdfast.errors import IllegalEvent
-from holdfast.ids import CallId
+from holdfast.ids import CallId, ItemId
 
 # ── what a turn is ───────────────────────────────────────────────────────────────────────────
 
@@ -220,24 +221,19 @@ def advance_all(turn: Turn, events: Sequence[ev.Event]) -> Turn:
     """
     if len(events) == 1:
         return advance(turn, events[0])
-    for event, more in _runs(events):
-        turn = grow(turn, event, more) if isinstance(event, ev.Grew) else advance(turn, event)
+    for _, run in groupby(events, _text_of):
+        first, *more = run
+        if isinstance(first, ev.Grew):
+            turn = grow(turn, first, [each.text for each in more if isinstance(each, ev.Grew)])
+        else:
+            for event in (first, *more):
+                turn = advance(turn, event)
     return turn
 
 
-def _runs(events: Sequence[ev.Event]) -> Iterator[tuple[ev.Event, list[str]]]:
-    """Each event with the texts of the `Grew` events that follow it directly and grow the same text."""
-    first: ev.Event | None = None
-    more: list[str] = []
-    for event in events:
-        if isinstance(event, ev.Grew) and isinstance(first, ev.Grew) and same_text(first, event):
-            more.append(event.text)
-            continue
-        if first is not None:
-            yield first, more
-        first, more = event, []
-    if first is not None:
-        yield first, more
+def _text_of(event: ev.Event) -> tuple[ItemId, bool, Path] | None:
+    """The text that an event grows; None if it grows none."""
+    return (event.item, event.refusal, event.path) if type(event) is ev.Grew else None
 
 
 def same_text(piece: ev.Grew, other: ev.Grew) -> bool:

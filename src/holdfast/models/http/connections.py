@@ -9,19 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections import deque
-from functools import cache, partial
+from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from holdfast.libraries import aiohttp, load_http, urllib_request
 
 if TYPE_CHECKING:
-    from aiohttp.client_proto import ResponseHandler
-
-
-PIECES_MAX = 8
-"""How many pieces of an answer are left as they came. Joining fewer would copy the same bytes too often."""
+    from aiohttp import StreamReader
 
 
 class Connections:
@@ -43,9 +39,6 @@ class Connections:
         if self._session is None:
             # The pool has no bound of its own: admission decides how many turns run at a time.
             connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60)
-            # A private name of aiohttp, which has no public way to choose the handler. A version without it works as
-            # well, only slower; a test notices when an upgrade moves it.
-            connector._factory = partial(_handler(), loop=asyncio.get_running_loop())
             self._session = aiohttp.ClientSession(
                 connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True
             )
@@ -62,43 +55,48 @@ class Connections:
         return f"<Connections {state}>"
 
 
+def in_pieces(response: aiohttp.ClientResponse) -> aiohttp.StreamReader:
+    """The body of a response, to be read by `readany`: whatever has come is one piece.
+
+    aiohttp keeps each HTTP chunk apart and notes where it ends, which nobody asks here, and resumes reading after each
+    piece that is taken, paused or not: that is a third of the instructions of a chunk. It has no public way to choose
+    another reader; a version in which this one does not fit works as well, only slower, and a test notices.
+    """
+    content = response.content
+    if type(content) is aiohttp.StreamReader:
+        with suppress(TypeError):
+            content.__class__ = _pieces()
+    return content
+
+
 @cache
-def _handler() -> type[ResponseHandler]:
-    """The class that reads responses; made with the first connection, when aiohttp is loaded."""
+def _pieces() -> type[StreamReader]:
+    """The class that reads bodies; made with the first one, when aiohttp is loaded."""
 
-    class Handler(aiohttp.client_proto.ResponseHandler):
-        """Resumes reading only if reading is paused, and hands over at once what has come at once. All names of
-        aiohttp with an underscore are private to it.
+    class Pieces(aiohttp.StreamReader):
+        """Takes everything at once, without regard to HTTP chunks. All names with an underscore are aiohttp's own."""
 
-        aiohttp resumes after each piece that is taken from an answer, paused or not: its parser looks for bytes that
-        are not there, and a transport that is reading is told to read. That is three in ten of the instructions of
-        a chunk. And it keeps each HTTP chunk as a piece of its own, and many cost more to take than to join.
-        """
+        __slots__ = ()
 
-        resumes = False
+        def begin_http_chunk_receiving(self) -> None:
+            pass
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.resumes:  # a reader is taking pieces, and has counted them
-                return
-            answer = getattr(self, "_payload", None)
-            pieces: deque[bytes] | None = getattr(answer, "_buffer", None)
-            if pieces is None or len(pieces) <= PIECES_MAX:
-                return
-            if getattr(answer, "_buffer_offset", None) == 0:
-                joined = b"".join(pieces)
-                pieces.clear()
-                pieces.append(joined)
+        def end_http_chunk_receiving(self) -> None:
+            pass
 
-        def resume_reading(self, *args: bool, **named: bool) -> None:
-            if getattr(self, "_reading_paused", True):
-                self.resumes = True
-                try:
-                    super().resume_reading(*args, **named)
-                finally:
-                    self.resumes = False
+        def _read_nowait(self, n: int) -> bytes:
+            if n != -1 or self._buffer_offset:
+                return super()._read_nowait(n)
+            pieces = self._buffer
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            self._size = 0
+            self._cursor += len(data)
+            if self._protocol._reading_paused:
+                self._protocol.resume_reading()
+            return data
 
-    return Handler
+    return Pieces
 
 
 def proxy_from_environment(url: str) -> str | None:

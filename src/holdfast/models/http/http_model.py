@@ -27,7 +27,7 @@ from holdfast.errors import InvalidValue, without_frames
 from holdfast.libraries import aiohttp, want_http
 from holdfast.models import failures
 from holdfast.models.failures import about_thoughts
-from holdfast.models.http.connections import Connections, proxy_from_environment
+from holdfast.models.http.connections import Connections, in_pieces, proxy_from_environment
 from holdfast.models.http.request_headers import request_headers
 from holdfast.models.model import CountRequest, Dialect, ModelFailed, Prompt, Wire
 from holdfast.observe.events import trace_headers, warn
@@ -140,13 +140,14 @@ class HttpModel:
             protocol.read_timeout = None
             protocol.start_timeout()  # no timeout is set now, so this cancels the running timer
         failure: ModelFailed | None = None
+        content = in_pieces(response)
         try:
             if response.content_type.endswith(("json", "html")):
                 yield await self._whole(response, silence, prompt)
                 return
             parser = self._wire.parser(prompt)
             try:
-                while not parser.over and (piece := await silence.broken_by(response)):
+                while not parser.over and (piece := await silence.broken_by(content)):
                     if deltas := parser.feed(piece):
                         yield deltas
                     silence.allow(
@@ -161,7 +162,7 @@ class HttpModel:
             # Once the server has said how its answer ended, only usage can still be lost.
             if not parser.finished:
                 raise failure or _broke_off("it ended without saying how")
-            if failure is None and not response.content.at_eof():
+            if failure is None and not content.at_eof():
                 await _use_again(response)
         finally:
             del failure
@@ -371,12 +372,12 @@ class _Silence:
         self._listening = False
         self._timer = self._loop.call_at(self._since + allowed_s, self._look)
 
-    async def broken_by(self, response: aiohttp.ClientResponse) -> bytes:
+    async def broken_by(self, content: aiohttp.StreamReader) -> bytes:
         """The next bytes; empty at the end. Only the time spent waiting here counts as silence."""
         self._since = self._loop.time()
         self._listening = True
         try:
-            return await response.content.readany()
+            return await content.readany()
         finally:
             self._listening = False
 
@@ -402,7 +403,7 @@ class _Silence:
 async def _read(response: aiohttp.ClientResponse, silence: _Silence, *, bytes_max: int) -> bytes:
     """The whole body. Raises GarbledStream if it is too large."""
     body = bytearray()
-    while piece := await silence.broken_by(response):
+    while piece := await silence.broken_by(response.content):
         body += piece
         if len(body) > bytes_max:
             raise GarbledStream(f"its answer is larger than {bytes_max} bytes")
@@ -413,7 +414,7 @@ async def _use_again(response: aiohttp.ClientResponse) -> None:
     """Give the end of the response a moment to arrive: a connection that was read to its end is kept."""
     silence = _Silence(response.close, REUSE_WAIT_S)
     try:
-        while await silence.broken_by(response):
+        while await silence.broken_by(response.content):
             pass
     except aiohttp.ClientError:
         pass  # only a connection is lost

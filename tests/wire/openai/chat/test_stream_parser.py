@@ -145,6 +145,43 @@ def test_words_come_in_several_spellings(pieces: list[dict[str, Any]], deltas: l
     assert heard(*map(chunk, pieces)) == deltas
 
 
+@pytest.mark.parametrize(
+    "piece",
+    [
+        chunk({"content": "and"}, choice={"finish_reason": "stop"}),
+        chunk({"content": "and"}, choice={"finish_reason": ""}),
+        chunk({"content": "and"}, choice={"index": 1}),
+        chunk({"content": "and"}, usage={"prompt_tokens": 3, "completion_tokens": 4}),
+        chunk({"content": "and"}, x_groq={"usage": {"prompt_tokens": 3}}),
+        chunk({"content": "and", "reasoning_content": "so"}),
+        chunk({"content": "and", "reasoning": "so", "refusal": ""}),
+        chunk({"content": "and", "refusal": "no"}),
+        chunk({"content": "and", "tool_calls": [call(0, id="c", function=named("look"))]}),
+        chunk({"content": "and", "tool_calls": []}),
+        chunk({"content": "and", "function_call": named("look")}),
+        chunk({"content": [{"text": "and"}]}),
+        chunk({"content": "and"}, object="text_completion"),
+        chunk({"content": ""}),
+        data_frame(b'{"choices": [{"message": {"content": "and"}}]}'),
+        data_frame(b'{"choices": []}'),
+        data_frame(b'{"choices": [{"delta": {"content": "a\xff"}}]}'),
+        b"data:\n\n",
+    ],
+)
+def test_a_chunk_says_the_same_after_a_piece_of_text_as_at_the_beginning(piece: bytes) -> None:
+    """A chunk that follows a piece of text is first read as another one."""
+    text = chunk({"content": "here"})
+    before, after = TextDelta(text="here"), TextDelta(text="here")
+    assert heard(text, piece, text) == [before, *heard(piece), after]
+
+
+@pytest.mark.parametrize("failure", [{"error": {"message": "no"}}, {"object": "error"}])
+def test_a_failure_with_text_beside_it_is_one(failure: dict[str, Any]) -> None:
+    text = {"content": "here"}
+    with pytest.raises(StreamFailure):
+        heard(chunk(text), chunk(text, **failure))
+
+
 def calls_of(deltas: Sequence[Delta]) -> list[tuple[str, str]]:
     """Name and arguments of each call, in the order of their numbers."""
     calls: dict[int, tuple[str, str]] = {}

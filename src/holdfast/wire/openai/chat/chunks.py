@@ -11,7 +11,7 @@ chunk, so it is prepared once per stream, and a token costs the escaping of its 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -126,6 +126,38 @@ class Chunk(Struct, frozen=True):
 
 
 read_chunk = msgspec.json.Decoder(Chunk).decode
+
+
+_NoText: TypeAlias = Literal[""] | None
+
+
+class _TextDelta(Struct, frozen=True):
+    content: str
+    refusal: _NoText = None
+    reasoning_content: _NoText = None
+    reasoning: _NoText = None
+    tool_calls: tuple[()] | None = None
+    function_call: None = None
+
+
+class _TextChoice(Struct, frozen=True):
+    delta: _TextDelta
+    index: Literal[0] = 0
+    message: None = None
+    finish_reason: _NoText = None
+
+
+class TextChunk(Struct, frozen=True):
+    """A chunk that says a piece of text and nothing else; any other `Chunk` is not decoded as one."""
+
+    choices: tuple[_TextChoice]
+    usage: None = None
+    error: None = None
+    x_groq: None = None
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+
+
+read_text_chunk = msgspec.json.Decoder(TextChunk).decode
 
 _HALF_OF_A_PAIR = re.compile(
     rb"(?<!\\)((?:\\\\)*)"

@@ -28,6 +28,7 @@ from holdfast.wire.openai.chat.chunks import (
     ErrorObject,
     read_chunk,
     read_error,
+    read_text_chunk,
 )
 from holdfast.wire.stream_parser import UNREADABLE, GarbledStream, StreamFailure, StreamParser
 
@@ -54,12 +55,23 @@ class ChatStreamParser(StreamParser):
         self._slots: dict[int, int] = {}
         """The server's index of a call → ours, which counts calls in the order of their appearance."""
         self._ids: list[str] = []
+        self._says_text = False
+        """The event before this one was a piece of text and nothing else, so this one may be, too."""
 
     def demand_envelope(self, data: bytes) -> None:
         raise StreamFailure(read_error(data))
 
     def parse(self, data: bytes, deltas: list[Delta]) -> None:
-        chunk = read_chunk(data)
+        if self._says_text:  # nearly always, and this runs for every token
+            try:
+                text = read_text_chunk(data).choices[0].delta.content
+            except UNREADABLE:
+                self._says_text = False
+            else:
+                if text:
+                    deltas.append(TextDelta(text=text))
+                return
+        chunk, before = read_chunk(data), len(deltas)
         failure = chunk.failure()
         if failure is not None:
             raise StreamFailure(failure)
@@ -74,10 +86,11 @@ class ChatStreamParser(StreamParser):
         usage = chunk.usage or (chunk.x_groq.usage if chunk.x_groq else None)
         if usage is not None:
             deltas.append(UsageDelta(usage=usage.usage()))
+        self._says_text = len(deltas) == before + 1 and type(deltas[-1]) is TextDelta
 
     def _say(self, said: ChunkDelta, deltas: list[Delta]) -> None:
         content = said.content
-        if isinstance(content, str):  # nearly always, and this runs for every token
+        if isinstance(content, str):
             if content:
                 deltas.append(TextDelta(text=content))
         elif content:
