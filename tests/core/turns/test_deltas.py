@@ -441,6 +441,32 @@ def test_items_never_interleave(heard: list[Delta], finish: ev.Finish) -> None:
 
 
 @given(st.lists(deltas, max_size=14))
+def test_deltas_that_come_together_make_the_events_that_they_make_one_by_one(
+    heard: list[Delta],
+) -> None:
+    together: list[ev.Event] = []
+    Accumulator(new_minter(), agent="butler").hear(heard, together)
+    assert together == Hearing(*heard).events
+
+
+def test_a_piece_without_text_makes_no_event() -> None:
+    heard: list[ev.Event] = []
+    said = [TextDelta(text=text) for text in ("so", "", "on")]
+    Accumulator(new_minter(), agent="butler").hear(said, heard)
+    assert [each.text for each in heard if isinstance(each, ev.Grew)] == ["so", "on"]
+
+
+def test_what_comes_before_a_delta_that_cannot_be_kept_is_heard() -> None:
+    extra = Opaque(owner="demo", json="x" * (limits.opaque_bytes_max + 1))
+    heard: list[ev.Event] = []
+    with pytest.raises(InvalidValue):
+        Accumulator(new_minter(), agent="butler").hear(
+            [TextDelta(text="so"), ExtraDelta(kind="message", extra=extra)], heard
+        )
+    assert [type(each) for each in heard] == [ev.ItemOpened, ev.Grew]
+
+
+@given(st.lists(deltas, max_size=14))
 def test_no_word_is_lost_and_none_is_heard_twice(heard: list[Delta]) -> None:
     answer = Hearing(*heard, FinishDelta(finish="stop")).answer()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, reduce
+from itertools import pairwise
 from typing import get_args
 
 import msgspec
@@ -23,6 +24,8 @@ from holdfast.core.turns.turn import (
     begin,
     committed_items,
     demand_growable,
+    grow,
+    same_text,
     without_drafts,
 )
 from holdfast.errors import IllegalEvent
@@ -131,6 +134,18 @@ def test_events_that_come_together_are_folded_as_if_they_came_one_by_one(
     for turn in (asking(), after(asking(), OPENED), complete(), kept(complete())):
         together = _folded(lambda turn: advance_all(turn, happened), turn)
         assert together == _folded(lambda turn: reduce(advance, happened, turn), turn)
+
+
+@given(happened=PIECES)
+def test_a_piece_of_the_same_text_as_a_legal_one_is_legal(happened: list[ev.Event]) -> None:
+    """So a recorder need not ask again."""
+    pieces = [each for each in happened if isinstance(each, ev.Grew)]
+    for turn in (asking(), after(asking(), OPENED)):
+        for first, second in pairwise(pieces):
+            if same_text(first, second) and isinstance(
+                _folded(partial(grow, event=first), turn), Turn
+            ):
+                assert advance_all(turn, (first, second)) == advance(advance(turn, first), second)
 
 
 @given(happened=PIECES)

@@ -37,7 +37,7 @@ from holdfast.core.items import AssistantMessage, Item, Path, Reasoning, ToolCal
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.draft import ID_KIND, Draft
 from holdfast.errors import IllegalEvent
-from holdfast.ids import CallId, ItemId
+from holdfast.ids import CallId
 
 # ── what a turn is ───────────────────────────────────────────────────────────────────────────
 
@@ -221,7 +221,9 @@ def advance_all(turn: Turn, events: Sequence[ev.Event]) -> Turn:
     """
     if len(events) == 1:
         return advance(turn, events[0])
-    for _, run in groupby(events, _text_of):
+    for _, run in groupby(
+        events, lambda each: (each.item, each.refusal, each.path) if type(each) is ev.Grew else None
+    ):
         first, *more = run
         if isinstance(first, ev.Grew):
             turn = grow(turn, first, [each.text for each in more if isinstance(each, ev.Grew)])
@@ -229,11 +231,6 @@ def advance_all(turn: Turn, events: Sequence[ev.Event]) -> Turn:
             for event in (first, *more):
                 turn = advance(turn, event)
     return turn
-
-
-def _text_of(event: ev.Event) -> tuple[ItemId, bool, Path] | None:
-    """The text that an event grows; None if it grows none."""
-    return (event.item, event.refusal, event.path) if type(event) is ev.Grew else None
 
 
 def same_text(piece: ev.Grew, other: ev.Grew) -> bool:
