@@ -10,11 +10,12 @@ import pytest
 from holdfast.agents.agent import Agent
 from holdfast.core.grants import Grant
 from holdfast.core.history.conversation import SettingsChanged
-from holdfast.core.items import Permissions, SessionSettings, ToolCall, text_of
+from holdfast.core.items import Permissions, SessionSettings, ToolCall, plain_text, text_of
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.closure import advanced, resuming
 from holdfast.core.turns.turn import begin
 from holdfast.testing import says
+from holdfast.tools.tool import ToolOutput, ToolRun
 from tests.core.builders import after, answered, asked, call, mint, result, started, user
 from tests.core.histories import noted, turn_on
 from tests.loop.stage import (
@@ -46,6 +47,27 @@ async def test_a_tool_that_is_not_there_is_told_with_those_that_are() -> None:
     turn = await Stage(butler).play("Go")
     assert outcomes(turn) == {"dig": "error"}
     assert told(turn, "dig") == "There is no tool 'dig'. There are: look, fly."
+
+
+async def test_the_log_says_once_that_a_tool_fails_and_once_that_it_is_back(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.observe.trouble.STEADY_S", 0.0)
+    is_down = [True, True, False, False]
+
+    async def fly(run: ToolRun) -> ToolOutput:
+        if is_down.pop(0):
+            raise ConnectionError("no tower")
+        return ToolOutput(content=plain_text("done"))
+
+    script = [says(calls=[FLY]), says("Well.")] * 4
+    stage = Stage(agent("butler", *script, tools=[Deed("fly", do=fly)]))
+    for _ in range(4):
+        await stage.next("Go")
+    failed, back = [each.getMessage() for each in caplog.records]
+    assert failed.startswith("butler: tool fly: it fails: ConnectionError in test_calls.py:")
+    assert failed.endswith("(no tower)")
+    assert back == "butler: tool fly: it works again, after 2 failures"
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "[]", "{}", '{"to":1}'])

@@ -57,8 +57,9 @@ async def test_patience_ends() -> None:
 
 
 async def test_the_log_says_once_that_a_model_fails_and_once_that_it_is_back(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("holdfast.observe.trouble.STEADY_S", 0.0)
     down, cut = (fails(status=503, reason="overloaded") for _ in range(2)), says("a", "b")
     wrong = fails(transient=False, status=400, reason="invalid_prompt")
     script = (wrong, *down, cut.failing(at=1), says("Hi"), says("Hi"))

@@ -17,7 +17,7 @@ from holdfast.core.items import Blob, File, Image, Inline, Link, Parts, Refusal,
 from holdfast.core.turns.events import Change, MemoryAdded, MemoryDeleted, StateSet
 from holdfast.errors import StoreUnavailable
 from holdfast.tools.execution import clean, execute
-from holdfast.tools.tool import ToolOutput, ToolRun
+from holdfast.tools.tool import Tool, ToolBroken, ToolOutput, ToolRun
 from tests.tools.tool_calls import Blobs, Doing, call_of, said
 
 decoder: Decoder[ToolOutput] = Decoder(ToolOutput)
@@ -58,6 +58,38 @@ class Wordless(Exception):
 async def test_what_a_tool_raises_is_its_answer(error: BaseException, told: str) -> None:
     output = await execute(Doing(raising(error)), call_of(), Blobs())
     assert (output.outcome, said(output)) == ("error", told)
+
+
+async def causes(tool: Tool) -> list[tuple[str, str]]:
+    """What the operator is told of a call."""
+    told: list[tuple[str, str]] = []
+    await execute(
+        tool, call_of(), Blobs(), tell_broken=lambda cause, detail: told.append((cause, detail))
+    )
+    return told
+
+
+async def test_the_operator_is_told_of_a_tool_that_is_broken_and_where() -> None:
+    ((cause, detail),) = await causes(Doing(raising(OSError("no route to db.example"))))
+    assert cause.startswith("OSError in test_execution.py:")
+    assert detail == "no route to db.example"
+    ((cause, detail),) = await causes(Doing(raising(Wordless())))
+    assert cause.startswith("Wordless in ") and detail
+    broken = ToolBroken("It answers 503: <html>", cause="it answers 503")
+    assert await causes(Doing(raising(broken))) == [("it answers 503", "")]
+
+    async def wait(run: ToolRun) -> ToolOutput:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    assert await causes(Doing(wait, timeout_s=0.01)) == [("did not finish within 0.01 s", "")]
+
+
+async def test_the_operator_is_not_told_of_an_answer_that_is_an_error() -> None:
+    async def refuse(run: ToolRun) -> ToolOutput:
+        return ToolOutput(content=(Text(text="there is no such city"),), outcome="error")
+
+    assert await causes(Doing(refuse)) == []
 
 
 async def test_a_tool_that_takes_too_long_is_stopped() -> None:

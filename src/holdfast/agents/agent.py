@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import Protocol, TypeAlias
@@ -16,7 +17,7 @@ from holdfast.models.http.request_headers import Headers
 from holdfast.models.model import Model
 from holdfast.models.price import Price
 from holdfast.models.servers import Api
-from holdfast.observe.trouble import Trouble
+from holdfast.observe.trouble import Troubles
 from holdfast.tools.files.reserved_files import ReservedFiles
 from holdfast.tools.function import Function, FunctionTool, FunctionToolset
 from holdfast.tools.hooks import Hooks
@@ -157,8 +158,10 @@ class Agent:
         self.add_date = add_date
         """Whether its model is told the day on which the turn began, in UTC."""
         self.toolsets = (*toolsets, FunctionToolset(*tools)) if tools else toolsets
-        self.hook_troubles: dict[tuple[str, str], Trouble] = {}
+        self.hook_troubles = Troubles(logging.getLogger("holdfast.hooks"))
         """The troubles with its hooks, by event and command, for the log."""
+        self.tool_troubles = Troubles(logging.getLogger("holdfast.tools"))
+        """The troubles with its tools, by name."""
         """Its tools; the functions under `tools` are the last toolset."""
         self.origins = origins
         """The origin of each toolset: a remembered approval holds for one origin only."""

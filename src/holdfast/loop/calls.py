@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from contextlib import nullcontext
+from functools import partial
 
 from holdfast import limits
 from holdfast.agents.agent import Agent, Team
@@ -143,8 +144,13 @@ class Calls:
             reserved=self._team.reserved(),
         )
         with spans.using(turn, agent, call, self._tally) as use:
-            output = await execute(tool, run, turn.keep_blob, chars_max=agent.result_chars_max)
+            tell = partial(agent.tool_troubles.failed, spec.name, f"{agent.name}: tool {spec.name}")
+            output = await execute(
+                tool, run, turn.keep_blob, chars_max=agent.result_chars_max, tell_broken=tell
+            )
             use.ended(output)
+        if output.outcome == "ok":
+            agent.tool_troubles.worked(spec.name)
         output = await self._hooks.transformed(call, agent, output)
         result = result_for(call, output.outcome, output.content, turn.mint)
         await turn.record(ev.ToolFinished(result=result, changes=output.changes))

@@ -4,12 +4,15 @@
    over the turn) is raised.
 2. The output can be written to a journal and read back. A tool's own output is checked for that, never trusted.
 3. Changes come with a successful result only. A failed call changes no state.
+4. A tool that raises, takes too long or returns what cannot be kept is broken, which its operator is told. An output
+   that says "error" is the tool's answer, and none of the operator's business.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -33,7 +36,7 @@ from holdfast.core.transcript import ends
 from holdfast.core.turns.events import Change, MemoryAdded, MemoryDeleted, StateSet
 from holdfast.tools.schema import InvalidArguments as InvalidArguments
 from holdfast.tools.schema import parse_arguments as parse_arguments
-from holdfast.tools.tool import Tool, ToolOutput, ToolRun
+from holdfast.tools.tool import Tool, ToolBroken, ToolOutput, ToolRun
 
 Keep: TypeAlias = Callable[[bytes, str], Awaitable[Blob]]
 """Stores bytes that are too large for an item as a blob."""
@@ -43,16 +46,21 @@ PLAIN_TEXT = "text/plain; charset=utf-8"
 _read_back: Decoder[ToolOutput] = Decoder(ToolOutput)
 
 
-class _Failed(Exception):
-    """The tool returned no output; the message is for the model."""
-
-
 class BadOutput(Exception):
     """A tool's return value cannot be stored; the message says why."""
 
 
+Tell: TypeAlias = Callable[[str, str], None]
+"""Takes the cause of a failure, which is the same for calls that fail alike, and what there is to say about this one."""
+
+
 async def execute(
-    tool: Tool, run: ToolRun, keep: Keep, *, chars_max: int | None = None
+    tool: Tool,
+    run: ToolRun,
+    keep: Keep,
+    *,
+    chars_max: int | None = None,
+    tell_broken: Tell = lambda cause, detail: None,
 ) -> ToolOutput:
     """Run a tool within its bounds. Any error of the tool becomes its output; text longer than `chars_max` is shortened.
 
@@ -65,9 +73,11 @@ async def execute(
         return _readable(
             msgspec.structs.replace(output, content=await _fitted(output, keep, chars_max))
         )
-    except _Failed as error:
+    except ToolBroken as error:
+        tell_broken(error.cause, "" if error.__cause__ is None else _words_of(error.__cause__))
         return failure(str(error))
     except BadOutput as error:
+        tell_broken("what it returned cannot be kept", str(error))
         return failure(f"{spec.name!r} ran, but what it returned cannot be kept: {error}.")
 
 
@@ -91,7 +101,7 @@ def _is_broken(text: str) -> bool:
 
 
 async def _attempt(tool: Tool, run: ToolRun) -> ToolOutput:
-    """Run the tool and return its output. Raises _Failed."""
+    """Run the tool and return its output. Raises ToolBroken."""
     spec = tool.spec
     patience = asyncio.timeout(spec.timeout_s)
     try:
@@ -100,24 +110,40 @@ async def _attempt(tool: Tool, run: ToolRun) -> ToolOutput:
     except TimeoutError as error:
         if not patience.expired():  # the tool raised its own TimeoutError
             raise _failure_of(spec.name, error) from error
-        words = f"{spec.name!r} did not finish within {spec.timeout_s:g} s and was stopped."
-        raise _Failed(words) from error
+        cause = f"did not finish within {spec.timeout_s:g} s"
+        raise ToolBroken(f"{spec.name!r} {cause} and was stopped.", cause=cause) from None
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
         # The tool cancelled something of its own; this task was not cancelled.
         raise _failure_of(spec.name, error) from error
+    except ToolBroken:
+        raise
     except (Exception, SystemExit) as error:  # a tool can raise anything
         raise _failure_of(spec.name, error) from error
 
 
-def _failure_of(name: str, error: BaseException) -> _Failed:
+def _failure_of(name: str, error: BaseException) -> ToolBroken:
+    kind, words = type(error).__name__, _words_of(error)
+    return ToolBroken(
+        f"{name!r} failed: {kind}" + (f": {words}" if words else ""), cause=kind + _place_of(error)
+    )
+
+
+def _words_of(error: BaseException) -> str:
     try:
-        words = str(error)
+        return str(error)
     except Exception as worse:
-        words = f"and says nothing about it ({type(worse).__name__})"
-    return _Failed(f"{name!r} failed: {type(error).__name__}" + (f": {words}" if words else ""))
+        return f"and says nothing about it ({type(worse).__name__})"
+
+
+def _place_of(error: BaseException) -> str:
+    """Where an error was raised, as ` in tools.py:12`."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    return f" in {Path(step.tb_frame.f_code.co_filename).name}:{step.tb_lineno}" if step else ""
 
 
 # ── checks of a tool's output ────────────────────────────────────────────────────────────────

@@ -30,6 +30,7 @@ import msgspec
 from holdfast import limits
 from holdfast.core.codec import encode
 from holdfast.core.items import Audio, File, Image, Part, Refusal, Text
+from holdfast.tools.execution import failure
 from holdfast.tools.schema import InvalidTool, checked
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Json, Tool, ToolOutput, ToolRun, ToolSpec
@@ -55,7 +56,10 @@ class FunctionTool:
         return self._function(*args, **kwargs)
 
     async def run(self, run: ToolRun) -> ToolOutput:
-        arguments = self._signature.arguments(run)
+        try:
+            arguments = self._signature.arguments(run)
+        except msgspec.ValidationError as error:
+            return failure(f"{self.spec.name!r} does not take these arguments: {error}")
         if self._is_async:
             made = self._function(**arguments)
             assert isinstance(made, Awaitable)

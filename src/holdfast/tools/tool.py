@@ -68,6 +68,17 @@ class ToolOutput(Value):
     changes: tuple[Change, ...] = ()
 
 
+class ToolBroken(Exception):
+    """A tool cannot work now, whatever it is asked: what it needs does not answer, or takes no credentials of ours.
+
+    The words are for the model; `cause` is for the operator, and the same for each call that fails like this one.
+    """
+
+    def __init__(self, words: str, *, cause: str) -> None:
+        super().__init__(words)
+        self.cause = cause
+
+
 class Tool(Protocol):
     spec: ToolSpec
 
@@ -75,7 +86,7 @@ class Tool(Protocol):
         """Run the call. It may be cancelled at any await, and then leaves nothing running.
 
         An error that the model can react to is an output; a raised error fails the call as well, with the error's
-        message.
+        message, and the operator's log tells of it.
         """
         ...
 

@@ -10,6 +10,7 @@ from holdfast.agents.agent import ModelConfig
 from holdfast.errors import InvalidValue
 from holdfast.models.http.http_model import HttpModel
 from holdfast.models.model import KeyMissing, Model
+from holdfast.models.retries import RetryingModel
 from holdfast.models.servers import SERVERS, ProviderServer, UnknownProvider
 from holdfast.models.usage import MeteredModel
 from holdfast.server.agents.model_factory import ServerModels
@@ -33,8 +34,10 @@ def made(environ: dict[str, str] | None = None, **fields: Any) -> HttpModel:
 def metered(models: ServerModels, config: ModelConfig) -> Model:
     """The model whose usage is metered in what the factory makes."""
     model = models(config)
-    assert isinstance(model, MeteredModel)
-    (found,) = model._wrapped
+    assert isinstance(model, RetryingModel)  # also with one attempt: it tells of failures
+    (inner,) = model._wrapped
+    assert isinstance(inner, MeteredModel)
+    (found,) = inner._wrapped
     return found
 
 

@@ -58,6 +58,17 @@ async def test_it_has_no_say(tmp_path: Path, command: str) -> None:
         assert (await server.get("/api/sessions/trip")).status in (404, 410)
 
 
+async def test_the_log_says_once_that_it_fails(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(leaving(tmp_path, "exit 1")) as server:
+        for _ in range(3):
+            await server.chat("Hi", to="trip")
+            await server.request("DELETE", "/api/sessions/trip")
+    told = [each.getMessage() for each in caplog.records if "session_end" in each.getMessage()]
+    assert told == ["root: a session_end hook: it fails: ended with exit code 1"]
+
+
 async def test_deleting_needs_no_agent(tmp_path: Path) -> None:
     """An agent that is not served any more is not told, and nothing is loaded for it."""
     store = MemoryStore()

@@ -226,6 +226,31 @@ async def test_an_error_of_the_api_is_the_tools(site: Web) -> None:
     assert (output.outcome, said(output).startswith("It answers 404")) == ("error", True)
 
 
+@pytest.mark.parametrize(
+    ("status", "is_told"), [(404, False), (422, False), (401, True), (429, True), (503, True)]
+)
+async def test_the_operator_is_told_if_the_server_is_at_fault(
+    site: Web, status: int, is_told: bool
+) -> None:
+    (found,) = [each for each in await toolset(site).tools() if each.spec.name == "listPets"]
+    site.status = status
+    told: list[str] = []
+    output = await execute(
+        found, call_of(), Blobs(), tell_broken=lambda cause, detail: told.append(cause)
+    )
+    assert said(output).startswith(f"It answers {status}")
+    assert told == ([f"it answers {status}"] if is_told else [])
+
+
+async def test_the_operator_is_told_if_the_server_is_away(site: Web) -> None:
+    made = toolset(site, base_url="http://127.0.0.1:1/v1")
+    (found,) = [each for each in await made.tools() if each.spec.name == "listPets"]
+    told: list[str] = []
+    await execute(found, call_of(), Blobs(), tell_broken=lambda cause, detail: told.append(cause))
+    (cause,) = told
+    assert cause.startswith("http://127.0.0.1:1/v1: ")
+
+
 async def test_credentials_do_not_go_where_only_the_document_points(site: Web) -> None:
     document = {**DOCUMENT, "servers": [{"url": site.url("/v1", host="localhost")}]}
     site.files["/openapi.json"] = json.dumps(document).encode()
@@ -249,7 +274,9 @@ async def test_a_document_that_points_inside_leads_nowhere(tmp_path: Path, site:
     assert (await ran(made, "listPets")).outcome == "ok"
 
 
-async def test_a_document_that_cannot_be_read_is_told_and_tried_again_later(site: Web) -> None:
+async def test_a_document_that_cannot_be_read_is_told_and_tried_again_later(
+    site: Web, caplog: pytest.LogCaptureFixture
+) -> None:
     now = [0.0]
     api = HttpApi(document=site.url("/gone.json?token=s3cret"), allow_private=True)
     made = OpenApiToolset(api, now_s=lambda: now[0])
@@ -262,6 +289,9 @@ async def test_a_document_that_cannot_be_read_is_told_and_tried_again_later(site
     now[0] += 60.0
     assert len(await made.tools()) == 3
     assert made.instruction == ""
+    failed, back = [each.getMessage() for each in caplog.records]
+    assert failed.endswith("it fails: it answers 404") and "s3cret" not in failed
+    assert back.endswith("it works again, after 1 failure")
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ async def test_decorated_functions_are_offered_or_those_that_are_listed(tmp_path
     ],
 )
 async def test_a_file_that_cannot_be_loaded_says_why_and_is_tried_again(
-    tmp_path: Path, source: str, why: str
+    tmp_path: Path, source: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "tools.py"
     path.write_text(source)
@@ -63,6 +63,9 @@ async def test_a_file_that_cannot_be_loaded_says_why_and_is_tried_again(
     path.write_text(TWO)
     assert await names(toolset) == ["pour"]
     assert absence_of(toolset) == ""
+    failed, back = [each.getMessage() for each in caplog.records]
+    assert failed.startswith("tools of tools.py: it fails: ") and why in failed
+    assert back == "tools of tools.py: it works again, after 1 failure"
 
 
 async def test_a_function_that_is_not_there_is_told_by_name(tmp_path: Path) -> None:

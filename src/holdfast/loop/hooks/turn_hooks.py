@@ -37,7 +37,6 @@ from holdfast.core.items import Text, ToolCall, ToolResult, text_of
 from holdfast.core.ports import OpenTurn
 from holdfast.errors import TurnFailed
 from holdfast.loop.hooks.model_hooks import ask_model
-from holdfast.observe.trouble import Trouble
 from holdfast.tools.hooks import GUARDS, Hook, HookEvent, Verdict, run_hook
 from holdfast.tools.redaction import redacted
 from holdfast.tools.tool import Json, ToolOutput
@@ -218,13 +217,11 @@ class TurnHooks:
             verdict = await ask_model(hook, model, given, mint=turn.mint, key=f"{mark}/{event}")
         else:
             verdict = await run_hook(agent.hooks, hook, event, facts, mark=mark)
-        known = agent.hook_troubles.get((event, hook.command or hook.model))
+        which = event, hook.command or hook.model
         if verdict.trouble:
-            known = known or Trouble(f"{agent.name}: a {event} hook", log)
-            agent.hook_troubles[event, hook.command or hook.model] = known
-            known.failed(verdict.trouble)
-        elif known is not None:
-            known.worked()
+            agent.hook_troubles.failed(which, f"{agent.name}: a {event} hook", verdict.trouble)
+        else:
+            agent.hook_troubles.worked(which)
         return verdict
 
 

@@ -75,7 +75,9 @@ class ServerModels:
     def _patient(self, config: ModelConfig) -> Model:
         model: Model = MeteredModel(self._one(config), config.price)
         asks = limits.retry_attempts_max if config.retries is None else config.retries + 1
-        return model if asks <= 1 else RetryingModel(model, attempts_max=asks)
+        return RetryingModel(
+            model, attempts_max=max(1, asks)
+        )  # with one attempt, it tells of failures
 
     def _one(self, config: ModelConfig) -> Model:
         """Make one model, and say so if it is newer than the table of its vendor's families."""

@@ -7,13 +7,9 @@ gone when its hooks run: they run once, or not at all if the server dies in betw
 
 from __future__ import annotations
 
-import logging
-
 from holdfast.server.agents.directory import Directory
 from holdfast.store.rows import SessionRow
 from holdfast.tools.hooks import run_hook
-
-log = logging.getLogger("holdfast.hooks")
 
 
 class SessionEndHooks:
@@ -34,5 +30,9 @@ class SessionEndHooks:
         facts = {"session_id": str(ended.id), "agent_name": agent.name, "reason": "deleted"}
         for hook in agent.hooks.of("session_end"):
             verdict = await run_hook(agent.hooks, hook, "session_end", facts, mark=str(ended.id))
+            which = "session_end", hook.command
             if verdict.trouble:
-                log.warning("%s: a session_end hook %s", agent.name, verdict.trouble)
+                subject = f"{agent.name}: a session_end hook"
+                agent.hook_troubles.failed(which, subject, verdict.trouble)
+            else:
+                agent.hook_troubles.worked(which)

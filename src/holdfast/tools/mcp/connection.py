@@ -57,7 +57,7 @@ class McpConnection:
         self._not_before_s = 0.0
         self._last_words = ""
         self._closed = False
-        self._trouble = Trouble(f"mcp server {name}", log)
+        self._trouble = Trouble(f"mcp server {name}", log, now_s=now_s)
 
     @property
     def is_up(self) -> bool:

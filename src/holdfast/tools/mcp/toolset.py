@@ -20,7 +20,7 @@ from holdfast.tools.mcp.peer import CallFailed, Connect, Offered, ServerLost, Un
 from holdfast.tools.names import valid_names
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.schema import InvalidTool, checked
-from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.tool import Tool, ToolBroken, ToolOutput, ToolRun, ToolSpec
 
 log = logging.getLogger("holdfast.tools")
 
@@ -170,8 +170,8 @@ class McpTool:
             async with asyncio.timeout(self._server.timeout_s):
                 return await self._call(run, progress)
         except TimeoutError:
-            words = f"{self.spec.name!r} did not finish within {self._server.timeout_s:g} s"
-            return failure(f"{words}{progress.words}.")
+            cause = f"did not finish within {self._server.timeout_s:g} s"
+            raise ToolBroken(f"{self.spec.name!r} {cause}{progress.words}.", cause=cause) from None
         except Unavailable as error:
             return failure(f"{self.spec.name!r} was not run: {error}")
         except CallFailed as error:

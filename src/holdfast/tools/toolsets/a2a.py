@@ -22,10 +22,11 @@ from holdfast.core.codec import Value
 from holdfast.tools.built_in_tools import BuiltInTool, parameters, text_in, text_output
 from holdfast.tools.execution import clean, failure
 from holdfast.tools.names import valid_names
-from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.tool import Tool, ToolBroken, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.toolsets.openapi_document import Unusable, same_server
 from holdfast.tools.toolsets.server_tools import ServerToolset
 from holdfast.tools.web.address_guard import AddressGuard, FetchFailed, shown
+from holdfast.tools.web.server_answers import not_asked
 from holdfast.tools.web.web_client import WebClient
 from holdfast.wire.headers import A2A_VERSION
 
@@ -146,9 +147,10 @@ class A2aToolset(ServerToolset):
                     said = result_in({"result": {"task": got.get("result")}} if card.is_newer else got,
                                      newer=card.is_newer)  # fmt: skip
         except TimeoutError:
-            return failure(f"{card.name} has not answered within {self._agent.timeout_s:g} s.")
+            cause = f"has not answered within {self._agent.timeout_s:g} s"
+            raise ToolBroken(f"{card.name} {cause}.", cause=cause) from None
         except FetchFailed as error:
-            return failure(f"{card.name} could not be asked: {error.why}.")
+            return not_asked(card.name, error)
         except Unusable as error:
             return failure(f"{card.name} answers: {error}")
         return outcome_of(said, card.name)

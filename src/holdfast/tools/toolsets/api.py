@@ -15,12 +15,12 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.tools.built_in_tools import BuiltInTool, BuiltInToolset, parameters, text_output
-from holdfast.tools.execution import failure
+from holdfast.tools.built_in_tools import BuiltInTool, BuiltInToolset, parameters
 from holdfast.tools.schema import InvalidTool
 from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.toolsets.fetch import readable
 from holdfast.tools.web.address_guard import AddressGuard, FetchFailed, shown
+from holdfast.tools.web.server_answers import answered, not_asked
 from holdfast.tools.web.web_client import WebClient
 from holdfast.wire.headers import IDEMPOTENCY_KEY
 
@@ -103,14 +103,11 @@ class ApiToolset(BuiltInToolset):
                 body=body,
             )
         except (FetchFailed, ValueError) as error:
-            why = error.why if isinstance(error, FetchFailed) else str(error)
-            return failure(f"{request.name} could not be asked: {why}.")
+            return not_asked(request.name, error)
         is_text, words = await readable(answer)
         if not is_text:
             words = f"[{len(answer.body)} bytes that are not text]"
-        if answer.status >= 300:
-            return failure(f"It answers {answer.status}: {words}")
-        return text_output(words)
+        return answered(answer.status, words)
 
 
 def _quoted(value: Json) -> str:

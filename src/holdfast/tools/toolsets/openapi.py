@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.tools.built_in_tools import BuiltInTool, text_output
+from holdfast.tools.built_in_tools import BuiltInTool
 from holdfast.tools.execution import failure
 from holdfast.tools.names import valid_names
 from holdfast.tools.schema import InvalidTool
@@ -35,6 +35,7 @@ from holdfast.tools.toolsets.openapi_document import (
 )
 from holdfast.tools.toolsets.server_tools import ServerToolset
 from holdfast.tools.web.address_guard import AddressGuard, FetchFailed, shown
+from holdfast.tools.web.server_answers import answered, not_asked
 from holdfast.tools.web.web_client import WebClient
 from holdfast.wire.headers import IDEMPOTENCY_KEY
 
@@ -145,15 +146,13 @@ class OpenApiToolset(ServerToolset):
                 else None,
             )
         except FetchFailed as error:
-            return failure(f"{shown(operation.base)} could not be asked: {error.why}.")
+            return not_asked(shown(operation.base), error)
         except Unusable as error:
             return failure(f"{error}.")
         is_text, words = await readable(answer)
         if not is_text:
             words = f"[{len(answer.body)} bytes that are not text]"
-        if answer.status >= 300:
-            return failure(f"It answers {answer.status}: {words}")
-        return text_output(words)
+        return answered(answer.status, words)
 
     def _headers(self, operation: ApiOperation, run: ToolRun) -> dict[str, str]:
         ours = {"Accept": "application/json, text/*;q=0.9, */*;q=0.5", "User-Agent": "holdfast"}

@@ -12,15 +12,19 @@ names it trusts it like the server's own code.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from hashlib import sha256
 from pathlib import Path
 from types import FunctionType, ModuleType
 
 from holdfast.errors import HoldfastError
+from holdfast.observe.trouble import Trouble
 from holdfast.tools.function import FunctionTool, FunctionToolset, tool
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Tool
+
+log = logging.getLogger("holdfast.tools")
 
 
 class PythonToolset:
@@ -42,6 +46,7 @@ class PythonToolset:
         self._lock = asyncio.Lock()
         self._tools: tuple[Tool, ...] | None = None
         self._trouble = ""
+        self._told = Trouble(f"tools of {path.name}", log, steady_s=0)  # it is run once
         self.named = names or ()
         """The tool names that the operator has listed."""
 
@@ -62,9 +67,11 @@ class PythonToolset:
                 try:
                     loaded = await in_thread(self._loaded, name=self._path.name)
                     self._tools, self._trouble = await loaded.tools(), ""
+                    self._told.worked()
                 except (Exception, SystemExit) as error:  # foreign code: it may raise anything
                     why = str(error) if isinstance(error, HoldfastError) else _described(error)
                     self._trouble = f"The tools of {self._path.name} cannot be used now: {why}"
+                    self._told.failed(why)
             return self._tools or ()
 
     async def close(self) -> None:

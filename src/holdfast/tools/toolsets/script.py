@@ -22,7 +22,7 @@ from holdfast.tools.execution import clean, failure
 from holdfast.tools.process import Exit, run_command
 from holdfast.tools.sandbox.sandbox import Sandbox, named_paths
 from holdfast.tools.schema import InvalidTool, checked, suggest
-from holdfast.tools.tool import Json, Tool, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.tool import Json, Tool, ToolBroken, ToolOutput, ToolRun, ToolSpec
 
 PASSED_ON = frozenset(
     "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TERM SSL_CERT_FILE SSL_CERT_DIR".split()
@@ -126,8 +126,11 @@ class ScriptTool:
                 cell=self._cell,
                 tenant=run.tenant,
             )
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             return failure(f"{self.spec.name!r} could not be started: {error}")
+        except OSError as error:
+            words = f"{self.spec.name!r} could not be started: {error}"
+            raise ToolBroken(words, cause="could not be started") from error
         return in_words(ended)
 
 

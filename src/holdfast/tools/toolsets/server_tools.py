@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from holdfast import limits
+from holdfast.observe.trouble import Trouble
 from holdfast.tools.tool import Tool
 from holdfast.tools.toolsets.openapi_document import Unusable
 from holdfast.tools.web.address_guard import FetchFailed
+
+log = logging.getLogger("holdfast.tools")
 
 
 class ServerToolset(ABC):
@@ -29,6 +33,7 @@ class ServerToolset(ABC):
         self._lock = asyncio.Lock()
         self._not_before_s = 0.0
         self._trouble = ""
+        self._told = Trouble(what, log, steady_s=0)  # it is read once
         self._about = ""
         """What the server says of itself, for the model; set by `_load`."""
 
@@ -51,10 +56,12 @@ class ServerToolset(ABC):
                 try:
                     self._tools = await self._load()
                     self._trouble = ""
+                    self._told.worked()
                 except (FetchFailed, Unusable, OSError) as error:
                     self._not_before_s = self._now_s() + limits.api_refresh_s
                     why = error.why if isinstance(error, FetchFailed) else str(error)
                     self._trouble = f"The tools of {self._what} cannot be used now: {why}"
+                    self._told.failed(why)
         return self._tools or ()
 
     async def close(self) -> None:  # noqa: B027

@@ -23,8 +23,9 @@ from holdfast.tools.built_in_tools import (
     text_output,
 )
 from holdfast.tools.execution import failure
-from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.tool import Json, ToolBroken, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.web.address_guard import AddressGuard, FetchFailed
+from holdfast.tools.web.server_answers import is_servers
 from holdfast.tools.web.web_client import WebClient
 from holdfast.wire.headers import IDEMPOTENCY_KEY, RETRY_AFTER
 
@@ -108,7 +109,7 @@ class WebhookToolset(BuiltInToolset):
     async def _send(self, run: ToolRun) -> ToolOutput:
         body = msgspec.json.encode(self._body(run))
         headers = {"Content-Type": "application/json", IDEMPOTENCY_KEY.title: run.call_key}
-        why = ""
+        why, broken = "", False
         for wait_s in (*WAITS_S, None):
             try:
                 answer = await self._web.ask(
@@ -119,15 +120,18 @@ class WebhookToolset(BuiltInToolset):
                     body=body,
                 )
             except FetchFailed as error:
-                why = error.why
+                why, broken = error.why, error.transient
                 break
             if answer.status < 300:
                 return text_output("Sent.")
-            why = f"it answers {answer.status}"
+            why, broken = f"it answers {answer.status}", is_servers(answer.status)
             if answer.status not in _NOT_TAKEN or wait_s is None:
                 break
             await self._pause(_told_wait_s(answer.headers.get(RETRY_AFTER.name, ""), wait_s))
-        return failure(f"The {self._target.kind} webhook did not take the message: {why}.")
+        words = f"The {self._target.kind} webhook did not take the message: {why}."
+        if broken:
+            raise ToolBroken(words, cause=why)
+        return failure(words)
 
     def _body(self, run: ToolRun) -> dict[str, str]:
         body = {FIELDS[self._target.kind]: text_in(run.arguments, "message")}
