@@ -90,7 +90,8 @@ def fate_of(turn: api.TurnObject) -> str:
         case "discarded":
             return f"discarded: {turn.ended_by}{why}"
         case "open":
-            return "open: it is being played, or waits to be taken over"
+            node = turn.node if isinstance(turn, api.ListedTurn) else None
+            return f"open, on {node}" if node else "open"
         case "queued":
             return "queued"
 
@@ -143,6 +144,8 @@ def _happened(event: ev.Event) -> str:
             return f"finished {result.call}: {entry_of(result)}"
         case ev.Interrupted(by=by, detail=detail):
             return f"interrupted: {by} {detail}".rstrip()
+        case ev.Closed(note=note):
+            return f"closed: {entry_of(note)}"
         case ev.Ended(by=by, kept=kept):
             return f"ended: {by}, {'kept' if kept else 'discarded'}"
         case _:

@@ -5,6 +5,7 @@ A command's result goes to stdout; progress and remarks go to stderr.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -54,13 +55,31 @@ def is_watched() -> bool:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on stdout; cells that do not fit are wrapped, never cut."""
+    """A table on stdout; cells that do not fit are wrapped, never cut. Ids stay whole, so that people can copy them:
+    where there is no room for a table with them, each row is a few lines."""
+    cells = [tuple(map(printable_lines, row)) for row in rows]
+    ids = {n for n in range(len(headings)) if any(_ID.fullmatch(row[n]) for row in cells)}
+    console = Console(markup=False, highlight=False, emoji=False)
+    room = console.width - sum(len(each[n]) + 2 for each in cells[:1] for n in ids)
+    if ids and room < LEGIBLE * (len(headings) - len(ids)):
+        for row in cells:
+            say(row[0])
+            for heading, cell in zip(headings[1:], row[1:], strict=True):
+                if cell:
+                    say_lines(f"  {heading}: {cell}")
+        return
     shown = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        shown.add_column(heading, overflow="fold")
-    for row in rows:
-        shown.add_row(*map(printable_lines, row))
-    Console(markup=False, highlight=False, emoji=False).print(shown)
+    for n, heading in enumerate(headings):
+        shown.add_column(heading, overflow="fold", no_wrap=n in ids)
+    for row in cells:
+        shown.add_row(*row)
+    console.print(shown)
+
+
+LEGIBLE = 12
+"""How many characters a column of a table needs on average, to be read."""
+
+_ID = re.compile(r"[a-z]+_[0-9a-hjkmnp-tv-z]{26}")
 
 
 def rows(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> None:

@@ -118,17 +118,42 @@ class SessionBackend(Protocol):
 @contextmanager
 def open_backend(at: ConversationPlace) -> Iterator[ServerBackend | StoreBackend]:
     """The server if `--server` names one, else an existing store. Raises HoldfastError, with the way out."""
-    if at.server is not None:
-        if at.tenant is not None:
-            raise InvalidValue(
-                "on a server the key says whose sessions they are; leave --tenant out"
-            )
-        yield ServerBackend(at.server, key=at.key)
+    if (server := _server(at)) is not None:
+        yield server
         return
+    with _open_store(at) as (runner, store):
+        yield StoreBackend(runner, store, runner.run(find_tenant(store, at.tenant)))
+
+
+@contextmanager
+def open_backends(
+    at: ConversationPlace,
+) -> Iterator[Mapping[str, ServerBackend | StoreBackend]]:
+    """As `open_backend`, but for all tenants of a store if none is named. By tenant; a server's key has one."""
+    if (server := _server(at)) is not None:
+        yield {"": server}
+        return
+    with _open_store(at) as (runner, store):
+        tenants = (() if at.tenant is not None else runner.run(store.tenants())) or (
+            runner.run(find_tenant(store, at.tenant)),
+        )
+        yield {each: StoreBackend(runner, store, each) for each in tenants}
+
+
+def _server(at: ConversationPlace) -> ServerBackend | None:
+    if at.server is None:
+        return None
+    if at.tenant is not None:
+        raise InvalidValue("on a server the key says whose sessions they are; leave --tenant out")
+    return ServerBackend(at.server, key=at.key)
+
+
+@contextmanager
+def _open_store(at: ConversationPlace) -> Iterator[tuple[asyncio.Runner, Store]]:
     with asyncio.Runner() as runner:
         opened = runner.run(open_existing(at.store))
         try:
-            yield StoreBackend(runner, opened, runner.run(find_tenant(opened, at.tenant)))
+            yield runner, opened
         finally:
             runner.run(opened.close())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Literal
 
 import click
@@ -10,9 +12,32 @@ from holdfast.cli import display, output
 from holdfast.cli.conversation_text import when
 from holdfast.cli.options import json_option, key_option
 from holdfast.client.sync import Client
-from holdfast.core.codec import encode
+from holdfast.core.codec import Value, encode
 from holdfast.environment import SERVER
 from holdfast.wire.api.objects import Decision, GrantObject
+
+
+class _Server(Value):
+    """The server that the group's options name."""
+
+    url: str
+    key: str | None
+
+
+def on_server(command: Callable[..., None]) -> Callable[..., None]:
+    """`--server` and `--key` after a subcommand's name; where they are not, those of the group count."""
+
+    @wraps(command)
+    def placed(
+        at: _Server, /, *args: object, server: str | None, api_key: str | None, **rest: object
+    ) -> None:
+        command(Client(server or at.url, key=api_key or at.key), *args, **rest)
+
+    made = click.pass_obj(placed)
+    made = click.option(
+        "--server", metavar="URL", help="Which server; also before the subcommand."
+    )(made)
+    return click.option("--key", "api_key", metavar="KEY", help="The API key for it.")(made)
 
 
 @click.group()
@@ -34,15 +59,15 @@ def approvals(ctx: click.Context, server: str, api_key: str | None) -> None:
 
     \b
     Example:
-      holdfast approvals --server https://agents.example list
+      holdfast approvals list --server https://agents.example
     """
-    ctx.obj = Client(server, key=api_key)
+    ctx.obj = _Server(url=server, key=api_key)
 
 
 @approvals.command("list", short_help="Which calls wait, of a turn or of all.")
 @click.argument("turn", required=False)
 @json_option
-@click.pass_obj
+@on_server
 def list_command(client: Client, turn: str | None, as_json: bool) -> None:
     """Which calls wait for a decision, and what they would do: those of a turn, or of all conversations.
 
@@ -96,7 +121,7 @@ def list_command(client: Client, turn: str | None, as_json: bool) -> None:
     is_flag=True,
     help="With --remember agent: for all arguments. Think twice.",
 )
-@click.pass_obj
+@on_server
 def decide(
     client: Client,
     turn: str,
@@ -126,7 +151,7 @@ def decide(
 @click.option("--agent", help="Of this agent only.")
 @click.option("--all", "everything", is_flag=True, help="Revoked ones, too.")
 @json_option
-@click.pass_obj
+@on_server
 def remembered(client: Client, agent: str | None, everything: bool, as_json: bool) -> None:
     """List the remembered approvals, of an agent everywhere or in one session: the tool, the exact arguments that it
     holds for, and since when.
@@ -158,7 +183,7 @@ def remembered(client: Client, agent: str | None, everything: bool, as_json: boo
 
 @approvals.command(short_help="Take a remembered approval back.")
 @click.argument("grant")
-@click.pass_obj
+@on_server
 def revoke(client: Client, grant: str) -> None:
     """Take a remembered approval back: such calls wait for a person again.
 

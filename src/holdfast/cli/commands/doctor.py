@@ -233,7 +233,8 @@ async def _servers(reports: Sequence[Report], *, offline: bool) -> list[CheckupF
 async def _providers(reports: Sequence[Report], *, offline: bool) -> list[CheckupFinding]:
     providers = used_providers(reports, os.environ)
     if not providers:
-        return [skipped("providers", "none to check; name agent files to check their providers")]
+        told = "these agents have none to ask" if reports else "none to check; name agent files"
+        return [skipped("providers", told)]
     timeout = aiohttp.ClientTimeout(total=REACH_S)
     async with aiohttp.ClientSession(timeout=timeout) as http:
         return await asyncio.gather(

@@ -7,13 +7,14 @@ import click
 from holdfast.cli import output
 from holdfast.cli.commands.turns import show_listed
 from holdfast.cli.options import ConversationPlace, json_option, tenant_option, where_options
-from holdfast.cli.session_backend import open_backend
+from holdfast.cli.session_backend import SessionBackend, open_backends
 from holdfast.core.codec import encode
 from holdfast.server.api.turn_lists import ListedState
+from holdfast.wire.api import objects as api
 
 HEADS: dict[ListedState, str] = {
     "open": "open: `holdfast turns cancel TURN` stops one",
-    "waiting": "wait for a person: `holdfast approvals list` shows the calls",
+    "waiting": "waiting for a person: `holdfast approvals list` shows the calls",
     "unfinished": "broke off: `holdfast turns continue TURN` goes on with one",
     "failed": "failed in the last week: `holdfast turns show TURN` says why",
 }
@@ -27,17 +28,27 @@ HEADS: dict[ListedState, str] = {
 def status(as_json: bool, at: ConversationPlace) -> None:
     """See what goes on in all conversations: turns that run, wait for a person, broke off, or failed.
 
+    On a store with several tenants these are all of them, one after the other; a server's key shows its own.
+
     \b
     Examples:
       holdfast status
       holdfast status --server http://127.0.0.1:8484
     """
-    with open_backend(at) as here:
-        found = {state: here.listed_turns(state=state).turns for state in HEADS}
+    with open_backends(at) as backends:
+        found = {tenant: _listed(here) for tenant, here in backends.items()}
     if as_json:
-        output.give(encode(found))
+        (only, *others) = found.values()
+        output.give(encode(found if others else only))
         return
-    for state, turns in found.items():
-        output.say(f"{len(turns)} {HEADS[state] if turns else state}")
-        if turns:
-            show_listed(turns)
+    for tenant, by_state in found.items():
+        if len(found) > 1:
+            output.say(f"── tenant {tenant}: say --tenant {tenant} to commands about its turns")
+        for state, turns in by_state.items():
+            output.say(f"{len(turns)} {HEADS[state] if turns else state}")
+            if turns:
+                show_listed(turns)
+
+
+def _listed(here: SessionBackend) -> dict[ListedState, tuple[api.ListedTurn, ...]]:
+    return {state: here.listed_turns(state=state).turns for state in HEADS}

@@ -194,12 +194,11 @@ def show_listed(turns: Iterable[api.ListedTurn]) -> None:
             f"{each.age_s:.0f} s",
             each.agent,
             each.tool or "",
-            each.node or "",
             fate_of(each),
         )
         for each in turns
     )
-    heads = ("turn", "conversation", "began", "took", "agent", "tool", "node", "what became of it")
+    heads = ("turn", "conversation", "began", "took", "agent", "tool", "what became of it")
     display.rows(heads, rows)
 
 
