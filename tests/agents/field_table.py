@@ -61,6 +61,7 @@ FIELDS: Mapping[str, str] = {
         routing task_budget temperature thinking_budget title_model token_key top_p track_usage
     """,
     "`capabilities`": "audio image pdf video",
+    "`task_budget`": "total type",
     "`routing`": "examples model",
     "`cost`": "cache_read cache_write input output",
     "a provider": """
@@ -117,6 +118,7 @@ SHAPES: Mapping[str, type[Shape]] = {
     "`cost`": shapes.CostShape,
     "`budget`, `budgets`": shapes.BudgetShape,
     "`routing`": shapes.RoutingRuleShape,
+    "`task_budget`": shapes.TaskBudgetShape,
     "`post_edit`": toolsets.PostEditShape,
     "`webhook_config`": toolsets.WebhookConfigShape,
     "a provider": shapes.ProviderShape,
@@ -133,7 +135,6 @@ SHAPES: Mapping[str, type[Shape]] = {
 BELOW: Mapping[str, tuple[str, str, str]] = {
     "`harness`": ("an agent", "harness", "agent effort model thinking type"),
     "`cache`": ("an agent", "cache", "case_sensitive enabled path trim_spaces"),
-    "`task_budget`": ("a model", "task_budget", "total type"),
     "`auth`": ("a model", "auth", "type workload_identity_federation"),
     "`workload_identity_federation`": (
         "a model", "auth", "federation_rule_id identity_token organization_id service_account_id",

@@ -30,7 +30,7 @@ SKILL_PLACES = (".agents/skills", ".claude/skills", "skills")
 """Where skills lie beside an agent file: a folder each, with a SKILL.md in it."""
 
 _FRONT = re.compile(r"---\r?\n(.*?)\r?\n---\r?\n(.*)", re.DOTALL)
-_ENTRY = re.compile(r"^(name|description):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_ENTRY = re.compile(r"^(name|description|context|model):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 
 def local_skills(directory: Path) -> tuple[Skill, ...]:
@@ -46,8 +46,13 @@ def local_skills(directory: Path) -> tuple[Skill, ...]:
                 )
             said = {name: value.strip("\"'") for name, value in _ENTRY.findall(front[1])}
             name = said.get("name") or path.parent.name
+            is_apart = said.get("context") == "fork"
             skill = Skill(
-                name=name, description=said.get("description", ""), instructions=front[2].strip()
+                name=name,
+                description=said.get("description", ""),
+                instructions=front[2].strip(),
+                is_apart=is_apart,
+                model=said.get("model", "") if is_apart else "",
             )
             found.setdefault(name, skill)
     return tuple(found.values())

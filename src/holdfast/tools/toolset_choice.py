@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -34,11 +35,14 @@ class ChosenToolset:
         instruction: str | None = None,
         deferred: Collection[str] | None = (),
         read_only: bool = False,
+        matching: Collection[str] = (),
     ) -> None:
         """`only`: offer only these tools; None: all. `instruction`: replaces the toolset's own; None: keep it.
         `deferred`: tools that a model has to search for; None: all. `read_only`: leave out tools that change things.
+        `matching`: of those, only tools whose names fit one of these patterns; none: all.
         """
         self._read_only = read_only
+        self._matching = matching
         self._inner = inner
         self._only = only
         self._instruction = instruction
@@ -51,6 +55,7 @@ class ChosenToolset:
             instruction=self._instruction,
             deferred=self._deferred,
             read_only=self._read_only,
+            matching=self._matching,
         )
 
     @property
@@ -79,6 +84,7 @@ class ChosenToolset:
             for tool in await self._inner.tools()
             if (self._only is None or tool.spec.name in self._only)
             and (tool.spec.read_only or not self._read_only)
+            and (not self._matching or any(fnmatchcase(tool.spec.name, p) for p in self._matching))
         )
         return tuple(
             _Deferred(tool) if self._deferred is None or tool.spec.name in self._deferred else tool

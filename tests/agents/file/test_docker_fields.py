@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.agents.agent import Agent, ModelConfig
 from holdfast.agents.file.agent_file import AgentFile, assemble, check_agent_file
+from holdfast.agents.file.toolsets.toolset_shapes import MemoryToolsetShape
 from holdfast.errors import SourceUnusable
 from holdfast.tools.execution import execute
 from holdfast.tools.mcp.config import McpServer
@@ -463,3 +464,94 @@ agents:
     assert named == {"ThinkToolset": "fast", "McpToolset": "anthropic/claude-haiku-4-5"}
     assert agent.other_models["fast"].model.name == "openai/gpt-5-nano"
     assert warnings(text) == []
+
+
+# ── skills that run apart ──
+
+APART_SKILL = """
+models: {fast: {provider: openai, model: gpt-5-nano}}
+permissions: {allow: [write_file], deny: [edit_file]}
+agents:
+  root:
+    model: openai/gpt-5
+    sub_agents: [clerk]
+    budgets: []
+    toolsets: [{type: filesystem}, {type: think}]
+    skills:
+      - {name: plain, description: Read it., instructions: Be brief.}
+      - {name: triage, description: Sort bugs., instructions: "Sort $${them}.", context: fork, model: fast,
+         allowed_tools: ["read_*", write_file]}
+  clerk: {model: openai/gpt-5}
+"""
+
+
+async def test_a_skill_that_runs_apart_is_an_agent_with_the_tools_and_the_rules_of_its_own() -> (
+    None
+):
+    team = await team_of(APART_SKILL)
+    root, triage = team.agents["root"], team.agents["root.triage"]
+    assert root.sub_agents == ("clerk", "root.triage")
+    assert "triage" not in " ".join(map(instruction_of, root.toolsets))
+    assert (triage.description, triage.instruction) == ("Sort bugs.", "Sort $${them}.")
+    assert triage.model.name == "openai/gpt-5-nano"
+    assert triage.permissions == root.permissions
+    assert triage.sub_agents == ()
+    assert sorted(await tools_of(triage)) == ["read_file", "read_multiple_files", "write_file"]
+    assert "read_skill" in await tools_of(root)
+    assert team.entry == "root"
+    assert warnings(APART_SKILL) == []
+
+
+def test_a_skill_beside_the_file_may_run_apart(tmp_path: Path) -> None:
+    place = tmp_path / ".agents/skills/triage"
+    place.mkdir(parents=True)
+    text = "---\nname: triage\ndescription: Sort bugs.\ncontext: fork\nmodel: openai/gpt-5-nano\n---\n{}"
+    (place / "SKILL.md").write_text(text.format("Sort them."))
+    file = read(in_agent("skills: true"), tmp_path)
+    assert [each.name for each in file.agents] == ["root", "root.triage"]
+    assert file.agents[1].model.model == "gpt-5-nano"
+    (place / "SKILL.md").write_text(text.format("Sort them well."))
+    assert read(in_agent("skills: true"), tmp_path).digest != file.digest
+
+
+def test_an_agent_cannot_have_the_name_of_a_skill_that_runs_apart() -> None:
+    text = APART_SKILL.replace("  clerk:", "  root.triage: {model: openai/gpt-5}\n  clerk:")
+    with pytest.raises(SourceUnusable, match=r"there is an agent 'root\.triage' already"):
+        read(text)
+
+
+# ── what Claude's API has as betas ──
+
+
+def test_a_task_budget_and_fallbacks_go_along_with_each_request() -> None:
+    text = """
+agents: {root: {model: m}}
+models:
+  m: {provider: anthropic, model: claude-fable-5-1, task_budget: 64000, provider_opts: {fallbacks: [claude-opus-4-8]}}
+"""
+    assert dict(model_of(text).options) == {
+        "task_budget": '{"type":"tokens","total":64000}',
+        "fallbacks": '[{"model":"claude-opus-4-8"}]',
+    }
+    assert warnings(text) == []
+    other = text.replace("anthropic", "openai").replace(
+        ", provider_opts: {fallbacks: [claude-opus-4-8]}", ""
+    )
+    (told,) = warnings(other)
+    assert "models.m.task_budget: left out: only Anthropic's API has it" in told
+
+
+# ── older files ──
+
+
+@pytest.mark.parametrize("version", ["", 'version: "1"\n'])
+def test_a_memory_of_the_first_files_is_a_toolset(version: str) -> None:
+    text = f"{version}agents: {{root: {{model: a/b, memory: {{path: m.db, add_date: true}}}}}}"
+    (toolset,) = read(text).agents[0].shape.toolsets
+    assert toolset == MemoryToolsetShape(path="m.db")
+
+
+def test_a_variable_of_a_command_may_be_bare() -> None:
+    text = in_agent("commands: {greet: 'Say hello to $NAME, $OTHER and $x.'}")
+    (command,) = read(text, NAME="Ada").agents[0].commands
+    assert command.instruction == "Say hello to Ada, $OTHER and $x."

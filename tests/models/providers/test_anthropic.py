@@ -373,3 +373,18 @@ async def test_a_server_that_does_not_stream_is_heard_too() -> None:
         model = AnthropicModel("m", base_url=upstream.url, proxy="")
         assert await heard(model) == [TextDelta(text="Hi"), FinishDelta(finish="stop")]
         await model.close()
+
+
+def test_betas_of_a_model_are_members_and_are_named() -> None:
+    options = (("task_budget", '{"type":"tokens","total":9}'), ("fallbacks", '[{"model":"b"}]'))
+    style = AnthropicStyle(model="claude-fable-5-1", options=options)
+    prompt = Prompt(
+        system="", messages=(HELLO,), tools=(), parameters=Parameters(reasoning_effort="low")
+    )
+    said = msgspec.json.decode(request_body(prompt, style))
+    assert said["output_config"]["task_budget"] == {"type": "tokens", "total": 9}
+    assert said["output_config"]["effort"] == "low"
+    assert said["fallbacks"] == [{"model": "b"}]
+    assert style.betas == "task-budgets-2026-03-13,server-side-fallback-2026-06-01"
+    old = AnthropicStyle(model=OLD, options=options[:1])
+    assert old.betas == "interleaved-thinking-2025-05-14,task-budgets-2026-03-13"

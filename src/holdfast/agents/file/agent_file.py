@@ -13,6 +13,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 
 import jsonschema_rs
@@ -68,10 +69,13 @@ from holdfast.tools.hooks import Hooks
 from holdfast.tools.mcp.toolset import McpToolset
 from holdfast.tools.permissions import Safety
 from holdfast.tools.sandbox.sandbox import Sandbox
+from holdfast.tools.toolsets.skills import Skill
 
 ENTRY = "root"
 _EVALUATED = re.compile(r"!`[^`]+`|!\w+\([^)]*\)|\$\{[^}]*\}|\$[A-Z_][A-Z0-9_]+\b")
 """What docker-agent runs or fills in when a command is sent, or did in some version."""
+_BARE = re.compile(r"\$([A-Z_][A-Z0-9_]+)\b")
+"""A variable as older versions of docker-agent take it in commands."""
 CHARS_PER_TOKEN = 4
 """As docker-agent counts the tokens of a result."""
 
@@ -451,9 +455,44 @@ class _Reading:
         self.servers = tools.servers
         self.beside |= tools.beside
         self._permissions.check_tools(file, {plan.name: plan.tools for plan in plans})
+        plans += [
+            self._follower(plan, skill, file, models)
+            for plan in tuple(plans)
+            for skill in plan.tools.apart
+            if plan.model is not UNKNOWN
+        ]
         for plan in plans:
             self._check_prices(plan)
         return tuple(plan for plan in plans if plan.model is not UNKNOWN)
+
+    def _follower(
+        self, plan: AgentPlan, skill: Skill, file: FileShape, models: FileModels
+    ) -> AgentPlan:
+        """The agent that follows a skill which runs apart: a sub-agent with the tools and the rules of its own agent."""
+        where: Where = ("agents", plan.name, "skills")
+        name = f"{plan.name}.{skill.name}"
+        self._check_name(name, where, slash=False)
+        if name in file.agents:
+            self._found.wrong(where, f"there is an agent {name!r} already; give one another name")
+        made = copy(plan)
+        made.name = name
+        made.shape = msgspec.structs.replace(
+            plan.shape,
+            description=skill.description,
+            welcome_message="",
+            structured_output=None,
+            force_handoff="",
+            model=skill.model or plan.shape.model,
+        )
+        if skill.model:
+            made.model = models.of_agent(made.shape, where) or UNKNOWN
+            made.routes = ()
+        made.tools = plan.tools.for_skill(skill)
+        made.instruction = skill.instructions
+        made.commands = ()
+        made.sub_agents = made.handoffs = ()
+        plan.sub_agents = (*plan.sub_agents, name)
+        return made
 
     def _without_harnesses(self, value: Plain) -> Plain:
         """The file without agents that are other programs: they are refused, and their colleagues told so. The agent
@@ -661,9 +700,10 @@ class _Reading:
     ) -> tuple[PromptCommand, ...]:
         """Commands with their variables filled in: empty, with a warning, where one is not set."""
         made: list[PromptCommand] = []
+        environment = self._environment if self._trusted else {}
         for each in commands:
-            known = filled(each.instruction, self._environment if self._trusted else {})
-            text = known.text
+            known = filled(each.instruction, environment)
+            text = _BARE.sub(lambda found: environment.get(found[1]) or found[0], known.text)
             for name in known.missing if self._trusted else ():
                 words = f"{each.name!r} has nothing for the environment variable {name!r}: it is not set"
                 self._found.warn(where, words)

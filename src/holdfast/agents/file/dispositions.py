@@ -71,10 +71,9 @@ REFUSED: Mapping[type[Shape], Words] = {
         "tool_choice": "a request says which tool has to be called: 'tool_choice'",
         "rag": "documents are not indexed here; serve them through an MCP server, and name it under 'toolsets'",
     },
-    InlineSkillShape: dict.fromkeys(
-        ("context", "model", "toolsets"),
-        "a skill is read by the agent itself here; make it an agent, and name that under 'sub_agents'",
-    ),
+    InlineSkillShape: {
+        "toolsets": "a skill has its agent's tools here; make it an agent, and name that under 'sub_agents'",
+    },
     ModelShape: {
         "auth": _FEDERATION,
         "env": "was dropped by docker-agent after version 1; set variables where the server is started",
@@ -111,15 +110,10 @@ CANNOT_MATTER: Mapping[type[Shape], Words] = {
     StructuredOutputShape: {
         "mode": "the model's server is asked for the form",
     },
-    InlineSkillShape: {
-        "allowed_tools": "it is for skills that run apart; the agent's rules hold",
-    },
     ModelShape: {
-        "task_budget": "its provider's own bound holds",
         "title_model": "titles are the first words of a conversation",
     },
     ProviderShape: {
-        "task_budget": "its provider's own bound holds",
         "unload_api": "models stay loaded",
     },
     LifecycleShape: dict.fromkeys(

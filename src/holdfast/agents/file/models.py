@@ -21,12 +21,14 @@ from holdfast.agents.file.shapes import (
     ModelShape,
     ProviderShape,
     SettingsShape,
+    TaskBudgetShape,
 )
 from holdfast.agents.file.variables import filled, filled_name, seconds_in
 from holdfast.agents.model_routes import ModelRoute
 from holdfast.core.turns.events import Parameters
 from holdfast.models.http.request_headers import Headers, header_problem
 from holdfast.models.price import Price
+from holdfast.models.providers.anthropic import FALLBACKS, TASK_BUDGET
 from holdfast.models.providers.chat_body import OTHERS
 from holdfast.models.providers.google import OWN_TOOLS
 from holdfast.models.servers import AZURE, BEDROCK, PREFERRED, SERVERS, Api, speaks_messages
@@ -77,7 +79,7 @@ _REFUSED = {
     **dict.fromkeys(
         OWN_TOOLS, "is a tool of Gemini's; give the agent tools of its own, and leave this out"
     ),
-    "fallbacks": "the provider is not asked to fall back; name other models under the agent's 'fallback'",
+    FALLBACKS: "only Anthropic's API has them; name other models under the agent's 'fallback'",
 }
 """Options that change answers, and are not run."""
 
@@ -388,6 +390,12 @@ class FileModels:
                 made.parameters.append((name, text))
             elif name in OWN_TOOLS and spoken == "google":
                 made.members += [(name, text)] if value is True else []
+            elif name == FALLBACKS and spoken == "anthropic" and provider != BEDROCK:
+                models = value if isinstance(value, list) else [value]
+                if not all(isinstance(each, str) and each for each in models):
+                    self._found.wrong(at, "expected a list of models, by the names of the provider")
+                told = [{"model": each} for each in models]
+                made.members.append((name, msgspec.json.encode(told).decode()))
             elif name in _REFUSED and value not in (False, "google"):
                 self._found.wrong(at, _REFUSED[name])
             elif name in OTHERS:
@@ -403,7 +411,19 @@ class FileModels:
                     self._found.warn(at, f"left out: {_NO_EFFECT[name]}")
             else:
                 self._found.warn(at, "is not known here; left out")
+        if shape.task_budget is not None:
+            self._task_budget(shape.task_budget, spoken, made, (*where[:-1], TASK_BUDGET))
         return made
+
+    def _task_budget(
+        self, said: int | TaskBudgetShape, spoken: Api, made: _Options, where: Where
+    ) -> None:
+        if spoken != "anthropic":
+            self._found.warn(where, "left out: only Anthropic's API has it")
+            return
+        total = said if isinstance(said, int) else said.total
+        budget = {"type": "tokens", "total": total}
+        made.members.append((TASK_BUDGET, msgspec.json.encode(budget).decode()))
 
     def _base_url(self, text: str, where: Where) -> str:
         """The URL with its variables filled in. Findings never repeat their values."""

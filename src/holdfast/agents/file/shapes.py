@@ -169,6 +169,12 @@ class InlineSkillShape(Shape):
     name: Annotated[str, Meta(min_length=1, max_length=64)]
     description: Text
     instructions: Text
+    context: Literal["", "fork"] = ""
+    """`fork`: an agent of its own follows them, with the tools of the agent that has the skill."""
+    model: str = ""
+    """That agent's model."""
+    allowed_tools: tuple[str, ...] = ()
+    """Of those tools, the only ones that it has: names, with `*`."""
 
 
 Skills: TypeAlias = bool | tuple[str | InlineSkillShape, ...]
@@ -266,6 +272,13 @@ class CapabilitiesShape(Shape):
     video: bool = True
 
 
+class TaskBudgetShape(Shape):
+    """How many tokens a whole task may take, as the model is told."""
+
+    total: Annotated[int, Meta(ge=1)]
+    type: Literal["tokens"] = "tokens"
+
+
 class SettingsShape(Shape):
     """The settings that models and providers have in common: a provider's hold for its models."""
 
@@ -283,6 +296,8 @@ class SettingsShape(Shape):
     thinking_budget: Annotated[int, Meta(ge=-1, le=1_000_000)] | str | None = None
     provider_opts: dict[str, Any] = msgspec.field(default_factory=dict)
     """Options that only some providers have."""
+    task_budget: TaskBudgetShape | Annotated[int, Meta(ge=1)] | None = None
+    """For Claude: how many tokens a whole task may take. A number stands for its `total`."""
     track_usage: bool | None = None
     api_type: ApiType | None = None
     """Ours on a model: the API of its server, if it is not the provider's usual one."""

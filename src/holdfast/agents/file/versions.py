@@ -85,6 +85,7 @@ def from_6_to_7(root: DocumentNode) -> DocumentNode:
 STEPS: Mapping[int, Step] = {
     **dict.fromkeys(range(CURRENT), only_added),
     0: from_0_to_1,
+    1: from_0_to_1,  # files of version 1 were still written with its fields
     6: from_6_to_7,
 }
 """The version that a step begins from → the step."""
@@ -122,7 +123,10 @@ def _with_fields_as_toolsets(agent: DocumentNode, where: Where) -> DocumentNode:
     added = [
         DocumentNode(
             mark=each.mark,
-            value={"type": msgspec.structs.replace(each, value=name), **entries(each)},
+            value={
+                "type": msgspec.structs.replace(each, value=name),
+                **{field: inner for field, inner in entries(each).items() if field != "add_date"},
+            },
             written=(*where, name),
         )
         for name, each in fields.items()

@@ -51,6 +51,11 @@ from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 ANTHROPIC_URL = "https://api.anthropic.com/v1"
 VERSION = "2023-06-01"
 INTERLEAVED = "interleaved-thinking-2025-05-14"
+FALLBACKS = "fallbacks"
+TASK_BUDGET = "task_budget"
+BETAS = {FALLBACKS: "server-side-fallback-2026-06-01", TASK_BUDGET: "task-budgets-2026-03-13"}
+"""Options of a model that the API has as betas: the models that answer what this one refuses, and a bound that the model
+is told of. The header names each."""
 """Lets models with a thinking budget think between calls, too; later models always do."""
 
 KNOWN = frozenset(
@@ -74,6 +79,14 @@ class AnthropicStyle(Value):
     thinking_tokens: int | None = None
     """A budget from the agent file: 0 for none, -1 for as many as the model wants."""
     caches: bool = True
+    options: tuple[tuple[str, str], ...] = ()
+    """Members of every request, as JSON: `BETAS`."""
+
+    @property
+    def betas(self) -> str:
+        """The header that names the betas of every request; empty without any."""
+        named = [BETAS[name] for name, _ in self.options]
+        return ",".join([INTERLEAVED] * self.family.interleaved + named)
 
     @property
     def family(self) -> ClaudeFamily:
@@ -308,7 +321,13 @@ def _parameters(said: Parameters, style: AnthropicStyle, how: Thinking) -> Mappi
         plain["top_p"] = said.top_p if said.temperature is None else None
         if (top_k := dict(said.others).get("top_k")) is not None:
             plain["top_k"] = msgspec.Raw(json_of(top_k, "top_k"))
-    plain["output_config"] = _output(read_schema(said.output_schema), how.effort)
+    output = _output(read_schema(said.output_schema), how.effort)
+    for name, text in style.options:
+        if name == TASK_BUDGET:
+            output[name] = msgspec.Raw(text.encode())
+        else:
+            plain[name] = msgspec.Raw(text.encode())
+    plain["output_config"] = output or None
     others = dict(said.others)
     user = others.get("safety_identifier") or others.get("user")
     if user is not None:
@@ -323,7 +342,7 @@ def length_max(said: Parameters, family: ClaudeFamily, how: Thinking) -> int:
     return max(1, min(asked + budget, family.output_max))
 
 
-def _output(schema: OutputSchema | None, effort: str | None) -> dict[str, object] | None:
+def _output(schema: OutputSchema | None, effort: str | None) -> dict[str, object]:
     config: dict[str, object] = {}
     if effort is not None:
         config["effort"] = effort
@@ -331,7 +350,7 @@ def _output(schema: OutputSchema | None, effort: str | None) -> dict[str, object
         if schema.schema is None:
             raise InvalidValue("this model answers in JSON by a schema only: send a json_schema")
         config["format"] = {"type": "json_schema", "schema": msgspec.Raw(schema.schema)}
-    return config or None
+    return config
 
 
 class AnthropicWire:
@@ -390,6 +409,7 @@ class AnthropicModel(HttpModel):
         token_key: str | None = None,
         thinking_tokens: int | None = None,
         caches: bool = True,
+        options: tuple[tuple[str, str], ...] = (),
         headers: Mapping[str, str] | None = None,
         key_header: str = API_KEY.name,
         counts: bool = True,
@@ -407,8 +427,10 @@ class AnthropicModel(HttpModel):
             base_url += "/v1"  # as in Anthropic's SDK
         if token_key is None:
             token_key = "ANTHROPIC_API_KEY" if base_url == ANTHROPIC_URL else ""
-        style = AnthropicStyle(model=model, thinking_tokens=thinking_tokens, caches=caches)
-        beta = {ANTHROPIC_BETA.name: INTERLEAVED} if style.family.interleaved else {}
+        style = AnthropicStyle(
+            model=model, thinking_tokens=thinking_tokens, caches=caches, options=options
+        )
+        beta = {ANTHROPIC_BETA.name: style.betas} if style.betas else {}
         wire = AnthropicWire(style)
         super().__init__(
             wire,

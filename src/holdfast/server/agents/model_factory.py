@@ -126,6 +126,7 @@ class ServerModels:
                 return AnthropicModel(
                     model,
                     thinking_tokens=tokens,
+                    options=config.options,
                     key_header="Authorization" if is_bedrock else API_KEY.name,
                     counts=not is_bedrock,
                     **where,

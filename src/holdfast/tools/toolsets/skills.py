@@ -25,6 +25,10 @@ class Skill(Value):
     name: str
     description: str
     instructions: str
+    is_apart: bool = False
+    """An agent of its own follows them."""
+    model: str = ""
+    allowed_tools: tuple[str, ...] = ()
 
 
 class SkillsToolset(BuiltInToolset):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from copy import copy
 from hashlib import sha256
 from pathlib import Path
 
@@ -77,7 +78,7 @@ from holdfast.tools.toolsets.person import OpenUrlToolset, UserPromptToolset
 from holdfast.tools.toolsets.python_file import PythonToolset
 from holdfast.tools.toolsets.script import passed_on
 from holdfast.tools.toolsets.shell import ShellToolset
-from holdfast.tools.toolsets.skills import SkillsToolset
+from holdfast.tools.toolsets.skills import Skill, SkillsToolset
 from holdfast.tools.toolsets.webhook import FIELDS, SPELLINGS, WebhookTarget, WebhookToolset
 from holdfast.tools.web.address_guard import WEB_PORTS, AddressGuard, Domains, domain_problem
 
@@ -117,8 +118,25 @@ class AgentTools:
         """The models that the agent may choose from, or that read results, and the fields that name them."""
         self.result_models: dict[str, str] = {}
         """The models that read the results of toolsets, by the toolsets' origins."""
+        self.apart: tuple[Skill, ...] = ()
+        """Skills that agents of their own follow."""
         self.texts: tuple[str, ...] = ()
         """Words from files beside the agent file that the tools hand out, or are made of."""
+
+    def for_skill(self, skill: Skill) -> AgentTools:
+        """The tools of the agent that follows a skill: the same, as far as the skill allows; no skills."""
+        made = copy(self)
+        kept = [
+            (toolset, origin)
+            for toolset, origin in zip(self.toolsets, self.origins, strict=True)
+            if not isinstance(toolset, SkillsToolset)
+        ]
+        made.origins = tuple(origin for _, origin in kept)
+        made.toolsets = tuple(
+            ChosenToolset(toolset, matching=skill.allowed_tools) if skill.allowed_tools else toolset
+            for toolset, _ in kept
+        )
+        return made
 
     def add_words(self, words: tuple[str, ...]) -> None:
         """Tell the agent's model something that belongs to no tool."""
@@ -188,11 +206,13 @@ class FileTools:
             if each.model:
                 made.models += ((each.model, (*at, "model")),)
                 made.result_models[made.origins[-1]] = each.model
-        if skills := self._skills.of_agent(shape, where):
+        every = self._skills.of_agent(shape, where)
+        made.apart = tuple(each for each in every if each.is_apart)
+        made.texts += tuple(each.instructions for each in every)
+        if skills := tuple(each for each in every if not each.is_apart):
             toolset = SkillsToolset(skills)
             made.toolsets += (toolset,)
             made.origins += ("skills",)
-            made.texts += tuple(each.instructions for each in skills)
             made.specs |= {each.spec.name: each.spec for each in toolset.listed}
         return made
 

@@ -40,7 +40,14 @@ class FileSkills:
     def _skills_of(self, group: Skills, at: Where) -> Iterator[Skill]:
         said = ("local",) if group is True else group or ()
         yield from (
-            Skill(name=each.name, description=each.description, instructions=each.instructions)
+            Skill(
+                name=each.name,
+                description=each.description,
+                instructions=each.instructions,
+                is_apart=each.context == "fork",
+                model=each.model,
+                allowed_tools=each.allowed_tools,
+            )
             for each in said
             if isinstance(each, InlineSkillShape)
         )
