@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import pytest_asyncio
 
 from holdfast.core.items import Image
 from holdfast.observe.events import traced
@@ -135,8 +136,12 @@ async def test_the_reference_server_over_http_is_killed_in_the_middle_of_a_call(
 # ── a server in Python, over both ──
 
 
-@pytest.fixture(params=["stdio", "http"])
+together = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["stdio", "http"])
 async def desk(request: pytest.FixtureRequest) -> AsyncIterator[McpToolset]:
+    """One for the tests that leave it as it was: it takes most of a second to load."""
     if request.param == "stdio":
         async with opened(McpServer(transport=means.desk(), name="desk")) as toolset:
             yield toolset
@@ -148,6 +153,7 @@ async def desk(request: pytest.FixtureRequest) -> AsyncIterator[McpToolset]:
                 yield toolset
 
 
+@together
 async def test_its_tools_are_offered_under_names_that_every_provider_takes(
     desk: McpToolset,
 ) -> None:
@@ -159,6 +165,7 @@ async def test_its_tools_are_offered_under_names_that_every_provider_takes(
     assert desk.instruction == "Ask the desk before you ask anybody else."
 
 
+@together
 async def test_a_trace_goes_on_with_a_call(desk: McpToolset) -> None:
     (who,) = (name for name in await tools_of(desk) if name.startswith("desk_who_am_i_"))
     parent = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -167,6 +174,7 @@ async def test_a_trace_goes_on_with_a_call(desk: McpToolset) -> None:
     assert parent not in said(await ran(desk, who))
 
 
+@together
 async def test_a_call_is_answered_with_its_result_or_its_error(desk: McpToolset) -> None:
     assert said(await ran(desk, "desk_greet", name="Ada")) == "Hello, Ada."
     output = await ran(desk, "desk_fail")
@@ -176,6 +184,7 @@ async def test_a_call_is_answered_with_its_result_or_its_error(desk: McpToolset)
     assert said(await ran(desk, "desk_greet", name="Bob")) == "Hello, Bob."
 
 
+@together
 async def test_a_call_that_is_cancelled_is_cancelled_there(desk: McpToolset, pipe: Pipe) -> None:
     call = asyncio.ensure_future(ran(desk, "desk_wait", at=pipe.path))
     assert await pipe.heard() == "waiting"
@@ -186,6 +195,7 @@ async def test_a_call_that_is_cancelled_is_cancelled_there(desk: McpToolset, pip
     assert said(await ran(desk, "desk_greet", name="Ada")) == "Hello, Ada."
 
 
+@together
 async def test_many_calls_at_once_get_each_their_own_answer(desk: McpToolset) -> None:
     names = [f"n{n}" for n in range(30)]
     outputs = await asyncio.gather(*(ran(desk, "desk_greet", name=name) for name in names))
