@@ -103,8 +103,7 @@ async def test_what_cannot_work_is_one_sentence_and_exit_code_2(
 ) -> None:
     (tmp_path / "broken.yaml").write_text("agents: {root: {modle: x}}\n")
     async with new_world(tmp_path) as world:
-        # No port that another server may have: that would be said first.
-        process = await world.run("serve", *arguments, HOLDFAST_LISTEN="127.0.0.1:0")
+        process = await world.run("serve", *arguments)
         said, _ = await process.communicate()
     text = said.decode()
     assert process.returncode == 2, text
