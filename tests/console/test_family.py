@@ -59,6 +59,23 @@ async def test_a_chat_is_a_tree_that_one_can_walk(browser: Browser) -> None:
         await expect(here.find("article")).to_have_count(1)
 
 
+async def test_long_answers_in_a_tree_leave_the_page_as_wide_as_its_window(
+    browser: Browser,
+) -> None:
+    long = "This answer has many words. " * 20
+    model = ScriptedModel(otherwise=lambda prompt: f"A{len(model.prompts)} {long}")
+    async with serving(agent(model)) as server, window(browser, server.url) as here:
+        program = ChatProgram(server, model)
+        one = await program.say(f"One {long}", stream=True)
+        assert one.parent is not None
+        await program.answer(one.parent)
+        await here.open("/s/chat-1")
+        for width in (1400, 400):
+            await here.page.set_viewport_size({"width": width, "height": 900})
+            await expect(here.find(".family-turn").last).to_contain_text("A2")
+            assert await here.page.evaluate("document.documentElement.scrollWidth") == width
+
+
 async def test_a_line_is_given_a_name_of_its_own(browser: Browser) -> None:
     model = ScriptedModel(otherwise=lambda prompt: f"A{len(model.prompts)}")
     async with serving(agent(model)) as server, window(browser, server.url) as here:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Protocol, Self
 
-from playwright.async_api import Browser, BrowserContext, FilePayload, Locator, Page
+from playwright.async_api import Browser, BrowserContext, FilePayload, Locator, Page, ViewportSize
 
 from tests.server.open_webui.recording import RecordedMessage
 
@@ -40,7 +40,8 @@ class ChatWindow:
     async def open(
         cls, browser: Browser, url: str, notebook: Notebook, path: str = "/", **how: Any
     ) -> Self:
-        context = await browser.new_context(viewport={"width": 1400, "height": 1000}, **how)
+        size = ViewportSize(width=1400, height=1000)
+        context = await browser.new_context(viewport=size, locale="en-US", **how)
         window = cls(browser, await context.new_page(), url, notebook)
         await window.go_to(path)
         return window
