@@ -59,6 +59,7 @@ def test_a_name_that_is_a_secret_or_does_not_survive_a_proxy_is_refused(name: st
         ({"x-openwebui-chat-id": "local:abc"}, None),
         ({"x-openwebui-chat-id": "temporary:abc"}, None),
         ({"x-openwebui-chat-id": " "}, None),
+        ({"x-openwebui-chat-id": "{{CHAT_ID}}"}, None),
         ({}, None),
     ],
 )

@@ -86,6 +86,8 @@ def test_a_counter_that_is_none_counts_as_nothing(count: str) -> None:
     [
         ("x_conversation_id", "", "invalid_conversation_key"),
         ("x_conversation_id", "a, b", "invalid_conversation_key"),
+        ("x_conversation_id", "{{LIBRECHAT_BODY_CONVERSATIONID}}", "invalid_conversation_key"),
+        ("x_conversation_id", "chat-{{ CHAT_ID }}", "invalid_conversation_key"),
         ("x_conversation_create", "always", "invalid_header"),
         ("if_match", "7", "invalid_version"),
         ("if_match", 'W/"7"', "invalid_version"),

@@ -86,12 +86,26 @@ def chat_id(headers: Mapping[str, str]) -> str | None:
     """The chat that a chat program's own header names, and the sub-agent that asks in it: `chat/agent`. None without
     such a header, and for a temporary chat."""
     for name in CHAT_IDS:
-        text = headers.get(name, "").strip()
+        text = filled(headers.get(name, ""))
         if text:
             branch = (headers.get(each, "").strip() for each in _BRANCHES)
             steps = map(_key_text, filter(None, (text, *branch)))
             return None if text.partition(":")[0] in _TEMPORARY else "/".join(steps)
     return None
+
+
+_TEMPLATE = re.compile(r"\{\{\s*\w+\s*\}\}", re.ASCII)
+
+
+def filled(text: str) -> str:
+    """What a chat program has filled in in a header of its connection; empty if it does not know the template, as in
+    versions from before it."""
+    return "" if _TEMPLATE.fullmatch(text.strip()) else text.strip()
+
+
+def has_template(text: str) -> bool:
+    """Whether a name has a template that its client has not filled in: all chats would have this name."""
+    return _TEMPLATE.search(text) is not None
 
 
 # ── in the body ──────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,6 @@ answer depends on it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
@@ -22,7 +21,7 @@ from holdfast.core.codec import Value
 from holdfast.core.policy import Policy, parse_policy
 from holdfast.errors import InvalidValue
 from holdfast.ids import CallId, IdempotencyKey, SessionId, SessionKey, Version
-from holdfast.wire.conversation_names import CHAT_IDS
+from holdfast.wire.conversation_names import CHAT_IDS, filled, has_template
 from holdfast.wire.problems import Problem, bad_request
 from holdfast.wire.trace import TRACEPARENT
 
@@ -114,6 +113,10 @@ def _switch(on: str, off: str) -> Callable[[str], bool]:
 
 
 def _conversation(text: str) -> SessionKey | SessionId:
+    if has_template(text):
+        raise InvalidValue(
+            f"{text[:100]!r} is a template that the client has not filled in: all of its chats would be one conversation"
+        )
     return SessionId(text) if text.startswith("conv_") else SessionKey(text)
 
 
@@ -142,20 +145,11 @@ def _flag(name: str, request: str, absent: str) -> RequestHeader[bool]:
 _history = _one_of(get_args(History))
 
 
-_TEMPLATE = re.compile(r"\{\{\s*\w+\s*\}\}", re.ASCII)
-
-
-def _filled(text: str) -> str:
-    """What a chat program has filled in in a header of its connection; empty if it does not know the template, as in
-    versions from before it."""
-    return "" if _TEMPLATE.fullmatch(text.strip()) else text.strip()
-
-
 def _message_id(text: str) -> str:
     """An id that a client has given one of its messages. Empty means absent."""
     if len(text) > limits.client_message_id_chars_max:
         raise InvalidValue(f"an id has at most {limits.client_message_id_chars_max} characters")
-    return _filled(text)
+    return filled(text)
 
 
 def _client_id(name: str, request: str) -> RequestHeader[str]:
@@ -235,7 +229,7 @@ HISTORY_TASK = RequestHeader[str](
     of_turn=True,
     shapes_answer=True,
     once=True,
-    parse=_filled,
+    parse=filled,
     default="",
 )
 CONVERSATION_CREATE = RequestHeader(
