@@ -607,7 +607,7 @@ def whoever_waited_for_a_deleted_session_got_another(run: Recording) -> Recordin
             queues=False,
             if_match=None,
             session_id=SessionId.from_body("3" * 26),
-            invoked_s=1_000_001.0,
+            came_s=1_000_001.0,
         )
         sends = tuple(waited if each is late else each for each in run.sends)
         acts = tuple(each for each in run.acts if each.kind not in ("reset", "rewind"))

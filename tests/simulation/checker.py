@@ -760,7 +760,7 @@ def reborn(facts: Facts) -> Iterator[str]:
             continue
         for send in facts.run.sends:
             here = (send.name, send.node) == (held.name, held.node)
-            waited = holds.at_s < send.invoked_s < min(holds.until_s, act.invoked_s)
+            waited = holds.at_s < send.came_s < min(holds.until_s, act.invoked_s)
             answered = send.how in ("began", "steered")
             elsewhere = send.session_id != act.session_id and _asked_first(facts, send)
             at_the_door = not send.queues or send.if_match is not None
@@ -771,7 +771,7 @@ def reborn(facts: Facts) -> Iterator[str]:
 def _asked_first(facts: Facts, send: Send) -> bool:
     """Whether nobody who has begun a turn of the same session had asked before this one."""
     return all(
-        each.invoked_s >= send.invoked_s
+        each.came_s >= send.came_s
         for each in facts.run.sends
         if each.how == "began" and each.session_id == send.session_id
     )

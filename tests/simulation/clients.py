@@ -538,7 +538,8 @@ class Exchange:
         """What a server does for a request: in the node's place."""
         node = self._node
         place = self._world.next_place()
-        self.send = msgspec.structs.replace(self.send, node=node.name, place=place)
+        came_s = self._world.loop.time()
+        self.send = msgspec.structs.replace(self.send, node=node.name, place=place, came_s=came_s)
         watch = await node.sessions.submit(ask)
         self._watch = watch
         admission = watch.admission

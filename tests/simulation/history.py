@@ -86,6 +86,8 @@ class Send(Value):
     place: int = 0
     """The how-manieth submission of the whole run it was; 0 if it never got so far."""
     invoked_s: float = 0.0
+    came_s: float = 0.0
+    """When it reached its node. Before, its client may have read the conversation."""
     done_s: float = 0.0
     outcome: Outcome = "left"
     error: str = ""

@@ -47,5 +47,6 @@ INTERESTING: dict[int, str] = {
 
 UNLOCKED: dict[int, str] = {
     197: "another node begins a turn between the two reads of a retry under a key",
+    91000596: "a session is deleted while a client reads it for its next message",
 }
 """What happens between the steps of an operation, on the home where something can."""
