@@ -106,6 +106,7 @@ BRIEF: Mapping[str, str] = {
     "holdfast.agents.registry.Registry.refresh": "ends with the group that it is in",
     "holdfast.cli.acp.editor.Editor._take": "one request of an editor, which ends with its connection",
     "holdfast.cli.acp.prompts.Prompts._answered": "the answers to some calls, which their prompt waits for",
+    "holdfast.cli.setup.agent_logins._show": "one browser, which a login does not wait for",
     "holdfast.cli.stdio.mcp.McpBridge._hear": "one request of a host, which waits for it",
     "holdfast.cli.talk.interrupts.stopping.on_interrupt": "one request, of a command",
     "holdfast.cli.tour.scenes.together": "two requests, of a command",

@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from holdfast import limits
+from holdfast.agents.file.document import UnreadableDocument, read_document
 from holdfast.tools.files.rooted_paths import PathRefused, RootedDirectories
 from holdfast.tools.toolsets.skills import Skill
 
@@ -44,7 +45,7 @@ def local_skills(directory: Path) -> tuple[Skill, ...]:
                 raise NoPrompt(
                     f"{path.parent.name}/SKILL.md does not begin with its name and description"
                 )
-            said = {name: value.strip("\"'") for name, value in _ENTRY.findall(front[1])}
+            said = _front_matter(front[1])
             name = said.get("name") or path.parent.name
             is_apart = said.get("context") == "fork"
             skill = Skill(
@@ -56,6 +57,16 @@ def local_skills(directory: Path) -> tuple[Skill, ...]:
             )
             found.setdefault(name, skill)
     return tuple(found.values())
+
+
+def _front_matter(text: str) -> dict[str, str]:
+    """What a skill says of itself, in YAML; or line by line, since many write a colon into a plain description."""
+    try:
+        value = read_document(text.encode()).value
+    except UnreadableDocument:
+        return {name: value.strip("\"'") for name, value in _ENTRY.findall(text)}
+    said = value if isinstance(value, dict) else {}
+    return {name: " ".join(each.split()) for name, each in said.items() if isinstance(each, str)}
 
 
 def environment_info(directory: Path) -> str:

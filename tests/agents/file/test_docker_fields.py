@@ -77,6 +77,17 @@ def test_the_first_available_model_is_the_first_with_a_key(
     assert model_of(FIRST, **environment).name == chosen
 
 
+def test_a_provider_that_is_not_known_is_not_available() -> None:
+    text = """
+agents: {root: {model: m}}
+models: {m: {first_available: [chatgpt/gpt-5, house/big, openai/gpt-5]}}
+"""
+    assert model_of(text, OPENAI_API_KEY="a").provider == "openai"
+    house = text + "providers: {house: {base_url: 'https://house.example/v1'}}"
+    assert model_of(house, OPENAI_API_KEY="a").provider == "house"
+    assert model_of(text.replace("house/big", "demo/demo")).provider == "demo"
+
+
 def test_a_provider_of_the_file_has_defaults_for_its_models() -> None:
     text = """
 agents: {root: {model: m}, plain: {model: roses/other}}
@@ -512,6 +523,18 @@ def test_a_skill_beside_the_file_may_run_apart(tmp_path: Path) -> None:
     assert file.agents[1].model.model == "gpt-5-nano"
     (place / "SKILL.md").write_text(text.format("Sort them well."))
     assert read(in_agent("skills: true"), tmp_path).digest != file.digest
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["Sort bugs: all.", "'Sort bugs: all.'", ">\n  Sort bugs:\n  all.", "|-\n  Sort bugs:\n  all."],
+)
+async def test_a_skill_beside_the_file_describes_itself_in_yaml(tmp_path: Path, said: str) -> None:
+    place = tmp_path / "skills/triage"
+    place.mkdir(parents=True)
+    (place / "SKILL.md").write_text(f"---\nname: triage\ndescription: {said}\n---\nSort them.")
+    (toolset,) = read(in_agent("skills: true"), tmp_path).agents[0].tools.toolsets
+    assert instruction_of(toolset).endswith("- triage: Sort bugs: all.")
 
 
 def test_an_agent_cannot_have_the_name_of_a_skill_that_runs_apart() -> None:

@@ -51,9 +51,8 @@ def test_a_person_logs_in_and_out(
     file.write_text(FILE.replace("URL", f"{there.url}/mcp"))
 
     def browse(address: str) -> bool:
-        back = there.agreed(address)
-        threading.Thread(target=lambda: asyncio.run(visit(back))).start()
-        return True
+        """A browser in the terminal: it ends after the callback was answered."""
+        return asyncio.run(visit(there.agreed(address))) == 200
 
     monkeypatch.setattr(webbrowser, "open", browse)
     refused = run("agents", "check", "--servers", "shop.yaml")

@@ -260,10 +260,13 @@ class FileModels:
             self._found.wrong(at, "chooses among other models; leave out the other fields")
         found = [self._find(each, (*at, n)) for n, each in enumerate(shape.first_available)]
         known = [each for each in found if each is not None]
-        usable = (
-            each for each in known if self._has_key(each.kind or each.provider, each.token_key)
-        )
-        return next(usable, known[0] if known else None)
+        return next(filter(self._is_usable, known), known[0] if known else None)
+
+    def _is_usable(self, model: ModelConfig) -> bool:
+        provider = model.kind or model.provider
+        if provider not in SERVERS and not model.base_url and not model.unset:
+            return provider == "demo"
+        return self._has_key(provider, model.token_key)
 
     def _has_key(self, provider: str, token_key: str) -> bool:
         if token_key:

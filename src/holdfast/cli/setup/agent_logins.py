@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import webbrowser
 from functools import partial
 
@@ -142,8 +143,10 @@ async def _log_out(remote: Remote, logins: TenantLogins) -> bool:
 
 def _show(address: str, *, opens: bool) -> None:
     output.say(f"Log in with a browser at\n\n  {address}\n", err=True)
-    if opens:
-        webbrowser.open(address)
+    if (
+        opens
+    ):  # a browser in the terminal is waited for until it ends, and the callback comes before that
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
 
 async def _pasted(state: asyncio.Future[str]) -> Callback:
