@@ -38,6 +38,7 @@ $(SERVES): requirements.txt scripts/setup.sh
 # A client that cannot be installed here is no reason to test nothing: its tests say that they were left out.
 test: $(READY) ## run all tests, and hold src/holdfast/core to full branch coverage
 	@$(MAKE) --no-print-directory setup-clients || true
+	@$(BIN)/python -m tests.bytecode
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-core test-others
 
 # Beside the others, which wait a lot; its words come in one piece.

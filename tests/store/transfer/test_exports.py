@@ -34,8 +34,17 @@ from tests.scratch import scratch_folder
 from tests.store.builders import ACME, Player
 from tests.store.contract.words import changes_nothing
 from tests.store.furnishing import furnish
-from tests.store.homes import Damage, Home
+from tests.store.homes import HOMES, WAYS, Damage, Home
 from tests.store.state import contents
+
+OF_THE_FILE = pytest.mark.parametrize(
+    "home",
+    [
+        pytest.param(each, id=each.name, marks=[] if each is HOMES[0] else [pytest.mark.thorough])
+        for each in WAYS
+    ],
+)
+"""For tests of the file alone: every home writes the same."""
 
 
 @pytest.fixture
@@ -238,6 +247,7 @@ async def whole_sessions(store: Store, file: Sequence[bytes]) -> None:
     assert await is_clean(store)
 
 
+@OF_THE_FILE
 async def test_a_file_that_is_cut_off_anywhere_leaves_whole_sessions_and_can_be_imported_again(
     player: Player, store: Store, clock: ManualClock
 ) -> None:
@@ -262,6 +272,7 @@ async def test_a_line_that_is_cut_off_is_named(store: Store, player: Player) -> 
         await imported(MemoryStore(), [*file[:2], file[2][:-5]])
 
 
+@OF_THE_FILE
 async def test_no_line_can_be_left_out_twice_there_or_changed(
     store: Store, player: Player, clock: ManualClock
 ) -> None:
@@ -462,6 +473,7 @@ async def test_a_key_that_is_taken_is_a_conflict_by_name(
         await imported(destination, await exported(store))
 
 
+@OF_THE_FILE
 async def test_an_import_that_dies_anywhere_can_be_made_again(
     player: Player, store: Store, clock: ManualClock
 ) -> None:
