@@ -186,3 +186,38 @@ async def test_a_key_opens_the_door_and_no_further_than_it_may(browser: Browser)
         await here.find("[aria-label^='sign out']").click()
         await expect(here.find("#key")).to_be_visible()
     await store.close()
+
+
+LINES = """(place) => {
+    const range = document.createRange();
+    range.selectNodeContents(place);
+    return range.getClientRects().length;
+}"""
+"""How many lines the words of a place take."""
+
+
+@pytest.mark.parametrize("width", [390, 360, 320])
+async def test_a_page_with_a_key_is_no_wider_than_the_phone(browser: Browser, width: int) -> None:
+    store = MemoryStore()
+    key = await put_key(store, Tenant("acme"), "read", "chat", "metrics", nth=1)
+    model = ScriptedModel("word " * 40)
+    async with serving(agent(model), store=store, auth="required") as server:
+        await server.chat("Hello", to="trip", headers=bearer(key))
+        shown = bearer(key)["Authorization"].removeprefix("Bearer ")
+        async with window(browser, server.url, phone=True, key=shown) as here:
+            await here.page.set_viewport_size({"width": width, "height": 700})
+            for place, seen in (
+                ("", ".session-row"),
+                ("/s/trip", ".turn-committed"),
+                ("/now", ".activity-rows"),
+                ("/operations", ".bars td"),
+            ):
+                await here.open(place)
+                await expect(here.find(seen).first).to_be_visible()
+                out = here.find("[aria-label^='sign out']")
+                box = await out.bounding_box()
+                assert box is not None and box["x"] + box["width"] <= width, place
+                assert await here.page.evaluate("document.documentElement.scrollWidth") <= width
+                if place == "/operations":
+                    word = here.find(".bars td").first
+                    assert await word.evaluate(LINES) == 1, "a word is not broken"

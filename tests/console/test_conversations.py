@@ -361,8 +361,10 @@ async def test_a_picture_is_sent_a_turn_is_traced_and_a_list_says_what_to_look_a
         await here.say("Pay")
         await here.find("[data-decide=allow]").click()
         await expect(here.find(".item-assistant .said").last).to_have_text("Paid.")
-        await here.find(".call summary").first.click()
         await expect(here.find(".decided")).to_contain_text("pay was approved without a key")
+        await expect(here.find(".item-call .chip")).to_have_text("approved")
+        await expect(here.find(".item-result summary")).to_contain_text("Result of")
+        await expect(here.find(".item-result .call-name")).to_have_text("pay")
 
         await server.chat("Pay again", to="asks")
         await server.chat("Hello", to="fails")

@@ -174,6 +174,10 @@ FORMS: dict[str, str] = {
     "- a\n\n  more\n\n- b\n\nafter": "<ul><li><p>a</p><p>more</p></li><li>b</li></ul><p>after</p>",
     "text\n---\n- - -": "<p>text</p><hr><hr>",
     "line<br>line <b>x</b>": "<p>line<br>line &lt;b&gt;x&lt;/b&gt;</p>",
+    "see (https://example.org/Python_(language)), https://example.org/a.": f"<p>see ({_link('https://example.org/Python_(language)')}), "
+    f"{_link('https://example.org/a')}.</p>",
+    "1&nbsp;&lt; 2 &amp;&amp; `&lt;` &lt;b&gt;x&lt;/b&gt; &bogus;": "<p>1&nbsp;&lt; 2 &amp;&amp; <code>&amp;lt;</code> "
+    "&lt;b&gt;x&lt;/b&gt; &amp;bogus;</p>",
     "![a cat](https://evil.example/cat.png)": f"<p>a cat ({_link('https://evil.example/cat.png')})</p>",
     '[it](https://example.org/a_(b) "title") <https://example.org/?c>': f"<p>it ({_link('https://example.org/a_(b)')}) "
     f"{_link('https://example.org/?c')}</p>",

@@ -98,7 +98,7 @@ function topBar() {
         ),
         h(
             'button',
-            { class: 'icon-button', type: 'button', 'aria-label': 'keys', title: 'keys (?)', onclick: help },
+            { class: 'icon-button keys', type: 'button', 'aria-label': 'keys', title: 'keys (?)', onclick: help },
             '?',
         ),
         () =>

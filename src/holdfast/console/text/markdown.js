@@ -244,8 +244,9 @@ const SPAN = new RegExp(
         /\*([^*\s](?:[^*\n]*[^*\s])?)\*|(?<!\w)_([^_\s](?:[^_\n]*[^_\s])?)_(?!\w)/,
         /~~([^~\n]+)~~/,
         /!?\[([^\]\n]{0,500})\]\((?:<([^<>\s]{1,2000})>|((?:[^()\s<>]|\([^()\s]{0,200}\)){1,2000}))(?:\s{1,9}"[^"\n]{0,300}")?\)/,
-        /<(https?:\/\/[^\s<>]{1,2000})>|(https?:\/\/[^\s<>"'`)\]]{1,2000})/,
+        /<(https?:\/\/[^\s<>]{1,2000})>|(https?:\/\/(?:[^\s<>"'`()[\]]|\([^\s<>"'`()]{0,200}\)){1,2000})/,
         /<br ?\/?>/,
+        /&(?:amp|lt|gt|quot|nbsp|#39);/,
     ]
         .map((each) => each.source)
         .join('|')
@@ -253,6 +254,9 @@ const SPAN = new RegExp(
         .replace('[!-/:-@', "[!-'*-/:-@"),
     'g',
 );
+
+/** What models write for signs that HTML would take for its own. @type {Record<string, string>} */
+const SIGNS = { '&amp;': '&', '&lt;': '<', '&gt;': '>', '&quot;': '"', '&nbsp;': '\u00a0', '&#39;': "'" };
 
 /** @param {string} text @param {number} [depth] @returns {(Node | string)[]} */
 function inline(text, depth = 0) {
@@ -286,6 +290,7 @@ function span(found, depth) {
     }
     if (angled !== undefined) return [link(angled)];
     if (whole.startsWith('<br')) return [h('br')];
+    if (whole.startsWith('&')) return [SIGNS[whole]];
     const to = target ?? target2 ?? '';
     if (LINK.test(to)) return label && label !== to ? [...within(label), ' (', link(to), ')'] : [link(to)];
     return [whole];

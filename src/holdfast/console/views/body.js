@@ -13,6 +13,7 @@ import { around, itemView } from './items.js';
  * @property {Set<string>} [unseen]
  * @property {Set<string>} [hidden]
  * @property {Map<string, string>} [decided]
+ * @property {Map<string, any>} [earlier]
  */
 
 const NONE = /** @type {Set<string>} */ (new Set());
@@ -37,6 +38,7 @@ export function bodyView(body, tools) {
                     has(now.unseen, item),
                     has(now.hidden, item),
                     now.decided?.get(item.id),
+                    item.type === 'result' && now.earlier?.get(item.call),
                 ];
                 const old = known.get(key);
                 return old && facts.every((fact, at) => fact === old.facts[at])
@@ -72,6 +74,7 @@ function view({ facts: [item], calls, results, now }, tools) {
             unseen: now.unseen ?? NONE,
             hidden: now.hidden ?? NONE,
             decided: now.decided,
+            earlier: now.earlier,
             tools: now.drafts?.has(item.id) ? undefined : tools,
         }),
     );

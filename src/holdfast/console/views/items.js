@@ -17,6 +17,7 @@ import { PICTURES } from './attachments.js';
  * @property {Set<string>} [running]
  * @property {Set<string>} [waiting]
  * @property {Map<string, string>} [decided]  what people decided about calls
+ * @property {Map<string, any>} [earlier]  calls of other turns, by their ids
  * @property {Set<string>} unseen
  * @property {Set<string>} hidden
  * @property {(item: any) => Node | null} [tools]  what can be done with it
@@ -106,7 +107,7 @@ const KINDS = {
             ),
         ),
     call: callView,
-    result: (item, ctx) => (ctx.calls.has(item.call) ? null : resultBox(item, 'Result of an earlier call')),
+    result: (item, ctx) => (ctx.calls.has(item.call) ? null : resultBox(item, ctx.earlier?.get(item.call))),
     interruption: (item) =>
         h(
             'p',
@@ -165,6 +166,7 @@ function callView(call, ctx) {
     const result = ctx.results.get(call.id);
     const running = ctx.running?.has(call.id);
     const waits = !result && (ctx.waiting?.has(call.id) ?? false);
+    const decided = decision(ctx.decided?.get(call.id));
     const outcome =
         result?.outcome ?? (running ? 'running' : ctx.drafts?.has(call.id) ? 'writing' : waits ? 'waits' : 'asked');
     const word =
@@ -173,9 +175,9 @@ function callView(call, ctx) {
             running: 'running',
             writing: 'writing',
             waits: call.waits_for === 'approval' ? 'waits for approval' : 'waits for the client',
-            asked: 'asked for',
+            asked: decided?.verdict ?? 'asked for',
         }[/** @type {string} */ (outcome)];
-    return h(
+    const box = h(
         'details',
         { class: `call outcome-${outcome}`, open: outcome === 'unknown' },
         h(
@@ -186,7 +188,6 @@ function callView(call, ctx) {
             h('span', { class: 'call-arguments' }, oneLine(call.arguments)),
             h('span', { class: 'chip outcome' }, word),
         ),
-        decision(call, ctx.decided?.get(call.id)),
         h('h5', null, 'Arguments'),
         pre(pretty(call.arguments)),
         result && [
@@ -195,25 +196,29 @@ function callView(call, ctx) {
             result.content?.length ? parts(result.content, true) : null,
         ],
     );
+    if (!decided) return box;
+    const { verdict, key, by, at } = decided;
+    return [box, h('p', { class: 'decided', title: key }, `${call.name} was ${verdict} ${by}, ${at}`)];
 }
 
-/** Who decided about a call, and when. @param {any} call @param {string | undefined} noted */
-function decision(call, noted) {
+/** What a person decided about a call, with the key and the time. @param {string | undefined} noted */
+function decision(noted) {
     const [verdict, key, at] = noted?.split(' ') ?? [];
     if (!verdict) return null;
-    const by = key === '-' ? 'without a key' : `by ${shortId(key)}`;
-    return h('p', { class: 'told decided', title: key }, `${call.name} was ${verdict} ${by}, ${moment(Number(at) / 1000)}`);
+    return { verdict, key, by: key === '-' ? 'without a key' : `by ${shortId(key)}`, at: moment(Number(at) / 1000) };
 }
 
-/** @param {any} item @param {string} title */
-function resultBox(item, title) {
+/** The result of a call in an earlier turn. @param {any} item @param {any} call  if it is known */
+function resultBox(item, call) {
     return h(
         'details',
         { class: `call outcome-${item.outcome}` },
         h(
             'summary',
             null,
-            h('span', null, title),
+            h('span', null, call ? 'Result of' : 'Result of an earlier call'),
+            call && h('code', { class: 'call-name' }, call.name),
+            call && h('span', { class: 'call-arguments' }, oneLine(call.arguments)),
             h('span', { class: 'chip outcome' }, OUTCOMES[item.outcome] ?? item.outcome),
         ),
         OUTCOME_TOLD[item.outcome] && h('p', { class: 'told' }, OUTCOME_TOLD[item.outcome]),

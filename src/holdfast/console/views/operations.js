@@ -4,7 +4,7 @@ import { h } from '../core/dom.js';
 import { may, me, now } from '../state/me.js';
 import { failure, nodes, open, quantile, rates, readings, total, watchMetrics } from '../state/metrics.js';
 import { sessionAt } from '../state/route.js';
-import { ENDS, ago, cost, count, duration, shortId } from '../text/format.js';
+import { ENDS, ago, clock, cost, count, duration, shortId } from '../text/format.js';
 import { plot } from './plot.js';
 
 const latest = () => readings().at(-1);
@@ -91,6 +91,12 @@ function tiles() {
 const sliding = (name, share) =>
     readings().map((now, n, all) => quantile(n ? all[Math.max(0, n - WINDOW)] : undefined, now, name, share));
 
+/** When the curves begin and end. */
+const times = () => {
+    const all = readings();
+    return all.length ? [clock(all[0].at), clock(all[all.length - 1].at)] : [];
+};
+
 function plots() {
     /** @param {string[]} ends */
     const ended = (...ends) =>
@@ -98,10 +104,11 @@ function plots() {
             ends.reduce((sum, end) => sum + total(each, 'holdfast_turns_total', { ended_by: end }), 0),
         );
     /** @param {string} title @param {string} told @param {string} name */
-    const times = (title, told, name) =>
+    const quantiles = (title, told, name) =>
         plot({
             title,
             told,
+            times,
             say: duration,
             series: () => [
                 { name: 'half within', values: sliding(name, 0.5), tone: 'a' },
@@ -114,6 +121,7 @@ function plots() {
         plot({
             title: 'Turns per second',
             told: 'by how they ended',
+            times,
             say: (value) => value.toFixed(value < 10 ? 1 : 0),
             series: () => [
                 { name: 'completed', values: ended('completed'), tone: 'a' },
@@ -125,9 +133,9 @@ function plots() {
                 },
             ],
         }),
-        times('First words', 'from a request to its first words', 'holdfast_first_words_seconds'),
-        times('Waits', 'from a request to its begin', 'holdfast_admission_seconds'),
-        times('Commits', 'from the last word to the disk', 'holdfast_commit_seconds'),
+        quantiles('First words', 'from a request to its first words', 'holdfast_first_words_seconds'),
+        quantiles('Waits', 'from a request to its begin', 'holdfast_admission_seconds'),
+        quantiles('Commits', 'from the last word to the disk', 'holdfast_commit_seconds'),
     );
 }
 

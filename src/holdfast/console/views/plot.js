@@ -7,8 +7,8 @@ const HEIGHT = 84;
 
 /** @typedef {{name: string, values: (number | null)[], tone: string}} Series */
 
-/** @param {{title: string, told: string, series: () => Series[], say: (value: number) => string}} options */
-export function plot({ title, told, series, say }) {
+/** @param {{title: string, told: string, series: () => Series[], times: () => string[], say: (value: number) => string}} options */
+export function plot({ title, told, series, times, say }) {
     return h(
         'figure',
         { class: 'plot' },
@@ -20,6 +20,7 @@ export function plot({ title, told, series, say }) {
             h('span', { class: 'plot-most', 'aria-hidden': 'true' }, () => say(highest(series()))),
         ),
         () => picture(title, series(), say),
+        h('p', { class: 'plot-times' }, () => times().map((each) => h('span', null, each))),
         h('p', { class: 'legend' }, () =>
             series().map(({ name, values, tone }) => {
                 const last = values.findLast((value) => value !== null);

@@ -10,6 +10,7 @@ import { attempt, toast } from '../state/toasts.js';
 import { ENDS, clock, cost, count, duration, freshId, moment, plural } from '../text/format.js';
 import { approvals } from './approvals.js';
 import { bodyView } from './body.js';
+import { around } from './items.js';
 import { timeline } from './timeline.js';
 import { traceOf, traceView } from './trace.js';
 
@@ -58,6 +59,7 @@ function committedTurn(page, session, asModel, actions) {
                     .map((/** @type {any} */ flag) => [flag.item, flag.value]),
             ),
     );
+    const earlier = computed(() => callsBefore(page(), session.pages));
     const body = computed(() => {
         const { items, unseen, hidden } = page();
         const out = new Set(asModel() ? unseen : hidden);
@@ -68,6 +70,7 @@ function committedTurn(page, session, asModel, actions) {
             hidden: new Set(hidden),
             waiting: waiting(),
             decided: decided(),
+            earlier: earlier(),
         };
     });
     const shown = signal(false);
@@ -113,6 +116,14 @@ function committedTurn(page, session, asModel, actions) {
             () => actions.turnMenu(page()),
         ),
     ];
+}
+
+/** The calls of other turns whose results are in this one. @param {any} page @param {() => any[]} pages */
+function callsBefore({ items }, pages) {
+    const { calls, results } = around(items);
+    const wanted = new Set([...results.keys()].filter((call) => !calls.has(call)));
+    const others = wanted.size ? pages().flatMap((each) => each.items) : [];
+    return new Map(others.filter((each) => each.type === 'call' && wanted.has(each.id)).map((each) => [each.id, each]));
 }
 
 /** @param {Opened} session @param {string} id  of a turn that broke off, and is the last one */
