@@ -37,8 +37,25 @@ def test_snippets_are_in_the_form_of_their_files() -> None:
         SERVER.models
     )
     assert json.loads(text["claude-code"])["env"]["ANTHROPIC_MODEL"] == "butler"
-    assert yaml.safe_load(text["librechat"])["endpoints"]["custom"][0]["name"] == "Holdfast"
+    (librechat,) = yaml.safe_load(text["librechat"])["endpoints"]["custom"]
+    assert librechat["name"] == "Holdfast" and librechat["headers"]["X-History"] == "follow"
+    assert json.loads(text["opencode"])["model"] == "holdfast/butler"
     compile(text["openai"], "snippet", "exec")
+
+
+def test_codex_is_told_of_a_variable_only_if_there_is_a_key() -> None:
+    """It refuses to start if the variable is named and not set."""
+    codex = SNIPPETS["codex"].text
+    with_key = ConnectedServer(url=SERVER.url, models=SERVER.models, key="YOUR", needs_key=True)
+    provider = {
+        "name": "Holdfast",
+        "base_url": "http://127.0.0.1:8484/v1",
+        "wire_api": "responses",
+        "supports_websockets": True,
+    }
+    assert tomllib.loads(codex(SERVER))["model_providers"]["holdfast"] == provider
+    keyed = {**provider, "env_key": "HOLDFAST_API_KEY"}
+    assert tomllib.loads(codex(with_key))["model_providers"]["holdfast"] == keyed
 
 
 def test_a_server_is_asked_and_the_key_is_not_shown(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,23 @@ def test_a_key_that_is_set_chooses_the_model(
     assert "secret-words" not in told.stdout + (elsewhere / "assistant.yaml").read_text()
 
 
+def test_what_to_try_can_be_pasted_and_other_models_are_named(
+    run: Run, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, "secret-words")
+    told = run("init", "my agents/it's")
+    assert told.exit_code == 0, told.stderr
+    assert f"others, too, for --model: anthropic/{HOSTED['anthropic']}\n" in told.stdout
+    commands = [shlex.split(each) for each in told.stdout.splitlines() if each.startswith("  ")]
+    assert [each[:2] for each in commands][:3] == [
+        ["holdfast", x] for x in ("run", "chat", "serve")
+    ]
+    assert all(Path(each[2]).is_file() for each in commands[:3])
+    assert Path(commands[3][1]).is_file()
+    assert "others" not in run("init", "plain", "--model", "demo/parrot").stdout
+
+
 def test_hosted_models_are_in_a_fixed_order_and_known_to_their_vendors() -> None:
     found = keyed_models({"ANTHROPIC_API_KEY": "x", "OPENAI_API_KEY": "y", "GOOGLE_API_KEY": " "})
     assert [each.provider for each in found] == ["openai", "anthropic"]
@@ -107,7 +125,11 @@ async def test_a_local_server_is_asked_for_its_models_and_sent_no_key(
 
     async def models(request: web.Request) -> web.Response:
         asked.append(dict(request.headers))
-        return web.json_response({"data": [{"id": "qwen3:4b"}]})
+        named = "text-embedding-nomic-embed-text-v1.5", "bge-reranker", "qwen3:4b", "llama"
+        return web.json_response({"data": [{"id": each} for each in named]})
+
+    async def silent(request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "nomic-embed-text:latest"}, {"id": ""}]})
 
     async def another(request: web.Request) -> web.Response:
         return web.Response(text="<html>")
@@ -115,6 +137,7 @@ async def test_a_local_server_is_asked_for_its_models_and_sent_no_key(
     app = web.Application()
     app.router.add_get("/v1/models", models)
     app.router.add_get("/other/models", another)
+    app.router.add_get("/silent/models", silent)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -125,6 +148,7 @@ async def test_a_local_server_is_asked_for_its_models_and_sent_no_key(
         servers = [
             LocalServer(title="One", provider="lmstudio", base_url=f"{at}/v1"),
             LocalServer(title="Two", provider="llamacpp", base_url=f"{at}/other"),
+            LocalServer(title="Three", provider="ollama", base_url=f"{at}/silent"),
         ]
         found = await local_models(servers)
     finally:

@@ -64,7 +64,13 @@ def _opencode(server: ConnectedServer) -> str:
         "options": {"baseURL": server.base_url, "apiKey": server.key},
         "models": {each: {"name": each} for each in server.models},
     }
-    return _json({"$schema": "https://opencode.ai/config.json", "provider": {"holdfast": provider}})
+    return _json(
+        {
+            "$schema": "https://opencode.ai/config.json",
+            "model": f"holdfast/{server.model}",
+            "provider": {"holdfast": provider},
+        }
+    )
 
 
 def _editor_agent(server: ConnectedServer) -> dict[str, object]:
@@ -116,16 +122,18 @@ def _continue(server: ConnectedServer) -> str:
 
 def _cline(server: ConnectedServer) -> str:
     return (
-        f"API Provider: OpenAI Compatible\nBase URL: {server.base_url}\nOpenAI API Key: {server.key}\n"
+        f"API Provider: OpenAI Compatible\nBase URL: {server.base_url}\nAPI Key: {server.key}\n"
         f"Model ID: {server.model}"
     )
 
 
 def _codex(server: ConnectedServer) -> str:
+    # Without the variable that `env_key` names, Codex asks nothing.
+    key = f'env_key = "{API_KEY}"  # the variable with the key\n' if server.needs_key else ""
     return (
         f'model = "{server.model}"\nmodel_provider = "holdfast"\n\n[model_providers.holdfast]\n'
-        f'name = "Holdfast"\nbase_url = "{server.base_url}"\nenv_key = "{API_KEY}"\n'
-        'wire_api = "responses"'
+        f'name = "Holdfast"\nbase_url = "{server.base_url}"\n{key}'
+        'wire_api = "responses"\nsupports_websockets = true'
     )
 
 
@@ -153,7 +161,8 @@ def _librechat(server: ConnectedServer) -> str:
         "endpoints:\n  custom:\n    - name: Holdfast\n"
         f"      apiKey: {server.key}\n      baseURL: {server.base_url}\n"
         f"      models:\n        default: [{models}]\n        fetch: true\n"
-        "      headers:\n        X-Conversation-Id: '{{LIBRECHAT_BODY_CONVERSATIONID}}'"
+        "      headers:\n        X-Conversation-Id: '{{LIBRECHAT_BODY_CONVERSATIONID}}'\n"
+        "        X-History: follow"
     )
 
 
@@ -168,6 +177,8 @@ def _openai_python(server: ConnectedServer) -> str:
         ")\nprint(answer.choices[0].message.content)"
     )
 
+
+_CONTAINER = "In a container 127.0.0.1 is the container itself: name this machine's address, and let the server listen there."
 
 SNIPPETS: Mapping[str, ClientSnippet] = {
     "aider": ClientSnippet(title="aider", where="your shell", text=_aider),
@@ -184,12 +195,7 @@ SNIPPETS: Mapping[str, ClientSnippet] = {
     "cline": ClientSnippet(
         title="Cline", where="its settings, under API Configuration", text=_cline
     ),
-    "codex": ClientSnippet(
-        title="Codex",
-        where="~/.codex/config.toml",
-        text=_codex,
-        note=f"Put the API key into the variable {API_KEY}.",
-    ),
+    "codex": ClientSnippet(title="Codex", where="~/.codex/config.toml", text=_codex),
     "continue": ClientSnippet(title="Continue", where="~/.continue/config.yaml", text=_continue),
     "cursor": ClientSnippet(
         title="Cursor",
@@ -199,15 +205,22 @@ SNIPPETS: Mapping[str, ClientSnippet] = {
     ),
     "jetbrains": ClientSnippet(
         title="JetBrains AI Assistant",
-        where="~/.jetbrains/acp.json (AI Chat, Configure ACP Agents)",
+        where="~/.jetbrains/acp.json (AI Chat, Add Custom Agent)",
         text=_jetbrains,
     ),
-    "librechat": ClientSnippet(title="LibreChat", where="librechat.yaml", text=_librechat),
+    "librechat": ClientSnippet(
+        title="LibreChat",
+        where="librechat.yaml",
+        text=_librechat,
+        note=f"The last lines give each chat its conversation, with its edits and branches. {_CONTAINER}",
+    ),
     "open-webui": ClientSnippet(
         title="Open WebUI",
         where="its environment, before it is started",
         text=_open_webui,
-        note="The last line makes it name its chats, so that each is a conversation here.",
+        note="The last line makes it name its chats, so that each is a conversation here. Of an address it keeps what it "
+        "was first started with: later, change it under Admin Panel, Settings, Connections. "
+        + _CONTAINER,
     ),
     "openai": ClientSnippet(title="OpenAI for Python", where="your program", text=_openai_python),
     "opencode": ClientSnippet(

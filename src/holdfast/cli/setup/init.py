@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -45,16 +46,20 @@ def init(directory: Path, name: str, wanted: str | None) -> None:
         raise InvalidValue(
             f"{name!r} is no name for an agent; take small letters, digits, '_' and '-'"
         )
-    model = _given(wanted) if wanted else _chosen(asyncio.run(_found()))
+    found = [_given(wanted)] if wanted else asyncio.run(_found())
+    model = _chosen(found)
     files = starter_files(name, model)
     _write(directory, files)
     for each in files:
         output.say(f"wrote {directory / each}")
     output.say(f"the model is {model.name}: {model.because}")
-    place = directory / f"{name}.yaml"
+    others = ", ".join(each.name for each in found if each not in (model, DEMO))
+    if others:
+        output.say(f"this machine has others, too, for --model: {others}")
+    place, test = (quote(str(directory / each)) for each in (f"{name}.yaml", "test_tools.py"))
     output.say_lines(
         f"\ntry:\n  holdfast run {place} '{first_question(model)}'\n  holdfast chat {place}\n"
-        f"  holdfast serve {place}\n  python {directory / 'test_tools.py'}"
+        f"  holdfast serve {place}\n  python {test}"
     )
 
 

@@ -6,6 +6,7 @@ The search looks at names of variables and at ports of this machine. It sends no
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping
 
 import aiohttp
@@ -74,7 +75,7 @@ def keyed_models(environ: Mapping[str, str]) -> list[FoundModel]:
 
 
 async def local_models(servers: Iterable[LocalServer] = LOCAL) -> list[FoundModel]:
-    """The first model of each local server that answers."""
+    """The first model that can talk, of each local server that answers."""
     timeout = aiohttp.ClientTimeout(total=ASK_S)
     async with aiohttp.ClientSession(timeout=timeout) as http:
         found = await asyncio.gather(*(_local_model(http, each) for each in servers))
@@ -90,13 +91,18 @@ async def _local_model(http: aiohttp.ClientSession, server: LocalServer) -> Foun
         listed = msgspec.json.decode(body, type=_ModelList)
     except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
         return None  # no server, or another program that has the port
-    if not listed.data or not listed.data[0].id:
+    talkers = [each.id for each in listed.data if each.id and not _SILENT.search(each.id)]
+    if not talkers:
         return None
     return FoundModel(
         provider=server.provider,
-        model=listed.data[0].id,
+        model=talkers[0],
         because=f"{server.title} answers at {server.base_url}",
     )
+
+
+_SILENT = re.compile(r"embed|rerank|whisper|bge-|minilm", re.IGNORECASE)
+"""The names of models that hold no conversation: local servers list them among the others, LM Studio always one."""
 
 
 class _ListedModel(msgspec.Struct):
