@@ -18,48 +18,8 @@ from holdfast.core.turns.events import TurnRequest
 from holdfast.core.turns.unfinished_turns import links_after
 from holdfast.errors import StoreError, Superseded
 from holdfast.ids import NodeId, SessionId, SessionKey, TurnId, Version
+from holdfast.store import outcomes
 from holdfast.store.expiry import Horizon, looked
-from holdfast.store.outcomes import (
-    Anonymous,
-    Attempt,
-    Begin,
-    BeginOutcome,
-    Busy,
-    ById,
-    ByKey,
-    Committed,
-    EnqueueOutcome,
-    Fence,
-    Finished,
-    Free,
-    Gone,
-    HolderAlive,
-    Joined,
-    Known,
-    Mismatch,
-    Missing,
-    Moved,
-    NewLine,
-    NotEligible,
-    NothingOpen,
-    NotLive,
-    NotNext,
-    OpenOutcome,
-    Queued,
-    QueuedOpening,
-    Replay,
-    Settlement,
-    Signalled,
-    SignalOutcome,
-    Started,
-    Taken,
-    TakeoverOutcome,
-    Target,
-    ToldMore,
-    TooLate,
-    Unconsumed,
-    Unfinished,
-)
 from holdfast.store.rows import (
     IdempotencyRow,
     KeyRow,
@@ -116,8 +76,8 @@ class Claim(Value):
 
 
 def judge_claim(
-    attempt: Attempt, claim: Claim | None, *, meant: SessionId | None = None
-) -> Known | None:
+    attempt: outcomes.Attempt, claim: Claim | None, *, meant: SessionId | None = None
+) -> outcomes.Known | None:
     """The outcome that an idempotency key gives this request; None if the request may begin.
 
     A key counts for as long as its row exists. Only `prune` removes the row, and it does not trust every clock.
@@ -127,35 +87,35 @@ def judge_claim(
         return None
     row, turn, session = claim.row, claim.turn, claim.session
     if row.request_hash != attempt.request_hash:
-        return Mismatch(turn_id=row.turn_id)
+        return outcomes.Mismatch(turn_id=row.turn_id)
     if session is not None and session.state == "deleted":
-        return Gone(session_id=session.id, why="deleted")
+        return outcomes.Gone(session_id=session.id, why="deleted")
     if turn is None:
         return None
     if row.state == "running":
-        return Joined(turn_id=turn.turn_id, session_id=turn.session_id, steer=row.steer)
+        return outcomes.Joined(turn_id=turn.turn_id, session_id=turn.session_id, steer=row.steer)
     if row.state == "failed" and (turn.continues is None or row.steer is not None):
         return None
-    ended_at, replay = turn.seq, Replay(turn_id=turn.turn_id, session_id=turn.session_id)
+    ended_at, replay = turn.seq, outcomes.Replay(turn_id=turn.turn_id, session_id=turn.session_id)
     if row.state == "failed" and turn.continues is not None:
         # An older server, without continuations, discarded it: its keys lead back all the same.
         ended_at = turn.base_head
-        replay = Replay(turn_id=turn.continues, session_id=turn.session_id)
+        replay = outcomes.Replay(turn_id=turn.continues, session_id=turn.session_id)
     if session is None or session.unfinished != ended_at or meant not in (None, session.id):
         return replay
     return unfinished(session) or replay
 
 
-def unfinished(session: SessionRow) -> Unfinished | None:
+def unfinished(session: SessionRow) -> outcomes.Unfinished | None:
     """The outcome for a retry if it may continue the session's head; else None."""
     if session.unfinished != session.head or not session.retries_left:
         return None
-    return Unfinished(
+    return outcomes.Unfinished(
         session_id=session.id, version=session.head, retries_left=session.retries_left
     )
 
 
-def looks_back(ask: Begin, session: SessionRow) -> bool:
+def looks_back(ask: outcomes.Begin, session: SessionRow) -> bool:
     """Whether T1 must read the turn that made the session's head, and the open turn."""
     retried = ask.attempt.client_attempt or ask.request.continues
     return bool(retried) or session.unfinished == session.head
@@ -163,7 +123,7 @@ def looks_back(ask: Begin, session: SessionRow) -> bool:
 
 def settled(
     row: IdempotencyRow,
-    settlement: Settlement,
+    settlement: outcomes.Settlement,
     signals: Iterable[SignalRow],
     *,
     expires_ms: int,
@@ -180,14 +140,14 @@ def settled(
     return msgspec.structs.replace(row, state=state, expires_ms=expires_ms)
 
 
-def may_be_recognised(attempt: Attempt) -> bool:
+def may_be_recognised(attempt: outcomes.Attempt) -> bool:
     """Whether a request may be recognised as a retry without its key: a request with a key is new, unless the SDK's
     retry count says that it was sent before."""
     return attempt.key is None or attempt.client_attempt > 0
 
 
 def recognised(
-    attempt: Attempt,
+    attempt: outcomes.Attempt,
     session: SessionRow | None,
     *,
     open_turn: TurnRow | None,
@@ -195,35 +155,35 @@ def recognised(
     earlier: TurnRow | None = None,
     queued: tuple[TurnRow, ...] = (),
     now_ms: int,
-) -> Joined | Replay | Unfinished | None:
+) -> outcomes.Joined | outcomes.Replay | outcomes.Unfinished | None:
     """The outcome for a retry that is recognised without a key; None if it is new, or if that is not certain."""
     if session is None or session.state == "deleted":
         return None
     for unended in (*([open_turn] if open_turn else ()), *queued):
         if attempt.client_attempt and _is_earlier_try(unended, attempt):
-            return Joined(turn_id=unended.turn_id, session_id=unended.session_id)
+            return outcomes.Joined(turn_id=unended.turn_id, session_id=unended.session_id)
     is_head = head_turn is not None and head_turn.request_hash == attempt.request_hash
     kept = head_turn if is_head else earlier
     if kept is None or kept.acked:
         return None
-    replay = Replay(turn_id=kept.turn_id, session_id=kept.session_id)
+    replay = outcomes.Replay(turn_id=kept.turn_id, session_id=kept.session_id)
     age_s = (now_ms - kept.ended_ms) / 1000
     if is_head and _is_same_again(attempt, session) and age_s <= limits.unfinished_retry_s:
         if open_turn is not None and open_turn.continues == kept.turn_id:
-            return Joined(turn_id=open_turn.turn_id, session_id=open_turn.session_id)
+            return outcomes.Joined(turn_id=open_turn.turn_id, session_id=open_turn.session_id)
         return unfinished(session) or replay
     is_recent = age_s <= limits.recognised_retry_s
     return replay if is_recent and _is_earlier_try(kept, attempt) else None
 
 
-def _is_same_again(attempt: Attempt, session: SessionRow) -> bool:
+def _is_same_again(attempt: outcomes.Attempt, session: SessionRow) -> bool:
     """Whether the head's request, sent again without a key, is a retry: not after a person has stopped the turn, and
     not if the caller has given no request hash."""
     is_retry = session.unfinished == session.head and session.retries_left is not None
     return is_retry and attempt.key is None and bool(attempt.request_hash)
 
 
-def _is_earlier_try(turn: TurnRow, attempt: Attempt) -> bool:
+def _is_earlier_try(turn: TurnRow, attempt: outcomes.Attempt) -> bool:
     same = turn.request_hash == attempt.request_hash
     return same and turn.client_attempt < attempt.client_attempt
 
@@ -256,7 +216,7 @@ class BeginFacts(Value):
     """The session of `own_turn`; the target may name another session by now."""
 
 
-def judge_begin(ask: Begin, facts: BeginFacts) -> BeginOutcome:
+def judge_begin(ask: outcomes.Begin, facts: BeginFacts) -> outcomes.BeginOutcome:
     """T1's decision. On `Started`, the operation writes the turn."""
     session = facts.session
     if facts.own_turn is not None:
@@ -267,21 +227,21 @@ def judge_begin(ask: Begin, facts: BeginFacts) -> BeginOutcome:
     refusal = _refused(ask, facts)
     if refusal is not None:
         return refusal
-    return Started(
+    return outcomes.Started(
         fence=_first_fence(ask, session),
-        created=session is None and not isinstance(ask.target, NewLine),
+        created=session is None and not isinstance(ask.target, outcomes.NewLine),
         retry_of=failed_attempt(facts),
     )
 
 
-def _is_continued_by(ask: Begin, known: Known) -> bool:
+def _is_continued_by(ask: outcomes.Begin, known: outcomes.Known) -> bool:
     """Whether this request is the continuation that `known` calls for."""
-    is_unfinished = isinstance(known, Unfinished) and known.session_id == ask.expected
+    is_unfinished = isinstance(known, outcomes.Unfinished) and known.session_id == ask.expected
     return is_unfinished and ask.request.continues is not None
 
 
-def _known(ask: Begin, facts: BeginFacts) -> Known | None:
-    meant = facts.session.id if facts.session and isinstance(ask.target, ByKey) else None
+def _known(ask: outcomes.Begin, facts: BeginFacts) -> outcomes.Known | None:
+    meant = facts.session.id if facts.session and isinstance(ask.target, outcomes.ByKey) else None
     known = judge_claim(ask.attempt, facts.claim, meant=meant)
     if known is not None:
         return known
@@ -296,7 +256,7 @@ def _known(ask: Begin, facts: BeginFacts) -> Known | None:
     )
 
 
-def _refused(ask: Begin, facts: BeginFacts) -> BeginOutcome | None:
+def _refused(ask: outcomes.Begin, facts: BeginFacts) -> outcomes.BeginOutcome | None:
     session = facts.session
     if session is None:
         absent = _absent(ask, facts.key)
@@ -306,45 +266,47 @@ def _refused(ask: Begin, facts: BeginFacts) -> BeginOutcome | None:
         in_the_way = _in_the_way(ask, session, facts)
         if in_the_way is not None:
             return in_the_way
-    return None if is_live(facts.node, facts.now_ms) else NotLive()
+    return None if is_live(facts.node, facts.now_ms) else outcomes.NotLive()
 
 
-def _absent(ask: Begin, key: KeyRow | None) -> BeginOutcome | None:
+def _absent(ask: outcomes.Begin, key: KeyRow | None) -> outcomes.BeginOutcome | None:
     """The refusal if the target names no session; None if a new session may be made."""
     match ask.target:
-        case ById():
-            return Missing()
-        case ByKey(create=False):
-            return Missing()
-        case ByKey():
+        case outcomes.ById():
+            return outcomes.Missing()
+        case outcomes.ByKey(create=False):
+            return outcomes.Missing()
+        case outcomes.ByKey():
             assert key is None, "a key that exists means a session"
     if ask.expected is not None:
         # The request was reconciled against the session that its key named then; that session was deleted.
-        return Gone(session_id=ask.expected, why="deleted")
-    forks = isinstance(ask.target, NewLine)
+        return outcomes.Gone(session_id=ask.expected, why="deleted")
+    forks = isinstance(ask.target, outcomes.NewLine)
     assert forks or ask.request.base == 0, "a new session has no history to go on from"
     return None
 
 
-def _in_the_way(ask: Begin, session: SessionRow, facts: BeginFacts) -> BeginOutcome | None:
+def _in_the_way(
+    ask: outcomes.Begin, session: SessionRow, facts: BeginFacts
+) -> outcomes.BeginOutcome | None:
     if session.state == "deleted":
-        return Gone(session_id=session.id, why="deleted")
+        return outcomes.Gone(session_id=session.id, why="deleted")
     if ask.expire_after_ms is not None and not session.open_turn:
         idle_ms = looked(facts.horizon, facts.now_ms).age_ms(session.active_ms)
         if idle_ms > ask.expire_after_ms:
-            return Gone(session_id=session.id, why="expired")
+            return outcomes.Gone(session_id=session.id, why="expired")
     if session.id != ask.expected:
-        return Moved(session_id=session.id, head=session.head)
+        return outcomes.Moved(session_id=session.id, head=session.head)
     continues, open_turn = ask.request.continues, facts.open_turn
     if session.open_turn is not None:
         if continues is not None and open_turn is not None and open_turn.continues == continues:
-            return Joined(turn_id=open_turn.turn_id, session_id=session.id)
+            return outcomes.Joined(turn_id=open_turn.turn_id, session_id=session.id)
         return _busy(session, session.open_turn, facts.holder)
     # The model's prompt depends on the annotations as much as on the history.
     if (session.head, session.meta_rev) != (ask.request.base, ask.request.base_rev):
-        return Moved(session_id=session.id, head=session.head)
+        return outcomes.Moved(session_id=session.id, head=session.head)
     if continues is not None and not _can_continue(ask.request, session, facts.head_turn):
-        return Finished()
+        return outcomes.Finished()
     return None
 
 
@@ -356,26 +318,33 @@ def _can_continue(request: TurnRequest, session: SessionRow, head_turn: TurnRow 
     return not request.links or request.links == links_after(session.retries_left)
 
 
-def _repeated(ask: Begin, turn: TurnRow, session: SessionRow | None) -> Started | Joined | Replay:
+def _repeated(
+    ask: outcomes.Begin, turn: TurnRow, session: SessionRow | None
+) -> outcomes.Started | outcomes.Joined | outcomes.Replay:
     """The outcome for a `Begin` that has begun its turn already: the first answer was lost on its way to the caller."""
     if session is None or session.open_turn != turn.turn_id:
-        return Replay(turn_id=turn.turn_id, session_id=turn.session_id)
+        return outcomes.Replay(turn_id=turn.turn_id, session_id=turn.session_id)
     if session.lease_nonce != ask.nonce:  # taken over since: another node has the fence
-        return Joined(turn_id=turn.turn_id, session_id=turn.session_id)
+        return outcomes.Joined(turn_id=turn.turn_id, session_id=turn.session_id)
     # Only the request that made the session carries its id.
-    created = not isinstance(ask.target, ById | NewLine) and named_by(ask.target)[1] == session.id
-    return Started(fence=fence_of(session), created=created, retry_of=turn.retry_of)
+    created = (
+        not isinstance(ask.target, outcomes.ById | outcomes.NewLine)
+        and named_by(ask.target)[1] == session.id
+    )
+    return outcomes.Started(fence=fence_of(session), created=created, retry_of=turn.retry_of)
 
 
-def _first_fence(ask: Begin | QueuedOpening, session: SessionRow | None) -> Fence:
+def _first_fence(
+    ask: outcomes.Begin | outcomes.QueuedOpening, session: SessionRow | None
+) -> outcomes.Fence:
     """The fence under which a turn begins; it makes its session if there is none."""
     if session is None:
-        assert isinstance(ask, Begin), "a turn waits for a session that is there"
+        assert isinstance(ask, outcomes.Begin), "a turn waits for a session that is there"
         _, session_id = named_by(ask.target)
         assert session_id is not None, "a session that is expected is not made anew"
     else:
         session_id = session.id
-    return Fence(
+    return outcomes.Fence(
         tenant=ask.tenant,
         session_id=session_id,
         turn_id=ask.request.turn_id,
@@ -384,28 +353,28 @@ def _first_fence(ask: Begin | QueuedOpening, session: SessionRow | None) -> Fenc
     )
 
 
-def _busy(session: SessionRow, open_turn: TurnId, holder: Holder) -> Busy:
+def _busy(session: SessionRow, open_turn: TurnId, holder: Holder) -> outcomes.Busy:
     alive = holder in ("alive", "self")
-    return Busy(session_id=session.id, turn_id=open_turn, holder_alive=alive)
+    return outcomes.Busy(session_id=session.id, turn_id=open_turn, holder_alive=alive)
 
 
-def named_by(target: Target) -> tuple[SessionKey | None, SessionId | None]:
+def named_by(target: outcomes.Target) -> tuple[SessionKey | None, SessionId | None]:
     """The session key in a target, if it has one, and the session id to use if the key names no session; None if the
     request expects an existing session."""
     match target:
-        case ById(session_id=session_id) | Anonymous(fresh=session_id):
+        case outcomes.ById(session_id=session_id) | outcomes.Anonymous(fresh=session_id):
             return None, session_id
-        case NewLine(fresh=fresh):
+        case outcomes.NewLine(fresh=fresh):
             return None, fresh
-        case ByKey(key=key, fresh=fresh):
+        case outcomes.ByKey(key=key, fresh=fresh):
             # If the request comes again late, a session with its `fresh` id exists already.
             return key, fresh
 
 
-def fence_of(session: SessionRow) -> Fence:
+def fence_of(session: SessionRow) -> outcomes.Fence:
     """The fence under which this session's open turn is held now."""
     assert session.open_turn is not None
-    return Fence(
+    return outcomes.Fence(
         tenant=session.tenant,
         session_id=session.id,
         turn_id=session.open_turn,
@@ -440,7 +409,9 @@ def is_firmer(standing: Standing, held: Standing | None) -> bool:
 # ── waiting for a session ────────────────────────────────────────────────────────────────────
 
 
-def judge_enqueue(ask: Begin, facts: BeginFacts, *, behind: bool) -> EnqueueOutcome:
+def judge_enqueue(
+    ask: outcomes.Begin, facts: BeginFacts, *, behind: bool
+) -> outcomes.EnqueueOutcome:
     """Whether a request waits for its session. On `Queued`, the operation writes the turn, unless it exists."""
     own, session = facts.own_turn, facts.session
     if own is not None:
@@ -450,21 +421,21 @@ def judge_enqueue(ask: Begin, facts: BeginFacts, *, behind: bool) -> EnqueueOutc
         return known
     if session is None:
         absent = _absent(ask, facts.key)
-        assert absent is None or isinstance(absent, Gone | Missing)
-        return absent or Free()
+        assert absent is None or isinstance(absent, outcomes.Gone | outcomes.Missing)
+        return absent or outcomes.Free()
     if session.state == "deleted":
-        return Gone(session_id=session.id, why="deleted")
+        return outcomes.Gone(session_id=session.id, why="deleted")
     if session.id != ask.expected:
-        return Moved(session_id=session.id, head=session.head)
+        return outcomes.Moved(session_id=session.id, head=session.head)
     if session.open_turn is None and not facts.queued and not behind:
-        return Free()
-    return Queued(turn_id=ask.request.turn_id, session_id=session.id)
+        return outcomes.Free()
+    return outcomes.Queued(turn_id=ask.request.turn_id, session_id=session.id)
 
 
-def _queued_before(turn: TurnRow) -> Queued | Joined | Replay:
+def _queued_before(turn: TurnRow) -> outcomes.Queued | outcomes.Joined | outcomes.Replay:
     if turn.state == "queued":
-        return Queued(turn_id=turn.turn_id, session_id=turn.session_id)
-    answer = Joined if turn.state == "open" else Replay
+        return outcomes.Queued(turn_id=turn.turn_id, session_id=turn.session_id)
+    answer = outcomes.Joined if turn.state == "open" else outcomes.Replay
     return answer(turn_id=turn.turn_id, session_id=turn.session_id)
 
 
@@ -488,35 +459,37 @@ class OpeningLook(Facts):
     turn: TurnRow | None = one(TURNS, tenant=":tenant", turn_id=":turn_id")
 
 
-def judge_open(ask: QueuedOpening, found: OpeningLook, *, first: TurnId | None) -> OpenOutcome:
+def judge_open(
+    ask: outcomes.QueuedOpening, found: OpeningLook, *, first: TurnId | None
+) -> outcomes.OpenOutcome:
     """Whether a queued turn is opened; `first` is the first of its session's queued turns. On `Started`, the operation
     writes it, unless it is open already."""
     session, turn, request = found.session, found.turn, ask.request
     if session is None or turn is None or turn.session_id != session.id:
-        return NotNext()
+        return outcomes.NotNext()
     if session.open_turn is not None:
         if session.open_turn == turn.turn_id and session.lease_nonce == ask.nonce:
-            return Started(fence=fence_of(session), created=False, retry_of=turn.retry_of)
+            return outcomes.Started(fence=fence_of(session), created=False, retry_of=turn.retry_of)
         held_by = judge_holder(session, found.holder, asking=ask.node, now_ms=found.now_ms)
         return _busy(session, session.open_turn, held_by)
     if turn.state != "queued" or first != turn.turn_id:
-        return NotNext()
+        return outcomes.NotNext()
     if (session.head, session.meta_rev) != (request.base, request.base_rev):
-        return Moved(session_id=session.id, head=session.head)
+        return outcomes.Moved(session_id=session.id, head=session.head)
     if not is_live(found.node, found.now_ms):
-        return NotLive()
-    return Started(fence=_first_fence(ask, session), created=False, retry_of=turn.retry_of)
+        return outcomes.NotLive()
+    return outcomes.Started(fence=_first_fence(ask, session), created=False, retry_of=turn.retry_of)
 
 
 # ── writing under a fence ────────────────────────────────────────────────────────────────────
 
 
-def is_held(session: SessionRow, fence: Fence) -> bool:
+def is_held(session: SessionRow, fence: outcomes.Fence) -> bool:
     """Whether the session's open turn is held under this fence."""
     return session.open_turn is not None and fence_of(session) == fence
 
 
-def demand_fence(fence: Fence, session: SessionRow | None) -> SessionRow:
+def demand_fence(fence: outcomes.Fence, session: SessionRow | None) -> SessionRow:
     """The session, if the fence is still valid. Raises Superseded if it is not."""
     if session is None or not is_held(session, fence):
         raise Superseded(fence.turn_id, token=fence.token)
@@ -524,7 +497,7 @@ def demand_fence(fence: Fence, session: SessionRow | None) -> SessionRow:
 
 
 def judge_commit(
-    fence: Fence,
+    fence: outcomes.Fence,
     commit: Commit,
     *,
     session: SessionRow | None,
@@ -532,7 +505,7 @@ def judge_commit(
     steers: tuple[SignalRow, ...],
     n: int,
     last_n: int,
-) -> Committed | Unconsumed | None:
+) -> outcomes.Committed | outcomes.Unconsumed | None:
     """T2's outcome if it writes nothing; None if the operation is to write the commit. Raises Superseded.
 
     `n` is the number of the commit's first record, `last_n` the first number of the journal's last row.
@@ -542,14 +515,14 @@ def judge_commit(
     again = turn is not None and turn.lease_token == fence.token and turn.link == commit.link
     if turn is not None and turn.state == "committed" and again:
         assert turn.seq is not None
-        return Committed(version=turn.seq, at_ms=turn.ended_ms)
+        return outcomes.Committed(version=turn.seq, at_ms=turn.ended_ms)
     session = demand_fence(fence, session)
     if session.head.next != commit.version:
         raise Superseded(fence.turn_id, token=fence.token)
     # A turn that broke off, or that waits for its client, reads no messages any more, and some turns never
     # could; a message that was steered into it begins the next turn.
     if steers and commit.hears and commit.ended_by == "completed" and not commit.waiting:
-        return Unconsumed(signals=steers)
+        return outcomes.Unconsumed(signals=steers)
     if n <= last_n:
         # The caller gave this commit up for lost, and the turn has gone on since: it no longer holds the
         # whole turn.
@@ -569,7 +542,9 @@ def judge_append(n: int, records: bytes, *, last_n: int, same_n: bytes | None) -
     return True
 
 
-def judge_end(fence: Fence, *, session: SessionRow | None, turn: TurnRow | None) -> TurnRow | None:
+def judge_end(
+    fence: outcomes.Fence, *, session: SessionRow | None, turn: TurnRow | None
+) -> TurnRow | None:
     """The turn's row if this fence has ended it already; None if the operation is to end it. Raises Superseded."""
     if turn is not None and turn.state == "discarded" and turn.lease_token == fence.token:
         return turn
@@ -585,10 +560,10 @@ def judge_signal(
     session: SessionRow | None,
     *,
     last_n: int,
-    attempt: Attempt | None = None,
+    attempt: outcomes.Attempt | None = None,
     claim: Claim | None = None,
     after: int | None = None,
-) -> SignalOutcome:
+) -> outcomes.SignalOutcome:
     """Whether a turn can still read a signal. `last_n` is the number of its last signal, 0 before the first; `after` is
     the last number that the caller knows.
 
@@ -598,10 +573,10 @@ def judge_signal(
     if known is not None:
         return known
     if session is None or session.open_turn != turn.turn_id:
-        return TooLate(turn=turn)
+        return outcomes.TooLate(turn=turn)
     if after is not None and after != last_n:
-        return ToldMore(n=last_n)
-    return Signalled(n=last_n + 1)
+        return outcomes.ToldMore(n=last_n)
+    return outcomes.Signalled(n=last_n + 1)
 
 
 def waiting_steers(signals: Iterable[SignalRow]) -> tuple[SignalRow, ...]:
@@ -634,28 +609,28 @@ def judge_takeover(
     nonce: str,
     turn_id: TurnId | None,
     cancel_since_ms: int | None = None,
-) -> TakeoverOutcome:
+) -> outcomes.TakeoverOutcome:
     """Whether a node takes an open turn over; `cancel_since_ms` is the time of the oldest cancel that the turn has not
     read, if that overrules a live holder. On `Taken`, the operation writes its fence, node and attempt."""
     session, turn, node = found.session, found.turn, found.node
     if session is None or session.open_turn is None or turn is None:
-        return NothingOpen()
+        return outcomes.NothingOpen()
     if turn_id is not None and turn_id != session.open_turn:
-        return NothingOpen()
+        return outcomes.NothingOpen()
     if node is None or not is_live(node, found.now_ms):
-        return NotEligible()
+        return outcomes.NotEligible()
     if holder == "alive":
         grace_ms = limits.cancel_grace_s * 1000
         if cancel_since_ms is None or found.now_ms - cancel_since_ms < grace_ms:
             assert session.lease_node is not None
-            return HolderAlive(turn_id=turn.turn_id, node=session.lease_node)
+            return outcomes.HolderAlive(turn_id=turn.turn_id, node=session.lease_node)
     elif holder == "expired" and found.now_ms - node.since_ms < node.ttl_ms:
         # After an outage of the store every node looks expired. A node that has just come back itself
         # waits for one TTL, so that no node takes all turns from live nodes.
-        return NotEligible()
+        return outcomes.NotEligible()
     crashed = holder in ("expired", "dead")
     fence = msgspec.structs.replace(fence_of(session), token=session.lease_token + 1, nonce=nonce)
-    return Taken(
+    return outcomes.Taken(
         fence=fence,
         turn=msgspec.structs.replace(
             turn, lease_token=fence.token, attempt=turn.attempt + (1 if crashed else 0)

@@ -52,11 +52,18 @@ def is_listed(session: SessionRow, keys: Sequence[SessionKey], where: SessionFil
 # ── cursors ──────────────────────────────────────────────────────────────────────────────────
 
 _CHECK_BYTES = 6
-_after: Decoder[tuple[int, SessionId]] = Decoder(tuple[int, SessionId])
-_within: Decoder[tuple[int, SessionId, int]] = Decoder(tuple[int, SessionId, int])
-_in_line: Decoder[tuple[int, SessionId, int, SessionId]] = Decoder(
-    tuple[int, SessionId, int, SessionId]
-)
+
+
+class _SaidPlace(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """What is in a cursor."""
+
+    active_ms: int
+    session_id: SessionId
+    before: int | None = None
+    line: SessionId | None = None
+
+
+_said_place: Decoder[_SaidPlace] = Decoder(_SaidPlace)
 
 
 class LeftPlace(Value):
@@ -118,22 +125,12 @@ def resumed(cursor: str | None) -> tuple[Place, Within | None]:
     still the first after the place. Raises InvalidCursor."""
     if cursor is None:
         return BEGINNING, None
-    said = _read(cursor)
-    try:
-        return _after.strict(said), None
-    except msgspec.DecodeError:
-        active_ms, session_id, left = _place_within(said)
+    said = _said_place.strict(_read(cursor))
+    if said.before is None:
+        return (said.active_ms, said.session_id), None
+    left = LeftPlace(before=said.before, line=said.line)
     # Greater than this session's place by the least that there is, so that the session itself comes first.
-    return (active_ms, f"{session_id}~"), Within(session_id=session_id, left=left)
-
-
-def _place_within(said: bytes) -> tuple[int, SessionId, LeftPlace]:
-    try:
-        active_ms, session_id, before = _within.strict(said)
-    except msgspec.DecodeError:
-        active_ms, session_id, before, line = _in_line.strict(said)
-        return active_ms, session_id, LeftPlace(before=before, line=line)
-    return active_ms, session_id, LeftPlace(before=before)
+    return (said.active_ms, f"{said.session_id}~"), Within(session_id=said.session_id, left=left)
 
 
 def _read(cursor: str) -> bytes:

@@ -7,31 +7,20 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from holdfast.core.codec import Unreadable, Value
-from holdfast.core.history import chain
-from holdfast.core.history.conversation import (
-    Annotation,
-    Notes,
-    Snapshot,
-    TurnMark,
-    Visibility,
-    annotated,
-    further,
-    patch_decoder,
-    waiting_calls,
-)
+from holdfast.core.history import chain, conversation
 from holdfast.core.history.log import Log
 from holdfast.core.items import StoredItem, Summary, item_decoder
 from holdfast.core.turns.unfinished_turns import broken_off
 from holdfast.ids import ItemId, SessionId, Version
 from holdfast.store.rows import AnnotationRow, SessionRow, StateRow, TurnRow
 
-NO_NOTES = Notes()
+NO_NOTES = conversation.Notes()
 
 
-def mark_of(turn: TurnRow) -> TurnMark:
+def mark_of(turn: TurnRow) -> conversation.TurnMark:
     """The mark of a committed turn: where its items lie in the history."""
     assert turn.seq is not None and turn.ended_by is not None, "only a committed turn has a mark"
-    return TurnMark(
+    return conversation.TurnMark(
         turn_id=turn.turn_id,
         version=turn.seq,
         start=turn.start,
@@ -45,19 +34,23 @@ def mark_of(turn: TurnRow) -> TurnMark:
     )
 
 
-def annotation_of(row: AnnotationRow) -> Annotation | None:
+def annotation_of(row: AnnotationRow) -> conversation.Annotation | None:
     """An annotation, or None if it cannot be read: then it has no effect, and its session stays usable."""
-    patch = patch_decoder.lenient(row.patch)
-    if isinstance(patch, Unreadable) or (isinstance(patch, Visibility) and row.item is None):
+    patch = conversation.patch_decoder.lenient(row.patch)
+    if isinstance(patch, Unreadable) or (
+        isinstance(patch, conversation.Visibility) and row.item is None
+    ):
         return None
-    return Annotation(rev=row.rev, patch=patch, item=row.item, at_ms=row.at_ms)
+    return conversation.Annotation(rev=row.rev, patch=patch, item=row.item, at_ms=row.at_ms)
 
 
-def notes_of(rows: Iterable[AnnotationRow], *, on: Notes = NO_NOTES) -> Notes:
+def notes_of(
+    rows: Iterable[AnnotationRow], *, on: conversation.Notes = NO_NOTES
+) -> conversation.Notes:
     """The notes that these annotations make, applied in the order of their revisions."""
     rows = tuple(rows)
     readable = (each for each in map(annotation_of, rows) if each is not None)
-    notes = annotated(on, readable)
+    notes = conversation.annotated(on, readable)
     return msgspec.structs.replace(notes, rev=rows[-1].rev) if rows else notes
 
 
@@ -74,20 +67,20 @@ def state_of(
 class Later(Value):
     """The decoded rows that come after a snapshot. `extended` joins both into a later snapshot."""
 
-    known: Snapshot
+    known: conversation.Snapshot
     session: SessionRow
     items: tuple[StoredItem, ...]
     size_bytes: int
     """The size of the items, encoded."""
-    marks: tuple[TurnMark, ...]
+    marks: tuple[conversation.TurnMark, ...]
     state: tuple[tuple[str, str], ...]
     """The whole state of the later snapshot."""
-    notes: Notes
+    notes: conversation.Notes
     """The whole notes of the later snapshot."""
 
 
 def later(
-    known: Snapshot,
+    known: conversation.Snapshot,
     session: SessionRow,
     *,
     turns: Sequence[TurnRow],
@@ -107,7 +100,7 @@ def later(
     )
 
 
-def extended(found: Later) -> Snapshot:
+def extended(found: Later) -> conversation.Snapshot:
     """The later snapshot. Costs as much as what is new.
 
     Only the thread that holds the earlier snapshot may call it: a log that two threads extend at once is damaged
@@ -123,8 +116,8 @@ def extended(found: Later) -> Snapshot:
         items=log,
         marks=marks,
         state=found.state,
-        waiting=waiting_calls(log[last.start : last.end]) if last else (),
-        turn_summary=further(known.turn_summary, *made),
+        waiting=conversation.waiting_calls(log[last.start : last.end]) if last else (),
+        turn_summary=conversation.further(known.turn_summary, *made),
         broken_off=known.broken_off.union(*_broken_off(found.marks, log, marks)),
         notes=found.notes,
         lineage=session.lineage,
@@ -140,7 +133,7 @@ def extended(found: Later) -> Snapshot:
 
 
 def _broken_off(
-    news: Iterable[TurnMark], items: Log[StoredItem], marks: Log[TurnMark]
+    news: Iterable[conversation.TurnMark], items: Log[StoredItem], marks: Log[conversation.TurnMark]
 ) -> Iterator[frozenset[ItemId]]:
     """For each continuation among these turns: the broken-off items of the turn that it continues."""
     for mark in news:
@@ -149,6 +142,6 @@ def _broken_off(
             yield broken_off(items[before.start : before.end])
 
 
-def empty_snapshot(session_id: SessionId) -> Snapshot:
+def empty_snapshot(session_id: SessionId) -> conversation.Snapshot:
     """A session before its first turn."""
-    return Snapshot(session_id=session_id)
+    return conversation.Snapshot(session_id=session_id)

@@ -11,18 +11,7 @@ from holdfast.store.operations.finders import claim_under, key_named, session_of
 from holdfast.store.operations.lines import made
 from holdfast.store.outcomes import Restored, RestoreOutcome, RestoreRefused, SessionDump
 from holdfast.store.rows import BlobRow, MemoryRow, SessionRow
-from holdfast.store.sql.tables import (
-    ANNOTATIONS,
-    BLOBS,
-    CLAIMS,
-    ITEMS,
-    JOURNAL,
-    KEYS,
-    MEMORIES,
-    SESSIONS,
-    STATE,
-    TURNS,
-)
+from holdfast.store.sql import tables
 from holdfast.store.steps import AsRead, Change, Facts, Operation, get, has, insert, look, write
 from holdfast.store.transfer import import_checks
 
@@ -50,16 +39,16 @@ def _guards(past: tuple[import_checks.Ancestor, ...]) -> Iterator[AsRead]:
     """The conditions that the ancestors of a restored session keep their rows until it is stored."""
     for session in _sessions(past):
         if session.state == "live":
-            yield AsRead(SESSIONS, session, ("state",))
+            yield AsRead(tables.SESSIONS, session, ("state",))
     for each in past:
         if each.turn is not None:
-            yield AsRead(TURNS, each.turn, ("end",))
+            yield AsRead(tables.TURNS, each.turn, ("end",))
 
 
 class ItemFacts(Facts):
     """Whether an item exists."""
 
-    is_there: bool = has(ITEMS, tenant=":tenant", session_id=":session_id", pos=":pos")
+    is_there: bool = has(tables.ITEMS, tenant=":tenant", session_id=":session_id", pos=":pos")
 
 
 def _ancestors(
@@ -107,14 +96,14 @@ def _arrived(dump: SessionDump) -> Iterator[Change]:
         for digest, data in dump.blobs
     )
     changes = (
-        insert(TURNS, *dump.turns),
-        insert(KEYS, *dump.keys),
-        insert(ITEMS, *dump.items),
-        insert(STATE, *dump.state),
-        insert(ANNOTATIONS, *dump.annotations),
-        insert(JOURNAL, *dump.journals),
-        insert(CLAIMS, *dump.claims),
-        insert(BLOBS, *blobs, if_absent=True),
+        insert(tables.TURNS, *dump.turns),
+        insert(tables.KEYS, *dump.keys),
+        insert(tables.ITEMS, *dump.items),
+        insert(tables.STATE, *dump.state),
+        insert(tables.ANNOTATIONS, *dump.annotations),
+        insert(tables.JOURNAL, *dump.journals),
+        insert(tables.CLAIMS, *dump.claims),
+        insert(tables.BLOBS, *blobs, if_absent=True),
     )
     yield from made(session)
     yield from (each for each in changes if each.rows)
@@ -125,8 +114,8 @@ def restore_memories(tenant: Tenant, rows: Sequence[MemoryRow]) -> Operation[int
     fresh: dict[tuple[str, str], MemoryRow] = {}
     for row in rows:
         assert row.tenant == tenant, "a caller names its own tenant"
-        if (yield from get(MEMORIES, *MEMORIES.key_of(row))) is None:
+        if (yield from get(tables.MEMORIES, *tables.MEMORIES.key_of(row))) is None:
             fresh.setdefault((row.agent, row.memory_id), row)
     if fresh:
-        yield from write(insert(MEMORIES, *fresh.values()))
+        yield from write(insert(tables.MEMORIES, *fresh.values()))
     return len(fresh)

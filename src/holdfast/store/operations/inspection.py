@@ -28,23 +28,7 @@ from holdfast.core.history.conversation import Lineage, settings_decoder
 from holdfast.core.turns.events import Change, MemoryAdded
 from holdfast.store.overwritten import WORDS, is_overwritten
 from holdfast.store.rows import Words
-from holdfast.store.sql.tables import (
-    ANNOTATIONS,
-    API_KEYS,
-    CHUNKS,
-    GRANTS,
-    ITEMS,
-    JOURNAL,
-    MEMORIES,
-    SEAL_KEYS,
-    SESSIONS,
-    SIGNALS,
-    STATE,
-    TURNS,
-    Column,
-    Table,
-    key_of,
-)
+from holdfast.store.sql import tables
 from holdfast.store.steps import Operation, Question, ask
 from holdfast.store.verification import proofs
 from holdfast.store.verification.findings import Finding
@@ -73,7 +57,7 @@ def stray(code: str, where: object, what: str, **whose: str) -> Finding:
 
 def _page(rows: Sequence[Any], findings: Iterator[Finding], *by: str) -> CheckedPage:
     """A page of rows that are ordered by these fields."""
-    last = key_of(by)(rows[-1]) if len(rows) == PAGE else None
+    last = tables.key_of(by)(rows[-1]) if len(rows) == PAGE else None
     return CheckedPage(findings=tuple(findings), last=last)
 
 
@@ -171,20 +155,20 @@ class RowOwner(Value):
     exists: bool
 
 
-def _owned(rows: Table[Any], owners: Table[Any], by: str) -> Question[RowOwner]:
+def _owned(rows: tables.Table[Any], owners: tables.Table[Any], by: str) -> Question[RowOwner]:
     return Question(
         "owners_page", RowOwner, rows=rows.name, owners=owners.name, by=by, by_id=owners.key[1]
     )
 
 
 OWNERS: dict[str, Question[RowOwner]] = {
-    "turns": _owned(TURNS, SESSIONS, "session_id"),
-    "items": _owned(ITEMS, SESSIONS, "session_id"),
-    "state": _owned(STATE, SESSIONS, "session_id"),
-    "annotations": _owned(ANNOTATIONS, SESSIONS, "session_id"),
-    "indexed words": _owned(CHUNKS, SESSIONS, "session_id"),
-    "journal records": _owned(JOURNAL, TURNS, "turn_id"),
-    "signals": _owned(SIGNALS, TURNS, "turn_id"),
+    "turns": _owned(tables.TURNS, tables.SESSIONS, "session_id"),
+    "items": _owned(tables.ITEMS, tables.SESSIONS, "session_id"),
+    "state": _owned(tables.STATE, tables.SESSIONS, "session_id"),
+    "annotations": _owned(tables.ANNOTATIONS, tables.SESSIONS, "session_id"),
+    "indexed words": _owned(tables.CHUNKS, tables.SESSIONS, "session_id"),
+    "journal records": _owned(tables.JOURNAL, tables.TURNS, "turn_id"),
+    "signals": _owned(tables.SIGNALS, tables.TURNS, "turn_id"),
 }
 
 
@@ -206,13 +190,13 @@ _PLAIN: dict[str, Any] = {
 }
 
 
-def _plain(column: Column) -> tuple[str, Any]:
+def _plain(column: tables.Column) -> tuple[str, Any]:
     """A column as it is stored: a proof is made over that, and damage does not keep it from being read."""
     kind = _PLAIN[column.holds]
     return column.name, kind | None if column.nullable else kind
 
 
-def pages_of(table: Table[Any]) -> tuple[Question[Any], Question[Any]]:
+def pages_of(table: tables.Table[Any]) -> tuple[Question[Any], Question[Any]]:
     """How rows of a table are asked for, as they are stored, with their proofs: the first page, and each later one."""
     beside = [(each.column, int | None) for each in table.proofs]
     fields = [*map(_plain, table.columns), *beside]
@@ -229,29 +213,29 @@ def pages_of(table: Table[Any]) -> tuple[Question[Any], Question[Any]]:
     return first, Question("rows_page", kind, after=f"({words['by']}) > ({after})", **words)
 
 
-def _proven(table: Table[Any]) -> Check:
+def _proven(table: tables.Table[Any]) -> Check:
     """A check of each row of a table against its proofs."""
     first, later = pages_of(table)
     return _paged(first, partial(_judge_proofs, table), *table.key, later=later)
 
 
-def _judge_proofs(table: Table[Any], row: Any) -> Iterator[Finding]:
+def _judge_proofs(table: tables.Table[Any], row: Any) -> Iterator[Finding]:
     for proof in table.proofs:
         kept = getattr(row, proof.column)
         if kept is not None and kept not in _expected(table, proof, row):
             *_, where = table.key_of(row)
-            whose = getattr(row, "session_id", row.id if table is SESSIONS else "")
+            whose = getattr(row, "session_id", row.id if table is tables.SESSIONS else "")
             named = where if isinstance(where, str) else f"{table.key_of(row)[1]} {where}"
             yield _unproven(table.name, named, tenant=getattr(row, "tenant", ""), session_id=whose)
 
 
-def _expected(table: Table[Any], proof: proofs.Proof, row: Any) -> Iterator[int | None]:
+def _expected(table: tables.Table[Any], proof: proofs.Proof, row: Any) -> Iterator[int | None]:
     yield proof.of(row)
     if any(is_overwritten(getattr(row, name)) for name in WORDS.get(table.name, ())):
         yield getattr(row, proof.column)
     if proof is proofs.AGENT and row.state == "deleted":
         yield getattr(row, proof.column)  # its words are gone
-    if table in (API_KEYS, GRANTS) and row.revoked_ms is not None:
+    if table in (tables.API_KEYS, tables.GRANTS) and row.revoked_ms is not None:
         yield proof.of(msgspec.structs.replace(row, revoked_ms=None))  # revoked by an older server
 
 
@@ -259,9 +243,9 @@ def _unproven(table: str, where: object, **whose: str) -> Finding:
     return stray("proof_off", where, f"this row of {table} is not what was written", **whose)
 
 
-PROVEN: tuple[Table[Any], ...] = (
-    *(SESSIONS, TURNS, SIGNALS, JOURNAL, ANNOTATIONS),
-    *(MEMORIES, API_KEYS, SEAL_KEYS, GRANTS),
+PROVEN: tuple[tables.Table[Any], ...] = (
+    *(tables.SESSIONS, tables.TURNS, tables.SIGNALS, tables.JOURNAL, tables.ANNOTATIONS),
+    *(tables.MEMORIES, tables.API_KEYS, tables.SEAL_KEYS, tables.GRANTS),
 )
 """Tables whose proofs stand for themselves. What leads somewhere is judged with where it leads."""
 
@@ -398,7 +382,7 @@ CHECKS: tuple[Check, ...] = (
     _paged(Question("keys_page", NamedSession), _judge_key, "tenant", "key"),
     _paged(Question("claims_page", ClaimedTurn), _judge_claim, "tenant", "key"),
     check_derived,
-    _paged(Question("memories_page", MadeMemory), _judge_memory, *MEMORIES.key),
+    _paged(Question("memories_page", MadeMemory), _judge_memory, *tables.MEMORIES.key),
     *map(_proven, PROVEN),
     *(
         _paged(each, partial(_judge_owner, kind), "tenant", "owner")

@@ -8,7 +8,7 @@ import msgspec
 from holdfast.core.items import EndedBy
 from holdfast.errors import SessionMissing
 from holdfast.ids import Tenant, TurnId
-from holdfast.store import decisions, row_changes
+from holdfast.store import decisions, outcomes, row_changes
 from holdfast.store.operations.finders import TurnFacts, queued_of
 from holdfast.store.operations.nodes import held
 from holdfast.store.operations.turns import (
@@ -19,21 +19,12 @@ from holdfast.store.operations.turns import (
     first_record,
     journal_row,
 )
-from holdfast.store.outcomes import (
-    Begin,
-    EnqueueOutcome,
-    OpenOutcome,
-    Queued,
-    QueuedOpening,
-    Settlement,
-    Started,
-)
 from holdfast.store.rows import TurnRow
 from holdfast.store.sql.tables import JOURNAL, TURNS
 from holdfast.store.steps import Operation, change, insert, look, write
 
 
-def enqueue(ask: Begin, *, behind: bool = False) -> Operation[EnqueueOutcome]:
+def enqueue(ask: outcomes.Begin, *, behind: bool = False) -> Operation[outcomes.EnqueueOutcome]:
     """Queue a request whose session is busy, or has queued turns: claim the idempotency key, write the turn as queued,
     and record 0. The turn does not hold the session, and the head may move on.
 
@@ -46,7 +37,7 @@ def enqueue(ask: Begin, *, behind: bool = False) -> Operation[EnqueueOutcome]:
     if session is not None:
         facts = msgspec.structs.replace(facts, queued=(yield from queued_of(session)))
     outcome = decisions.judge_enqueue(ask, facts, behind=behind)
-    if not isinstance(outcome, Queued) or facts.own_turn is not None:
+    if not isinstance(outcome, outcomes.Queued) or facts.own_turn is not None:
         return outcome
     assert session is not None, "a turn waits for a session that is there"
     turn = row_changes.new_turn(
@@ -66,7 +57,7 @@ def enqueue(ask: Begin, *, behind: bool = False) -> Operation[EnqueueOutcome]:
     return outcome
 
 
-def open_queued(ask: QueuedOpening) -> Operation[OpenOutcome]:
+def open_queued(ask: outcomes.QueuedOpening) -> Operation[outcomes.OpenOutcome]:
     """Open a queued turn on top of its session's head, and hold it: from then on it is like any other open turn.
 
     Only the first of a session's queued turns can be opened. The same `QueuedOpening` again gives `Started` again.
@@ -84,7 +75,7 @@ def open_queued(ask: QueuedOpening) -> Operation[OpenOutcome]:
         found = yield from look(decisions.OpeningLook, **given)
     session, turn, now_ms = found.session, found.turn, found.now_ms
     outcome = decisions.judge_open(ask, found, first=waiting[0].turn_id if waiting else None)
-    if not isinstance(outcome, Started) or turn is None or turn.state != "queued":
+    if not isinstance(outcome, outcomes.Started) or turn is None or turn.state != "queued":
         return outcome
     assert session is not None
     fence = outcome.fence
@@ -116,7 +107,7 @@ def withdraw(
     ended_by: EndedBy,
     detail: str,
     records: bytes,
-    settlement: Settlement,
+    settlement: outcomes.Settlement,
 ) -> Operation[TurnRow]:
     """Discard a queued turn and return its row; `records` are its journal's records after the request.
 

@@ -29,22 +29,7 @@ from holdfast.store.expiry import Horizon, believed, looked
 from holdfast.store.operations import lists
 from holdfast.store.operations.sessions import remove_if
 from holdfast.store.rows import SessionRow
-from holdfast.store.sql.tables import (
-    ANNOTATIONS,
-    BLOB_NAMES,
-    CHUNKS,
-    CLAIMS,
-    HORIZON,
-    ITEMS,
-    JOURNAL,
-    NODES,
-    SIGNALS,
-    STATE,
-    TOMBSTONES,
-    TURNS,
-    R,
-    Table,
-)
+from holdfast.store.sql import tables
 from holdfast.store.steps import (
     AsRead,
     Change,
@@ -65,14 +50,14 @@ from holdfast.store.steps import (
 
 def look_at_clock(*, trust_clock: bool) -> Operation[Horizon]:
     """What is known of the clock, now that it was looked at. `trust_clock`: an operator says that it is right."""
-    clock = yield from look_up(HORIZON, 1)
+    clock = yield from look_up(tables.HORIZON, 1)
     before = clock.row
     horizon = (believed if trust_clock else looked)(before, clock.now_ms)
     if before is None:
-        yield from write(insert(HORIZON, horizon))
+        yield from write(insert(tables.HORIZON, horizon))
     else:
-        seen = become(HORIZON, horizon, "seen_ms", "ran_ms", "leaps")
-        yield from write(seen, as_read=(AsRead(HORIZON, before, ("seen_ms",)),))
+        seen = become(tables.HORIZON, horizon, "seen_ms", "ran_ms", "leaps")
+        yield from write(seen, as_read=(AsRead(tables.HORIZON, before, ("seen_ms",)),))
     return horizon
 
 
@@ -130,13 +115,13 @@ STALE_NODES = Question("stale_nodes", NodeName)
 
 
 def _stale(
-    which: Question[R], following: Question[NextMoment], before_ms: int, limit: int
-) -> Operation[tuple[R, ...]]:
+    which: Question[tables.R], following: Question[NextMoment], before_ms: int, limit: int
+) -> Operation[tuple[tables.R, ...]]:
     """Rows whose time is over, the oldest first. If some cannot be read, the rows of each moment are read by themselves."""
     try:
         return (yield from ask(which, after_ms=EVER_MS, before_ms=before_ms, limit=limit))
     except StoreDamaged:
-        found: list[R] = []
+        found: list[tables.R] = []
     after_ms = EVER_MS
     for _ in range(MOMENTS_MAX):
         moment = (yield from ask(following, after_ms=after_ms))[0].at_ms
@@ -162,7 +147,7 @@ def discarded_turns(horizon: Horizon, *, limit: int) -> Operation[int]:
     before_ms = horizon.before_ms(limits.discarded_keep_s)
     turns = yield from _stale(STALE_DISCARDED, NEXT_DISCARDED, before_ms, limit)
     said = [each for turn in turns for each in _events(turn.tenant, turn.turn_id)]
-    return (yield from _removed(TURNS, turns, also=said))
+    return (yield from _removed(tables.TURNS, turns, also=said))
 
 
 def claims(horizon: Horizon, *, limit: int) -> Operation[int]:
@@ -171,7 +156,7 @@ def claims(horizon: Horizon, *, limit: int) -> Operation[int]:
     day_s = limits.idempotency_keep_s
     before_ms = horizon.before_ms(day_s) + int(day_s * 1000)
     found = yield from _stale(STALE_CLAIMS, NEXT_CLAIM, before_ms, limit)
-    return (yield from _removed(CLAIMS, found, "state", "expires_ms"))
+    return (yield from _removed(tables.CLAIMS, found, "state", "expires_ms"))
 
 
 def replays(horizon: Horizon, *, limit: int) -> Operation[int]:
@@ -180,8 +165,8 @@ def replays(horizon: Horizon, *, limit: int) -> Operation[int]:
     forgotten: list[Change] = []
     for turn in turns:
         key = turn.tenant, turn.turn_id
-        forgotten += (Delete(JOURNAL, key), Update(TURNS, key, {"replayable": False}))
-    return (yield from _changed(TURNS, turns, (), forgotten))
+        forgotten += (Delete(tables.JOURNAL, key), Update(tables.TURNS, key, {"replayable": False}))
+    return (yield from _changed(tables.TURNS, turns, (), forgotten))
 
 
 def signals(horizon: Horizon, *, limit: int) -> Operation[int]:
@@ -189,24 +174,24 @@ def signals(horizon: Horizon, *, limit: int) -> Operation[int]:
     found = yield from ask(STALE_SIGNALS, before_ms=before_ms, limit=limit)
     # Their turns are locked before them, as where a deleted session's turns go.
     turns = dict.fromkeys(TurnName(tenant=each.tenant, turn_id=each.turn_id) for each in found)
-    locked = tuple(AsRead(TURNS, each, ()) for each in turns)
-    return (yield from _removed(SIGNALS, found, after=locked))
+    locked = tuple(AsRead(tables.TURNS, each, ()) for each in turns)
+    return (yield from _removed(tables.SIGNALS, found, after=locked))
 
 
 def nodes(horizon: Horizon, *, limit: int) -> Operation[int]:
     before_ms = horizon.before_ms(limits.dead_node_keep_s)
     found = yield from ask(STALE_NODES, before_ms=before_ms, limit=limit)
-    return (yield from _removed(NODES, found, "expires_ms"))
+    return (yield from _removed(tables.NODES, found, "expires_ms"))
 
 
 def _events(tenant: str, turn_id: str) -> Iterator[Change]:
     """What a turn has said, and was told."""
-    yield Delete(JOURNAL, (tenant, turn_id))
-    yield Delete(SIGNALS, (tenant, turn_id))
+    yield Delete(tables.JOURNAL, (tenant, turn_id))
+    yield Delete(tables.SIGNALS, (tenant, turn_id))
 
 
 def _removed(
-    table: Table[Any],
+    table: tables.Table[Any],
     rows: Sequence[Value],
     *columns: str,
     also: Iterable[Change] = (),
@@ -219,7 +204,7 @@ def _removed(
 
 
 def _changed(
-    table: Table[Any],
+    table: tables.Table[Any],
     rows: Sequence[Value],
     columns: tuple[str, ...],
     changes: Iterable[Change],
@@ -261,7 +246,7 @@ def stray_blobs(horizon: Horizon, *, limit: int) -> Operation[int]:
     since_ms = max(0, horizon.before_ms(limits.idempotency_keep_s))
     before_id = mint(SessionId, at_ms=since_ms + 1, entropy=0)
     found = yield from ask(STRAY_BLOBS, before_id=before_id, limit=limit)
-    return (yield from _removed(BLOB_NAMES, found, "noticed_ms"))
+    return (yield from _removed(tables.BLOB_NAMES, found, "noticed_ms"))
 
 
 def unnamed_blobs(horizon: Horizon, *, limit: int) -> Operation[int]:
@@ -278,13 +263,15 @@ def unnamed_blobs(horizon: Horizon, *, limit: int) -> Operation[int]:
     changes: list[Change] = [_noticed(each, horizon.seen_ms) for each in fresh]
     for each in due:
         named = _noticed(each, 0)
-        changes.append(named if each.is_named else Delete(BLOB_NAMES, named.key))
-    yield from _changed(BLOB_NAMES, (*fresh, *due), ("noticed_ms",), changes)
+        changes.append(named if each.is_named else Delete(tables.BLOB_NAMES, named.key))
+    yield from _changed(tables.BLOB_NAMES, (*fresh, *due), ("noticed_ms",), changes)
     return len(due)
 
 
 def _noticed(blob: BlobPlace, at_ms: int) -> Update:
-    return Update(BLOB_NAMES, (blob.tenant, blob.session_id, blob.digest), {"noticed_ms": at_ms})
+    return Update(
+        tables.BLOB_NAMES, (blob.tenant, blob.session_id, blob.digest), {"noticed_ms": at_ms}
+    )
 
 
 STEPS = (discarded_turns, claims, replays, signals, stray_blobs, unnamed_blobs, nodes)
@@ -321,7 +308,7 @@ CLEARABLE_ROWS = Question("clearable_rows", SessionPart)
 
 
 def _parts_of(
-    table: Table[Any], *, number: str = "0", named: str = "''", unless: str = ""
+    table: tables.Table[Any], *, number: str = "0", named: str = "''", unless: str = ""
 ) -> Question[SessionPart]:
     return Question(
         "parts_of", SessionPart, rows=table.name, number=number, named=named, unless=unless
@@ -329,12 +316,12 @@ def _parts_of(
 
 
 PARTS = (
-    _parts_of(ITEMS, number="pos"),
-    _parts_of(STATE, number="seq"),
-    _parts_of(ANNOTATIONS, number="rev"),
-    _parts_of(CHUNKS, number="from_pos"),
-    _parts_of(BLOB_NAMES, named="digest"),
-    _parts_of(TURNS, named="turn_id", unless=_KEPT),
+    _parts_of(tables.ITEMS, number="pos"),
+    _parts_of(tables.STATE, number="seq"),
+    _parts_of(tables.ANNOTATIONS, number="rev"),
+    _parts_of(tables.CHUNKS, number="from_pos"),
+    _parts_of(tables.BLOB_NAMES, named="digest"),
+    _parts_of(tables.TURNS, named="turn_id", unless=_KEPT),
 )
 
 
@@ -378,7 +365,7 @@ def clear_session(place: SessionPlace, horizon: Horizon, *, limit: int) -> Opera
     stamp has moved.
     """
     tenant, session_id = place.tenant, place.session_id
-    session = yield from get(TOMBSTONES, tenant, session_id)
+    session = yield from get(tables.TOMBSTONES, tenant, session_id)
     assert session is not None, "a tombstone stays"
     if (yield from ask(LIVE_READER, tenant=tenant, session_id=session_id)):
         return 0
@@ -390,7 +377,7 @@ def clear_session(place: SessionPlace, horizon: Horizon, *, limit: int) -> Opera
         # There is nothing left to index, either.
         cleared = {"bytes_gone": True, "indexed_length": session.length}
         cleared["indexed_rev"] = session.meta_rev
-        changes.append(Update(TOMBSTONES, (tenant, session_id), cleared))
+        changes.append(Update(tables.TOMBSTONES, (tenant, session_id), cleared))
     if changes:
         locked = tuple(guard for part in going for guard in _guard(place, part))
         yield from write(*changes, on=(session,), as_read=locked)
@@ -418,9 +405,9 @@ def _part(place: SessionPlace, part: SessionPart) -> Iterator[Change]:
     match part.table:
         case "turn":
             yield from _events(tenant, part.name)
-            yield Delete(TURNS, (tenant, part.name))
+            yield Delete(tables.TURNS, (tenant, part.name))
         case "blob":
-            yield Delete(BLOB_NAMES, (tenant, session_id, part.name))
+            yield Delete(tables.BLOB_NAMES, (tenant, session_id, part.name))
         case _:
             yield Delete(_NUMBERED[part.table], (tenant, session_id, part.number))
 
@@ -429,13 +416,15 @@ def _guard(place: SessionPlace, part: SessionPart) -> Iterator[AsRead]:
     """Turns and blobs go by themselves, too: they are locked in the same order here."""
     tenant, session_id = place.tenant, place.session_id
     if part.table == "turn":
-        yield AsRead(TURNS, TurnName(tenant=tenant, turn_id=part.name), ())
+        yield AsRead(tables.TURNS, TurnName(tenant=tenant, turn_id=part.name), ())
     if part.table == "blob":
         blob = BlobPlace(tenant=tenant, session_id=session_id, digest=part.name, noticed_ms=None)
-        yield AsRead(BLOB_NAMES, blob, ())
+        yield AsRead(tables.BLOB_NAMES, blob, ())
 
 
-_NUMBERED: dict[str, Table[Any]] = {each.name: each for each in (ITEMS, STATE, ANNOTATIONS, CHUNKS)}
+_NUMBERED: dict[str, tables.Table[Any]] = {
+    each.name: each for each in (tables.ITEMS, tables.STATE, tables.ANNOTATIONS, tables.CHUNKS)
+}
 
 SESSION_STEPS = ((stale_lines, remove_line), (clearable_sessions, clear_session))
 """What goes session by session: which ones, and what is done with each."""

@@ -10,23 +10,12 @@ from collections.abc import Callable
 from string import ascii_lowercase
 from typing import Any
 
+from holdfast.store import steps
 from holdfast.store.sql.tables import SESSIONS, Column, Table
-from holdfast.store.steps import (
-    Field,
-    Finder,
-    FoundColumn,
-    GivenValue,
-    LastNumber,
-    Look,
-    One,
-    Part,
-    RowPresence,
-    Source,
-)
 
 
 def looking(
-    look: Look[Any], *, schema: str = "", now: str | None = None, stamped: bool = False
+    look: steps.Look[Any], *, schema: str = "", now: str | None = None, stamped: bool = False
 ) -> str:
     """The statement of a look. It always returns one row; `now`, if given, is its first column.
 
@@ -35,7 +24,7 @@ def looking(
     columns = [] if now is None else [now]
     joins: list[str] = []
     for name, part in look.parts.items():
-        if isinstance(part, One):
+        if isinstance(part, steps.One):
             alias = _alias(look, name)
             columns.append(part.table.listed(alias))
             if stamped and part.table.name == SESSIONS.name:
@@ -47,41 +36,41 @@ def looking(
     return " ".join([f"select {', '.join(columns)} from (select 1) looked", *joins])
 
 
-def _alias(look: Look[Any], part: str) -> str:
+def _alias(look: steps.Look[Any], part: str) -> str:
     """One letter: SQLite's driver reads the whole text of a statement each time it looks it up in its cache."""
     return ascii_lowercase[list(look.parts).index(part)]
 
 
-def _single(part: Part, look: Look[Any], schema: str) -> str:
+def _single(part: steps.Part, look: steps.Look[Any], schema: str) -> str:
     where = f"from {schema}{part.table.name} x where {_conditions(part, look, alias='x')}"
     match part:
-        case RowPresence():
+        case steps.RowPresence():
             return f"exists (select 1 {where})"
-        case Field(column=column):
+        case steps.Field(column=column):
             return f"(select x.{part.table.by_name[column].quoted} {where})"
-        case LastNumber(column=column):
+        case steps.LastNumber(column=column):
             return f"(select max(x.{part.table.by_name[column].quoted}) {where})"
         case _:
             raise AssertionError(part)
 
 
-def _conditions(part: Part, look: Look[Any], *, alias: str) -> str:
+def _conditions(part: steps.Part, look: steps.Look[Any], *, alias: str) -> str:
     return " and ".join(
         f"{alias}.{part.table.by_name[column].quoted} = {_sourced(sources, look)}"
         for column, sources in part.where.items()
     )
 
 
-def _sourced(sources: tuple[Source, ...], look: Look[Any]) -> str:
+def _sourced(sources: tuple[steps.Source, ...], look: steps.Look[Any]) -> str:
     spelled = [_spelled(each, look) for each in sources]
     return spelled[0] if len(spelled) == 1 else f"coalesce({', '.join(spelled)})"
 
 
-def _spelled(source: Source, look: Look[Any] | None = None) -> str:
+def _spelled(source: steps.Source, look: steps.Look[Any] | None = None) -> str:
     match source:
-        case GivenValue(name=name):
+        case steps.GivenValue(name=name):
             return f":{name}"
-        case FoundColumn(part=part, column=column):
+        case steps.FoundColumn(part=part, column=column):
             assert look is not None
             return f"{_alias(look, part)}.{look.parts[part].table.by_name[column].quoted}"
         case None:
@@ -96,7 +85,7 @@ def _spelled(source: Source, look: Look[Any] | None = None) -> str:
 
 
 def finding(
-    finder: Finder[Any],
+    finder: steps.Finder[Any],
     above: bool,
     upto: bool,
     limit: bool,
@@ -133,7 +122,7 @@ def finding(
     return f"select {columns} from {_source(finder, schema)}{where}{order}{bound}"
 
 
-def _source(finder: Finder[Any], schema: str) -> str:
+def _source(finder: steps.Finder[Any], schema: str) -> str:
     hint = f" indexed by {finder.index}" if finder.index and not schema else ""
     if finder.of is None:
         return f"{schema}{finder.table.name}{hint}"

@@ -17,35 +17,8 @@ from msgspec.structs import fields as struct_fields
 
 from holdfast.core.codec import Decoder, Value
 from holdfast.ids import Name, Version, trusted
+from holdfast.store import rows
 from holdfast.store.expiry import Horizon
-from holdfast.store.rows import (
-    LEXEMES,
-    WORDS,
-    AnnotationRow,
-    ApiKeyRow,
-    AttributeRow,
-    BlobName,
-    BlobRow,
-    ChunkRow,
-    ChunkWords,
-    GrantRow,
-    IdempotencyRow,
-    IndexedRow,
-    ItemBody,
-    ItemRow,
-    JournalRow,
-    KeyRow,
-    MemoryRow,
-    NodeRow,
-    PastRow,
-    SealKeyRow,
-    SessionName,
-    SessionRow,
-    SignalRow,
-    StateRow,
-    Tombstone,
-    TurnRow,
-)
 from holdfast.store.verification import proofs
 from holdfast.store.verification.proofs import Proof
 
@@ -161,36 +134,38 @@ def _one_of(words: tuple[str, ...]) -> Callable[[Any], object]:
     return parse
 
 
-_SAID: dict[object, Holds] = {WORDS: "words", LEXEMES: "lexemes"}
+_SAID: dict[object, Holds] = {rows.WORDS: "words", rows.LEXEMES: "lexemes"}
 _PLAIN: dict[object, Holds] = {int: "number", bool: "truth", bytes: "bytes"}
 
-NODES = Table("node", NodeRow, "node_id", serial="slot")
-SESSIONS = Table("session", SessionRow, "tenant", "id", proofs=(proofs.SESSION, proofs.AGENT))
-SESSION_NAMES = Table("session", SessionName, *SESSIONS.key, part_of=SESSIONS)
-TOMBSTONES = Table("session", Tombstone, *SESSIONS.key)
-KEYS = Table("session_key", KeyRow, "tenant", "key", proofs=(proofs.KEY,))
-TURNS = Table("turn", TurnRow, "tenant", "turn_id", proofs=(proofs.TURN, proofs.END))
-CLAIMS = Table("idempotency", IdempotencyRow, "tenant", "key", proofs=(proofs.CLAIM,))
-TURN_CLAIMS = Table("idempotency", IdempotencyRow, "tenant", "turn_id", index="idempotency_by_turn")
-SIGNALS = Table("signal", SignalRow, "tenant", "turn_id", "n", proofs=(proofs.SIGNAL,))
-JOURNAL = Table("journal", JournalRow, "tenant", "turn_id", "n", proofs=(proofs.JOURNAL,))
-ITEMS = Table("item", ItemRow, "tenant", "session_id", "pos")
-ITEM_BODIES = Table("item", ItemBody, *ITEMS.key, part_of=ITEMS)
-BLOBS = Table("blob", BlobRow, "tenant", "session_id", "digest")
-BLOB_NAMES = Table("blob", BlobName, "tenant", "session_id", "digest")
-ATTRIBUTES = Table("session_attribute", AttributeRow, "tenant", "session_id", "name")
-PASTS = Table("session_past", PastRow, "tenant", "ancestor", "session_id")
-CHUNKS = Table("search_chunk", ChunkRow, "tenant", "session_id", "from_pos")
-CHUNK_WORDS = Table("search_chunk", ChunkWords, *CHUNKS.key)
-INDEXED = Table("session", IndexedRow, *SESSIONS.key)
-STATE = Table("state", StateRow, "tenant", "session_id", "seq", "name")
-ANNOTATIONS = Table(
-    "annotation", AnnotationRow, "tenant", "session_id", "rev", proofs=(proofs.ANNOTATION,)
+NODES = Table("node", rows.NodeRow, "node_id", serial="slot")
+SESSIONS = Table("session", rows.SessionRow, "tenant", "id", proofs=(proofs.SESSION, proofs.AGENT))
+SESSION_NAMES = Table("session", rows.SessionName, *SESSIONS.key, part_of=SESSIONS)
+TOMBSTONES = Table("session", rows.Tombstone, *SESSIONS.key)
+KEYS = Table("session_key", rows.KeyRow, "tenant", "key", proofs=(proofs.KEY,))
+TURNS = Table("turn", rows.TurnRow, "tenant", "turn_id", proofs=(proofs.TURN, proofs.END))
+CLAIMS = Table("idempotency", rows.IdempotencyRow, "tenant", "key", proofs=(proofs.CLAIM,))
+TURN_CLAIMS = Table(
+    "idempotency", rows.IdempotencyRow, "tenant", "turn_id", index="idempotency_by_turn"
 )
-MEMORIES = Table("memory", MemoryRow, "tenant", "agent", "memory_id", proofs=(proofs.MEMORY,))
-API_KEYS = Table("api_key", ApiKeyRow, "key_id", proofs=(proofs.API_KEY,))
-SEAL_KEYS = Table("seal_key", SealKeyRow, "key_id", proofs=(proofs.SEAL_KEY,))
-GRANTS = Table("tool_grant", GrantRow, "tenant", "grant_id", proofs=(proofs.GRANT,))
+SIGNALS = Table("signal", rows.SignalRow, "tenant", "turn_id", "n", proofs=(proofs.SIGNAL,))
+JOURNAL = Table("journal", rows.JournalRow, "tenant", "turn_id", "n", proofs=(proofs.JOURNAL,))
+ITEMS = Table("item", rows.ItemRow, "tenant", "session_id", "pos")
+ITEM_BODIES = Table("item", rows.ItemBody, *ITEMS.key, part_of=ITEMS)
+BLOBS = Table("blob", rows.BlobRow, "tenant", "session_id", "digest")
+BLOB_NAMES = Table("blob", rows.BlobName, "tenant", "session_id", "digest")
+ATTRIBUTES = Table("session_attribute", rows.AttributeRow, "tenant", "session_id", "name")
+PASTS = Table("session_past", rows.PastRow, "tenant", "ancestor", "session_id")
+CHUNKS = Table("search_chunk", rows.ChunkRow, "tenant", "session_id", "from_pos")
+CHUNK_WORDS = Table("search_chunk", rows.ChunkWords, *CHUNKS.key)
+INDEXED = Table("session", rows.IndexedRow, *SESSIONS.key)
+STATE = Table("state", rows.StateRow, "tenant", "session_id", "seq", "name")
+ANNOTATIONS = Table(
+    "annotation", rows.AnnotationRow, "tenant", "session_id", "rev", proofs=(proofs.ANNOTATION,)
+)
+MEMORIES = Table("memory", rows.MemoryRow, "tenant", "agent", "memory_id", proofs=(proofs.MEMORY,))
+API_KEYS = Table("api_key", rows.ApiKeyRow, "key_id", proofs=(proofs.API_KEY,))
+SEAL_KEYS = Table("seal_key", rows.SealKeyRow, "key_id", proofs=(proofs.SEAL_KEY,))
+GRANTS = Table("tool_grant", rows.GrantRow, "tenant", "grant_id", proofs=(proofs.GRANT,))
 HORIZON = Table("horizon", Horizon, "one")
 
 TABLES: dict[str, Table[Any]] = {

@@ -19,11 +19,12 @@ from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 import apsw
-from apsw import Connection
+from apsw import Connection, Cursor
 from msgspec.structs import astuple
 
 from holdfast.core.codec import Value, encode
 from holdfast.errors import StoreDamaged
+from holdfast.store import steps
 from holdfast.store.search.words import Needed
 from holdfast.store.sql.codecs import Codec, Parse
 from holdfast.store.sql.dialects import SQLITE, text_of
@@ -31,25 +32,6 @@ from holdfast.store.sql.statements import finding, looking
 from holdfast.store.sql.tables import CHUNKS, TABLES, R, Table
 from holdfast.store.sqlite.faults import described
 from holdfast.store.sqlite.faults import is_damage as is_page_damage
-from holdfast.store.steps import (
-    AskStep,
-    Change,
-    Delete,
-    Finder,
-    FindStep,
-    Holder,
-    Insert,
-    Look,
-    LookStep,
-    Moment,
-    One,
-    Operation,
-    Put,
-    Question,
-    Step,
-    Update,
-    WriteStep,
-)
 from holdfast.store.verification.damage import damage_of, index_damage_of, is_damage
 
 T = TypeVar("T")
@@ -73,7 +55,7 @@ _Part = tuple[int, int, Callable[..., Any] | None, tuple[tuple[int, Parse], ...]
 """A part of a look: where its columns begin and end; if it is a row, its type and the parsers of its columns; whether
 it is a holder."""
 
-_Bounded = tuple[Finder[Any], bool, bool, bool]
+_Bounded = tuple[steps.Finder[Any], bool, bool, bool]
 """A finder, and whether `above`, `upto` and `limit` are given."""
 
 _Written = tuple[str, tuple[int, ...], tuple[int, ...]]
@@ -95,9 +77,9 @@ class SqliteDriver:
     def __init__(self, *, indexes: bool = True) -> None:
         """`indexes`: whether statements may use any beside the tables' own order."""
         self._spelled = str if indexes else _without_indexes
-        self._looks: dict[Look[Any], tuple[str, _Given, tuple[_Part, ...]]] = {}
+        self._looks: dict[steps.Look[Any], tuple[str, _Given, tuple[_Part, ...]]] = {}
         self._finders: dict[_Bounded, tuple[str, _Given, Callable[[tuple[Any, ...]], Any]]] = {}
-        self._questions: dict[Question[Any], tuple[str, _Given]] = {}
+        self._questions: dict[steps.Question[Any], tuple[str, _Given]] = {}
         self._written: dict[tuple[Any, ...], _Written] = {}
         self._in_vain: WeakKeyDictionary[Connection, dict[object, float]] = WeakKeyDictionary()
         """Kinds of reads without indexes that were no help, and when it is worth trying each again."""
@@ -105,7 +87,7 @@ class SqliteDriver:
     def run(
         self,
         db: Connection,
-        operation: Operation[T],
+        operation: steps.Operation[T],
         *,
         now_ms: int = 0,
         is_held: IsHeld = lambda slot: True,
@@ -113,19 +95,22 @@ class SqliteDriver:
     ) -> T:
         """Execute the steps of an operation; `now_ms` may be left out if the operation uses no time."""
         came: object
+        cursor = (
+            db.cursor()
+        )  # one for all statements: making one costs as much as a short statement
         try:
             step = next(operation)
             while True:
                 try:
-                    if type(step) is LookStep:
-                        came = self._look(db, step, now_ms, is_held)
-                    elif type(step) is WriteStep:
-                        self._write(db, step.changes, now_ms)
+                    if type(step) is steps.LookStep:
+                        came = self._look(cursor, step, now_ms, is_held)
+                    elif type(step) is steps.WriteStep:
+                        self._write(cursor, step.changes, now_ms)
                         came = now_ms
-                    elif type(step) is FindStep:
-                        came = self._find(db, step)
-                    elif type(step) is AskStep:
-                        came = self._ask(db, step, now_ms)
+                    elif type(step) is steps.FindStep:
+                        came = self._find(cursor, step)
+                    elif type(step) is steps.AskStep:
+                        came = self._ask(cursor, step, now_ms)
                     else:
                         time.sleep(BREATH_S)
                         came = None
@@ -133,7 +118,7 @@ class SqliteDriver:
                     in_pages = is_page_damage(error)
                     if not is_damage(step, error, in_pages=in_pages):
                         raise
-                    if type(step) is WriteStep:
+                    if type(step) is steps.WriteStep:
                         raise damage_of(
                             step, error, in_pages=in_pages, why=described(error)
                         ) from error
@@ -156,7 +141,9 @@ class SqliteDriver:
 
     # reading
 
-    def _read_plainly(self, db: Connection, step: Step, now_ms: int, is_held: IsHeld) -> object:
+    def _read_plainly(
+        self, db: Connection, step: steps.Step, now_ms: int, is_held: IsHeld
+    ) -> object:
         """The result of a step that has met a damaged page, read without indexes; NO_HELP if that is none."""
         if not db.readonly("main"):
             return NO_HELP
@@ -167,12 +154,12 @@ class SqliteDriver:
         until = began + PLAIN_READ_S
         db.set_progress_handler(lambda: time.monotonic() > until, PROGRESS_STEPS)
         try:
-            if type(step) is LookStep:
-                return PLAIN_DRIVER._look(db, step, now_ms, is_held)
-            if type(step) is FindStep:
-                return PLAIN_DRIVER._find(db, step)
-            assert type(step) is AskStep
-            return PLAIN_DRIVER._ask(db, step, now_ms)
+            if type(step) is steps.LookStep:
+                return PLAIN_DRIVER._look(db.cursor(), step, now_ms, is_held)
+            if type(step) is steps.FindStep:
+                return PLAIN_DRIVER._find(db.cursor(), step)
+            assert type(step) is steps.AskStep
+            return PLAIN_DRIVER._ask(db.cursor(), step, now_ms)
         except Exception as error:
             is_damaged = is_damage(step, error, in_pages=is_page_damage(error))
             if not is_damaged and not isinstance(error, apsw.InterruptError):  # no time is left
@@ -182,13 +169,13 @@ class SqliteDriver:
         finally:
             db.set_progress_handler(None)
 
-    def _look(self, db: Connection, step: LookStep, now_ms: int, is_held: IsHeld) -> Value:
+    def _look(self, cursor: Cursor, step: steps.LookStep, now_ms: int, is_held: IsHeld) -> Value:
         look = step.look
         read = self._looks.get(look)
         if read is None:
             read = self._looks[look] = self._planned(look)
         sql, given, parts = read
-        cells = db.execute(sql, given(step.given)).fetchone()
+        cells = cursor.execute(sql, given(step.given)).fetchone()
         assert cells is not None
         row: list[Any] = list(cells)
         found: list[Any] = [now_ms]
@@ -208,13 +195,13 @@ class SqliteDriver:
         made: Value = look.kind(*found)
         return made
 
-    def _planned(self, look: Look[Any]) -> tuple[str, _Given, tuple[_Part, ...]]:
+    def _planned(self, look: steps.Look[Any]) -> tuple[str, _Given, tuple[_Part, ...]]:
         at, parts = 0, list[_Part]()
         for part in look.parts.values():
-            if isinstance(part, One):
+            if isinstance(part, steps.One):
                 codec, upto = _codec(part.table), at + len(part.table.columns)
                 trust = tuple((at + n, parse) for n, parse in codec.trust)
-                parts.append((at, upto, codec.make, trust, isinstance(part, Holder)))
+                parts.append((at, upto, codec.make, trust, isinstance(part, steps.Holder)))
             else:
                 upto = at + 1
                 parts.append((at, upto, None, (), False))
@@ -222,7 +209,7 @@ class SqliteDriver:
         sql = self._spelled(looking(look))
         return sql, _bound_by(sql), tuple(parts)
 
-    def _find(self, db: Connection, step: FindStep) -> tuple[Value, ...]:
+    def _find(self, cursor: Cursor, step: steps.FindStep) -> tuple[Value, ...]:
         finder, given = step.finder, step.given
         shape = (finder, step.above is not None, step.upto is not None, step.limit is not None)
         known = self._finders.get(shape)
@@ -233,9 +220,9 @@ class SqliteDriver:
         if True in shape:
             given = {**given, "above": step.above, "upto": step.upto, "limit": step.limit}
         # Fetch all rows before making values of them: so a row that cannot be read leaves no cursor open.
-        return tuple(map(made, db.execute(sql, bound(given)).fetchall()))
+        return tuple(map(made, cursor.execute(sql, bound(given)).fetchall()))
 
-    def _ask(self, db: Connection, step: AskStep, now_ms: int) -> tuple[Value, ...]:
+    def _ask(self, cursor: Cursor, step: steps.AskStep, now_ms: int) -> tuple[Value, ...]:
         question = step.question
         known = self._questions.get(question)
         if known is None:
@@ -244,34 +231,34 @@ class SqliteDriver:
         sql, bound = known
         given = {name: _plain(value) for name, value in step.given.items()}
         made = _codec(question.rows).made
-        rows = db.execute(sql, bound({**given, "now_ms": now_ms})).fetchall()
+        rows = cursor.execute(sql, bound({**given, "now_ms": now_ms})).fetchall()
         return tuple(map(made, rows))
 
     # writing
 
-    def _write(self, db: Connection, changes: tuple[Change, ...], now_ms: int) -> None:
+    def _write(self, cursor: Cursor, changes: tuple[steps.Change, ...], now_ms: int) -> None:
         for change in changes:
             shape: tuple[Any, ...]
             rows: list[Any]
-            if type(change) is Update:
+            if type(change) is steps.Update:
                 columns = change.columns
                 shape = (_update, change.table, *columns)
                 rows = [[*columns.values(), *change.key]]
-            elif type(change) is Insert:
+            elif type(change) is steps.Insert:
                 shape = (_insert, change.table, change.if_absent)
                 rows = [list(astuple(row)) for row in change.rows]
                 for proof in change.table.proofs:
                     for row, values in zip(change.rows, rows, strict=True):
                         values.append(proof.of(row))
-            elif type(change) is Delete:
+            elif type(change) is steps.Delete:
                 # The words of a chunk go with it, by the same key.
                 shape = (_delete, change.table, len(change.key))
                 rows = [change.key * 2 if change.table.name == CHUNKS.name else change.key]
             else:
-                assert type(change) is Put
+                assert type(change) is steps.Put
                 table = change.table
-                gone = tuple([Delete(table, table.key_of(row)) for row in change.rows])
-                self._write(db, (*gone, Insert(table, change.rows)), now_ms)
+                gone = tuple([steps.Delete(table, table.key_of(row)) for row in change.rows])
+                self._write(cursor, (*gone, steps.Insert(table, change.rows)), now_ms)
                 continue
             written = self._written.get(shape)
             if written is None:
@@ -281,21 +268,21 @@ class SqliteDriver:
                 for at in json:
                     values[at] = encode(values[at])
                 for at in times:
-                    if type(values[at]) is Moment:
+                    if type(values[at]) is steps.Moment:
                         values[at] += now_ms
             if len(rows) == 1:
-                db.execute(sql, rows[0])
+                cursor.execute(sql, rows[0])
             else:
-                db.executemany(sql, rows)
+                cursor.executemany(sql, rows)
 
 
-def _kind_of(step: Step) -> object:
+def _kind_of(step: steps.Step) -> object:
     match step:
-        case LookStep(look=look):
+        case steps.LookStep(look=look):
             return look
-        case FindStep(finder=finder):
+        case steps.FindStep(finder=finder):
             return finder
-        case AskStep(question=question):
+        case steps.AskStep(question=question):
             return question
         case _:
             raise AssertionError(step)

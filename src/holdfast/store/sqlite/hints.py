@@ -14,15 +14,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
 from holdfast.ids import NodeId
 from holdfast.store.operations.signals import SignalResult
 from holdfast.store.rows import NodeRow
-from holdfast.store.sql.migrations import Migrated
-from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.locks import Liveness
-from holdfast.store.sqlite.store import SqliteStore, wall_clock_ms
+from holdfast.store.sqlite.store import SqliteStore
 
 Wake = Callable[[], None]
 
@@ -35,16 +34,13 @@ class HintingStore(SqliteStore):
 
     repairs = True
 
-    def __init__(
-        self,
-        engine: SqliteEngine,
-        *,
-        now_ms: Callable[[], int] = wall_clock_ms,
-        migrated: Migrated | None = None,
-    ) -> None:
-        super().__init__(engine, now_ms=now_ms, migrated=migrated)
-        self._hints = SqliteHints(engine.path, engine.liveness)
-        self._slots: dict[NodeId, int] = {}
+    @cached_property
+    def _hints(self) -> SqliteHints:
+        return SqliteHints(self.engine.path, self.engine.liveness)
+
+    @cached_property
+    def _slots(self) -> dict[NodeId, int]:
+        return {}
 
     async def renew(self, node: NodeId, *, ttl_ms: int) -> NodeRow:
         row = await super().renew(node, ttl_ms=ttl_ms)

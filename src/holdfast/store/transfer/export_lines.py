@@ -26,17 +26,8 @@ import msgspec
 
 from holdfast.core.codec import Decoder, Value, encode
 from holdfast.ids import SessionId, Tenant
+from holdfast.store import rows
 from holdfast.store.outcomes import SessionDump
-from holdfast.store.rows import (
-    AnnotationRow,
-    IdempotencyRow,
-    ItemRow,
-    JournalRow,
-    KeyRow,
-    SessionRow,
-    StateRow,
-    TurnRow,
-)
 from holdfast.store.transfer.import_checks import path_of
 
 VERSION = (1, 0)
@@ -77,27 +68,27 @@ class FileEnd(Value):
 
 
 Row: TypeAlias = (
-    SessionRow
-    | KeyRow
-    | TurnRow
-    | ItemRow
-    | StateRow
-    | AnnotationRow
-    | JournalRow
-    | IdempotencyRow
+    rows.SessionRow
+    | rows.KeyRow
+    | rows.TurnRow
+    | rows.ItemRow
+    | rows.StateRow
+    | rows.AnnotationRow
+    | rows.JournalRow
+    | rows.IdempotencyRow
     | BlobPiece
 )
 Line: TypeAlias = Row | BlockEnd | FileEnd
 
 _KINDS: dict[type[Line], str] = {
-    SessionRow: "session",
-    KeyRow: "key",
-    TurnRow: "turn",
-    ItemRow: "item",
-    StateRow: "state",
-    AnnotationRow: "annotation",
-    JournalRow: "journal",
-    IdempotencyRow: "idempotency",
+    rows.SessionRow: "session",
+    rows.KeyRow: "key",
+    rows.TurnRow: "turn",
+    rows.ItemRow: "item",
+    rows.StateRow: "state",
+    rows.AnnotationRow: "annotation",
+    rows.JournalRow: "journal",
+    rows.IdempotencyRow: "idempotency",
     BlobPiece: "blob",
     BlockEnd: "end",
     FileEnd: "last",
@@ -122,13 +113,13 @@ _DEFAULTS = {name: _defaults_of(kind) for name, kind in _TYPES.items()}
 
 
 PLACES: dict[type[Row], tuple[str, Callable[[Any], tuple[str | int, ...]]]] = {
-    KeyRow: ("keys", lambda row: (row.key,)),
-    TurnRow: ("turns", lambda row: (row.turn_id,)),
-    ItemRow: ("items", lambda row: (row.pos,)),
-    StateRow: ("state", lambda row: (row.seq, row.name)),
-    AnnotationRow: ("annotations", lambda row: (row.rev,)),
-    JournalRow: ("journals", lambda row: (row.turn_id, row.n)),
-    IdempotencyRow: ("claims", lambda row: (row.key,)),
+    rows.KeyRow: ("keys", lambda row: (row.key,)),
+    rows.TurnRow: ("turns", lambda row: (row.turn_id,)),
+    rows.ItemRow: ("items", lambda row: (row.pos,)),
+    rows.StateRow: ("state", lambda row: (row.seq, row.name)),
+    rows.AnnotationRow: ("annotations", lambda row: (row.rev,)),
+    rows.JournalRow: ("journals", lambda row: (row.turn_id, row.n)),
+    rows.IdempotencyRow: ("claims", lambda row: (row.key,)),
 }
 """The rows of a block in their order, without blobs: their field in a dump, and their sort key."""
 
@@ -231,7 +222,7 @@ def _row(fields: Fields, *, tenant: Tenant, session_id: SessionId | None) -> Lin
         _hide(fields, text)
     own = {"tenant": str(tenant), "session_id": str(session_id)}
     fields |= {each: value for each, value in own.items() if each in kind.__struct_fields__}
-    if kind is ItemRow:
+    if kind is rows.ItemRow:
         fields["path"] = path_of(b64decode(str(fields.get("body", ""))))
     return _DECODERS[name].strict(msgspec.json.encode(fields))
 

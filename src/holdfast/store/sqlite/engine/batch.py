@@ -39,7 +39,16 @@ index reads in a COMMIT.
 class Batch:
     """One transaction. `guarded` gives each job a savepoint from the start."""
 
-    __slots__ = ("_connection", "_guarded", "_later", "_rollbacks", "failed", "fatal", "jobs")
+    __slots__ = (
+        "_connection",
+        "_cursor",
+        "_guarded",
+        "_later",
+        "_rollbacks",
+        "failed",
+        "fatal",
+        "jobs",
+    )
 
     def __init__(self, connection: Connection, *, guarded: bool = False) -> None:
         self.jobs: list[Job] = []
@@ -49,6 +58,7 @@ class Batch:
         self.failed = False
         """Whether a job has failed."""
         self._connection = connection
+        self._cursor = connection.cursor()
         self._guarded = guarded
         self._rollbacks = 0
         """How often a transaction was given up or rolled back."""
@@ -63,7 +73,7 @@ class Batch:
         """
         db = self._connection
         db.set_rollback_hook(self._note_rollback)
-        db.execute("BEGIN IMMEDIATE")
+        self._cursor.execute("BEGIN IMMEDIATE")
         try:
             for job in jobs:
                 self.jobs.append(job)
@@ -180,7 +190,7 @@ class Batch:
     def _control(self, statement: str, *, refusable: bool = False) -> None:
         """Run a statement of our own. An error that is no plain refusal leaves the state unknown, and raises Fatal."""
         try:
-            self._connection.execute(statement)
+            self._cursor.execute(statement)
         except Exception as error:
             if refusable and (isinstance(error, _REFUSALS) or is_damage(error)):
                 raise
@@ -190,4 +200,4 @@ class Batch:
         """Leave the transaction if that is possible. If not, closing the connection will."""
         if self._connection.in_transaction:
             with suppress(apsw.Error):  # we are here because of an error that matters more
-                self._connection.execute("ROLLBACK")
+                self._cursor.execute("ROLLBACK")
