@@ -13,12 +13,12 @@ from typing import TypeVar
 import apsw
 from apsw import Connection
 
-from holdfast.errors import StoreClosed, StoreDamaged
+from holdfast.errors import StoreClosed
 from holdfast.store.sqlite.connection import STATEMENTS_CACHED
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.migration import load_migrations, migrate
 from holdfast.store.sqlite.store import wall_clock_ms
-from holdfast.store.steps import Operation, PauseStep, Start
+from holdfast.store.steps import Operation, PauseStep, Start, taken_until
 from holdfast.store.store import Store
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class MemoryStore(Store):
         operation = start()
         async with self._unchanged:
             while True:
-                found = self.run(_piece(operation))
+                found = self.run(taken_until(PauseStep, operation))
                 if not isinstance(found, PauseStep):
                     return found
                 await asyncio.sleep(0)
@@ -87,20 +87,3 @@ def _empty() -> bytes:
     made = Connection(":memory:")
     migrate(made, load_migrations())
     return made.serialize("main")
-
-
-def _piece(operation: Operation[T]) -> Operation[T | PauseStep]:
-    """Run an operation up to its next `PauseStep`, or to its end."""
-    try:
-        step = next(operation)
-        while type(step) is not PauseStep:
-            try:
-                came = yield step
-            except StoreDamaged as damage:
-                step = operation.throw(damage)
-            else:
-                step = operation.send(came)
-        return step
-    except StopIteration as end:
-        done: T = end.value
-        return done

@@ -127,6 +127,15 @@ def place_in_queue(ask: Begin, behind: Sequence[TurnRow], now_ms: int) -> int:
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────
 
 
+def bound_to(source_key: str, source_name: str | None, entry_agent: str) -> dict[str, Any]:
+    """The columns by which a session finds its agents."""
+    return {
+        "source_key": source_key,
+        "source_name": source_name or None,
+        "entry_agent": entry_agent,
+    }
+
+
 def forked_session(
     parent: SessionRow,
     fresh: SessionId,

@@ -31,11 +31,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.codec import Value
+from holdfast.errors import StoreDamaged
 from holdfast.ids import NodeId
 from holdfast.store.rows import SessionRow, Tombstone
 from holdfast.store.sql.tables import NODES, R, Table
 
 F = TypeVar("F", bound="Facts")
+S = TypeVar("S", bound="Step")
 T = TypeVar("T")
 
 
@@ -281,9 +283,10 @@ def change(table: Table[R], row: R, **columns: object) -> Update:
     return Update(table, table.key_of(row), {**columns, **proofs})
 
 
-def become(table: Table[R], row: R, *columns: str) -> Update:
-    """Update an existing row with the values that `row` has in these columns."""
-    return Update(table, table.key_of(row), {name: getattr(row, name) for name in columns})
+def become(table: Table[R], row: R) -> Update:
+    """Update the row with this key to what `row` is, in every column that a home does not number itself."""
+    names = (each for each in table.names if each not in table.key and each != table.serial)
+    return Update(table, table.key_of(row), {name: getattr(row, name) for name in names})
 
 
 class AsRead(Struct, frozen=True):
@@ -364,6 +367,24 @@ def find(
 def ask(question: Question[R], /, **given: object) -> Operation[tuple[R, ...]]:
     rows: tuple[R, ...] = yield AskStep(question, given)
     return rows
+
+
+def taken_until(kind: type[S], operation: Operation[T]) -> Generator[Step, Any, S | T]:
+    """Take the steps of an operation up to the next one of this kind, and return that step; or the operation's result, if
+    there is none."""
+    try:
+        step = next(operation)
+        while not isinstance(step, kind):
+            try:
+                came = yield step
+            except StoreDamaged as damage:
+                step = operation.throw(damage)
+            else:
+                step = operation.send(came)
+    except StopIteration as end:
+        done: T = end.value
+        return done
+    return step
 
 
 def give_way() -> Operation[None]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ from holdfast.store.sql import tables
 from holdfast.store.sql.queries import load_queries, parse_queries
 from holdfast.store.sql.tables import TABLES
 
-SQL = tuple(Path(tables.__file__).parents[1].rglob("sql/*.sql"))
+STORE = Path(tables.__file__).parents[1]
+SQL = tuple(STORE.rglob("sql/*.sql"))
 
 GOOD = """\
 -- Queries about sessions.
@@ -53,6 +56,38 @@ def test_no_query_lists_the_columns_of_a_row(file: Path) -> None:
         for table in TABLES.values():
             listed = ",".join(before + name for name in table.names)
             assert len(table.names) == 2 or listed not in text, f"write {{{table.name}}}"
+
+
+def test_no_two_operations_list_the_same_columns() -> None:
+    """The columns of a change are listed once, where its values are made. A row's own constructor lists all of them."""
+    places: dict[tuple[str, frozenset[str]], list[str]] = {}
+    for file in sorted(STORE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            named = frozenset(_names_in(node))
+            for table in TABLES.values():
+                columns = named - {*table.key}
+                if len(columns) >= 3 and named <= {*table.names}:
+                    where = f"{file.relative_to(STORE)}:{getattr(node, 'lineno', 0)}"
+                    places.setdefault((table.name, columns), []).append(where)
+    assert [each for each in places.items() if len(each[1]) > 1] == []
+
+
+def _names_in(node: ast.AST) -> Iterator[str]:
+    """What may be names of columns: the words in a tuple, the keys of a dictionary, the words and keywords of a call."""
+    match node:
+        case ast.Dict(keys=words) | ast.Tuple(elts=words) | ast.List(elts=words):
+            yield from _words(words)
+        case ast.Call(func=called, args=words, keywords=given):
+            name = ast.unparse(called).rpartition(".")[2]
+            if name.islower() and name != "over":  # a proof covers columns; it does not write them
+                yield from _words(words)
+                yield from (each.arg for each in given if each.arg)
+
+
+def _words(nodes: Iterable[ast.AST | None]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 @pytest.mark.parametrize(

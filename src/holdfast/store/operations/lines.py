@@ -226,12 +226,9 @@ def new_line(asked: Begin, target: NewLine, fence: Fence) -> Operation[MadeLine 
             return Moved(session_id=parent.id, head=parent.head)
         as_read += (unchanged(parent),)
     if target.is_other_agent:
-        row = msgspec.structs.replace(
-            row,
-            source_key=asked.request.source_key,
-            source_name=asked.request.source_name or None,
-            entry_agent=asked.request.agent,
-        )
+        told = asked.request
+        bound = row_changes.bound_to(told.source_key, told.source_name, told.agent)
+        row = msgspec.structs.replace(row, **bound)
     if current.family is None:  # it was alone under the name, and is the first line from now on
         changes.append(change(SESSIONS, current, family=current.id))
         on = (current,)

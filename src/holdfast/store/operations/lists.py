@@ -5,7 +5,7 @@ A session that cannot be read is left out and named.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -296,6 +296,34 @@ class ListCursor:
         for row in (yield from ask(KEYS, tenant=self._tenant, ids=[each.id for each in rows])):
             keys.setdefault(row.session_id, []).append(row.key)
         return tuple(SessionInfo(session=each, keys=tuple(keys.get(each.id, ()))) for each in rows)
+
+
+class FamilyMember(Value):
+    """A line by its id and its family's."""
+
+    id: SessionId
+    family: SessionId
+
+
+LISTED_LINES = Question("listed_lines", FamilyMember)
+
+
+def listed_lines(
+    tenant: Tenant, families: Iterable[SessionId]
+) -> Operation[tuple[FamilyMember, ...]]:
+    """The lines of these families that lists show."""
+    return ask(LISTED_LINES, tenant=tenant, families=sorted(families), no=False)
+
+
+def stands_for_family(session: SessionRow) -> Operation[bool]:
+    """Whether the name of its family means this line: another one may be listed because it has a name of its own."""
+    listed = yield from listed_lines(session.tenant, [session.family_id])
+    ids = sorted(each.id for each in listed)
+    if len(ids) < 2:
+        return True
+    keys = yield from ask(KEYS, tenant=session.tenant, ids=ids)
+    standing = [each.session_id for each in keys if each.standing]
+    return session.id == (standing or ids)[0]
 
 
 # ── all that there is ────────────────────────────────────────────────────────────────────────

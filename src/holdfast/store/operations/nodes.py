@@ -48,7 +48,7 @@ def renew(node: NodeId, *, ttl_ms: int) -> Operation[NodeRow]:
         yield from write(insert(NODES, row))
         return (yield from get(NODES, node)) or row  # a database may have given it a slot
     yield from write(
-        become(NODES, row, "ttl_ms", "since_ms", "expires_ms"),
+        become(NODES, row),
         as_read=(AsRead(NODES, known, ("expires_ms",)),),
     )
     return msgspec.structs.replace(row, slot=known.slot)
@@ -112,7 +112,7 @@ def takeover(
     expired = found.holder if holder == "expired" else None
     yield from write(
         held(session, outcome.fence, node),
-        become(TURNS, outcome.turn, "lease_token", "attempt"),
+        change(TURNS, turn, lease_token=outcome.fence.token, attempt=outcome.turn.attempt),
         on=(session,),
         as_read=(AsRead(NODES, expired, ("expires_ms",)),) if expired else (),
     )

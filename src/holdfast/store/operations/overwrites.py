@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 from msgspec import Raw
 
 from holdfast.core.codec import Value
-from holdfast.errors import StoreDamaged
 from holdfast.store.overwritten import WORDS, overwritten
 from holdfast.store.rows import Words
 from holdfast.store.sql.tables import (
@@ -38,6 +37,7 @@ from holdfast.store.steps import (
     Update,
     WriteStep,
     find,
+    taken_until,
     write,
 )
 
@@ -107,20 +107,8 @@ def _group(change: Change) -> Group:
 
 def _written(step: Start[int]) -> Operation[WriteStep]:
     """Take the steps of an operation up to the one that writes, and give that back instead of taking it."""
-    taken = step()
-    try:
-        found = next(taken)
-        while not isinstance(found, WriteStep):
-            try:
-                came = yield found
-            except StoreDamaged as damage:
-                found = taken.throw(damage)
-            else:
-                found = taken.send(came)
-    except StopIteration:
-        return WriteStep(())
-    taken.close()
-    return found
+    found = yield from taken_until(WriteStep, step())
+    return found if isinstance(found, WriteStep) else WriteStep(())
 
 
 def _updates(going: Delete) -> Operation[list[Update]]:

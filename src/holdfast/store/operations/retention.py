@@ -56,7 +56,7 @@ def look_at_clock(*, trust_clock: bool) -> Operation[Horizon]:
     if before is None:
         yield from write(insert(tables.HORIZON, horizon))
     else:
-        seen = become(tables.HORIZON, horizon, "seen_ms", "ran_ms", "leaps")
+        seen = become(tables.HORIZON, horizon)
         yield from write(seen, as_read=(AsRead(tables.HORIZON, before, ("seen_ms",)),))
     return horizon
 

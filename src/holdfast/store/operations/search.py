@@ -40,7 +40,6 @@ from holdfast.store.search.folded_lines import (
     FoldedLines,
     folded_among,
     is_aside,
-    listed_lines,
 )
 from holdfast.store.search.matches import Hit, ItemSpan, NarrowedSearch, ParsedQuery, spans_to_read
 from holdfast.store.search.span_reader import SpanItem, SpanReader
@@ -90,7 +89,7 @@ def search(
     if ids is not None and not where.anonymous:
         try:
             members = yield from folded_among(tenant, ids)
-            listed = yield from listed_lines(tenant, {each.family for each in members})
+            listed = yield from lists.listed_lines(tenant, {each.family for each in members})
         except StoreDamaged:
             narrowed = ids = None  # look everywhere: a list steps past what is damaged
         else:

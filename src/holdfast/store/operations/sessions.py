@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.core.codec import encode
-from holdfast.core.history.conversation import Patch, Rebinding
+from holdfast.core.history.conversation import Annotation, Patch, Rebinding
 from holdfast.errors import NameTaken, SessionGone, SessionMissing
 from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, Version
 from holdfast.store import row_changes
+from holdfast.store.operations import lists
 from holdfast.store.operations.finders import queued_of, session_of, turn_of
 from holdfast.store.operations.lines import (
     EVERY_LINE,
@@ -79,19 +80,8 @@ def annotate(
     if isinstance(outcome, SummaryMoved):
         return outcome
     columns, made = outcome
-    stored = (
-        AnnotationRow(
-            tenant=tenant,
-            session_id=session_id,
-            rev=each.rev,
-            item=each.item,
-            patch=encode(each.patch),
-            at_ms=each.at_ms,
-        )
-        for each in made
-    )
     yield from write(
-        insert(ANNOTATIONS, *stored),
+        insert(ANNOTATIONS, *(_stored(session, each) for each in made)),
         Update(SESSIONS, (tenant, session_id), columns),
         *attributes(session, session.settings, columns["settings"]),
         on=(session,),
@@ -117,30 +107,30 @@ def rebind(
     session = row_changes.demand_live(found.row, session_id)
     if session.open_turn is not None:
         return Busy(session_id=session_id, turn_id=session.open_turn, holder_alive=True)
-    columns = {
-        "source_key": source_key,
-        "source_name": source_name or None,
-        "entry_agent": entry_agent or session.entry_agent,
-    }
+    columns = row_changes.bound_to(source_key, source_name, entry_agent or session.entry_agent)
     bound = msgspec.structs.replace(session, **columns)
     if not session.head or bound == session:  # the first turn binds a session that has none
         return session
     moment = Rebinding(version=session.head, rev=session.meta_rev + 1)
     row = msgspec.structs.replace(bound, meta_rev=moment.rev)
-    note = AnnotationRow(
-        tenant=tenant,
-        session_id=session_id,
-        rev=moment.rev,
-        item=None,
-        patch=encode(moment.flag()),
-        at_ms=found.now_ms,
-    )
+    note = Annotation(rev=moment.rev, patch=moment.flag(), at_ms=found.now_ms)
     yield from write(
-        insert(ANNOTATIONS, note),
+        insert(ANNOTATIONS, _stored(session, note)),
         change(SESSIONS, session, meta_rev=row.meta_rev, **columns),
         on=(session,),
     )
     return row
+
+
+def _stored(session: SessionRow, made: Annotation) -> AnnotationRow:
+    return AnnotationRow(
+        tenant=session.tenant,
+        session_id=session.id,
+        rev=made.rev,
+        item=made.item,
+        patch=encode(made.patch),
+        at_ms=made.at_ms,
+    )
 
 
 # ── forks and keys ───────────────────────────────────────────────────────────────────────────
@@ -268,33 +258,18 @@ def remove_if(
         return session
     going = [session]
     if session.family is not None and not session.anonymous:
-        family = yield from family_lines(tenant, session.family, limit=EVERY_LINE)
-        others = [each for each in family if each.id != session.id]
-        if (yield from _stands_for_family(session, others)):
-            for each in others:  # a plain read does not know whether the row has changed since
-                line = yield from get(SESSIONS, tenant, each.id)
+        if (yield from lists.stands_for_family(session)):
+            family = yield from family_lines(tenant, session.family, limit=EVERY_LINE)
+            for each in family:  # a plain read does not know whether the row has changed since
+                line = (
+                    None if each.id == session.id else (yield from get(SESSIONS, tenant, each.id))
+                )
                 going += [line] if line is not None and line.state != "deleted" else []
     changes: list[Change] = []
     for each in going:
         changes += yield from _removed(each, now_ms=found.now_ms)
     yield from write(*changes, on=tuple(going))
     return msgspec.structs.replace(session, **row_changes.deleted(session))
-
-
-def _stands_for_family(session: SessionRow, others: Sequence[SessionRow]) -> Operation[bool]:
-    """Whether the family's name means this line. A line may also be listed because it has a name of its own."""
-    own = yield from find(KEYS_OF, tenant=session.tenant, session_id=session.id)
-    if any(each.standing for each in own):
-        return True
-    for each in others:
-        keys = (
-            ()
-            if each.anonymous
-            else (yield from find(KEYS_OF, tenant=each.tenant, session_id=each.id))
-        )
-        if any(key.standing for key in keys):
-            return False
-    return True
 
 
 def _removed(session: SessionRow, *, now_ms: int) -> Operation[list[Change]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.codec import Value
 from holdfast.core.items import UserMessage, item_decoder
 from holdfast.core.quotations import SaidMessages
 from holdfast.ids import SessionId, Tenant
@@ -24,35 +23,22 @@ AFTER_ALL = "~"
 """Sorts after the id of every session."""
 
 
-class FamilyMember(Value):
-    """A line by its id and its family's."""
-
-    id: SessionId
-    family: SessionId
-
-
-FOLDED_AMONG = Question("folded_among", FamilyMember)
-LISTED_LINES = Question("listed_lines", FamilyMember)
+FOLDED_AMONG = Question("folded_among", lists.FamilyMember)
 FOLDED_LINES = Question("folded_lines", SessionRow)
 FORKS = Question("forks_of", SessionName)
 
 
-def folded_among(tenant: Tenant, ids: Iterable[SessionId]) -> Operation[tuple[FamilyMember, ...]]:
+def folded_among(
+    tenant: Tenant, ids: Iterable[SessionId]
+) -> Operation[tuple[lists.FamilyMember, ...]]:
     """Those of these sessions that are folded lines."""
-    return (yield from ask(FOLDED_AMONG, tenant=tenant, ids=sorted(ids), yes=True))
-
-
-def listed_lines(
-    tenant: Tenant, families: Iterable[SessionId]
-) -> Operation[tuple[FamilyMember, ...]]:
-    """The lines of these families that lists show."""
-    return (yield from ask(LISTED_LINES, tenant=tenant, families=sorted(families), no=False))
+    return ask(FOLDED_AMONG, tenant=tenant, ids=sorted(ids), yes=True)
 
 
 class FoldedLines:
     """The folded lines in which a search looks: all of a family's, or only those that an index has named."""
 
-    def __init__(self, tenant: Tenant, named: Iterable[FamilyMember] | None) -> None:
+    def __init__(self, tenant: Tenant, named: Iterable[lists.FamilyMember] | None) -> None:
         self._tenant = tenant
         self._named: dict[SessionId, list[SessionId]] | None = None
         if named is not None:
@@ -67,8 +53,9 @@ class FoldedLines:
         at the end."""
         if session.family is None or session.anonymous:
             return ()
+        own = {"tenant": self._tenant, "limit": LINES_AT_ONCE, "yes": True}
         if self._named is None:
-            found = yield from self._some(session.family, before=before)
+            found = yield from ask(FOLDED_LINES, family=session.family, before=before, **own)
         else:
             named = [each for each in self._named.get(session.family, ()) if each < before]
             rows = (
@@ -78,30 +65,7 @@ class FoldedLines:
             )
             folded = (each for each in rows if each.anonymous and each.state == "live")
             found = tuple(sorted(folded, key=lambda each: each.id, reverse=True))
-        return found if found and (yield from self._stands_for_family(session)) else ()
-
-    def _some(self, family: SessionId, *, before: str) -> Operation[tuple[SessionRow, ...]]:
-        return (
-            yield from ask(
-                FOLDED_LINES,
-                tenant=self._tenant,
-                family=family,
-                before=before,
-                yes=True,
-                limit=LINES_AT_ONCE,
-            )
-        )
-
-    def _stands_for_family(self, session: SessionRow) -> Operation[bool]:
-        """Whether the family's name means this line: another one may be listed because it has a name of its own."""
-        assert session.family is not None
-        listed = yield from listed_lines(self._tenant, [session.family])
-        ids = sorted(each.id for each in listed)
-        if len(ids) < 2:
-            return True
-        keys = yield from ask(lists.KEYS, tenant=self._tenant, ids=ids)
-        standing = [each.session_id for each in keys if each.standing]
-        return session.id == (standing or ids)[0]
+        return found if found and (yield from lists.stands_for_family(session)) else ()
 
 
 def is_aside(line: SessionRow, stands_for: SessionRow) -> Operation[bool]:

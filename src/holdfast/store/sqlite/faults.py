@@ -81,30 +81,26 @@ def translated(error: Exception) -> Exception:
     """Our error for one of SQLite's; an error of our own, a broken constraint included, stays as it is."""
     if is_fatal(error):
         return poisoned(described(error))
+    told: Exception
     if is_damage(error):
-        damage = StoreDamaged("something in the database file", described(error), in_pages=True)
-        return caused(damage, error)
-    if isinstance(error, apsw.FullError):
-        return caused(
-            StorageFull("no space is left for the database; free some and retry, nothing changed"),
-            error,
+        told = StoreDamaged("something in the database file", described(error), in_pages=True)
+    elif isinstance(error, apsw.FullError):
+        told = StorageFull(
+            "no space is left for the database; free some and retry, nothing changed"
         )
-    if isinstance(error, _PASSING):
-        return caused(
-            StoreUnavailable(f"the database did not answer ({described(error)}); retry later"),
-            error,
+    elif isinstance(error, _PASSING):
+        told = StoreUnavailable(f"the database did not answer ({described(error)}); retry later")
+    elif isinstance(error, apsw.Error) and not isinstance(error, _OURS):
+        told = StoreFault(
+            f"the database refused in a way that we do not know ({described(error)}); nothing changed, retry later"
         )
-    if isinstance(error, apsw.Error) and not isinstance(error, _OURS):
-        return caused(
-            StoreFault(
-                f"the database refused in a way that we do not know ({described(error)}); nothing changed, retry later"
-            ),
-            error,
-        )
-    if isinstance(error, StopIteration):
+    elif isinstance(error, StopIteration):
         # A future cannot carry it, and in a coroutine it would mean something else.
-        return caused(RuntimeError("a function run by the store let StopIteration out"), error)
-    return error
+        told = RuntimeError("a function run by the store let StopIteration out")
+    else:
+        return error
+    told.__cause__ = error  # as `raise told from error` does, for errors that travel as values
+    return told
 
 
 def poisoned(reason: str) -> StorePoisoned:
@@ -136,9 +132,3 @@ def _number(error: BaseException) -> int | None:
     """SQLite's extended result code; apsw sets it on errors that SQLite itself reported."""
     number: int | None = getattr(error, "extendedresult", None)
     return number
-
-
-def caused(error: Exception, cause: BaseException) -> Exception:
-    """`raise error from cause`, for errors that travel as values."""
-    error.__cause__ = cause
-    return error
