@@ -15,7 +15,8 @@ from holdfast.store import operations
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.operations.inspection import OWNERS, PROVEN, pages_of
 from holdfast.store.operations.nodes import HELD, HELD_BY_ONE
-from holdfast.store.operations.retention import PARTS
+from holdfast.store.operations.retention import LINES_AMONG, PARTS, STALE_LINES
+from holdfast.store.operations.search import BEHIND, BEHIND_AMONG
 from holdfast.store.postgres.compiler import WriteRequest, asked_for
 from holdfast.store.sql.dialects import QUESTIONS, SqlDialect, text_of
 from holdfast.store.sql.tables import HORIZON, TABLES
@@ -52,6 +53,8 @@ def questions(dialect: SqlDialect) -> dict[str, str]:
     """All that operations ask, as a database is asked; a text about several tables once for each."""
     several: dict[str, Question[Any]] = {f"owners of {kind}": each for kind, each in OWNERS.items()}
     several |= {"held turns": HELD, "held turns of one session": HELD_BY_ONE}
+    several |= {"sessions_behind": BEHIND, "behind_among": BEHIND_AMONG}
+    several |= {"stale_lines": STALE_LINES, "lines_among": LINES_AMONG}
     several |= {f"parts in {each.words['rows']}": each for each in PARTS}
     for table in PROVEN:
         first, later = pages_of(table)

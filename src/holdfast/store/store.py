@@ -57,6 +57,7 @@ from holdfast.store.verification.findings import Finding, Progress, Report
 
 P = ParamSpec("P")
 T = TypeVar("T")
+L = TypeVar("L", outcomes.ListPage, outcomes.Results)
 Method = Callable[Concatenate["Store", P], Coroutine[Any, Any, T]]
 
 
@@ -97,6 +98,19 @@ def _told(method: Method[P, T], operation: Callable[P, Operation[T]]) -> Method[
     arguments = signature(operation).parameters.values()
     told.__signature__ = Signature([own, *arguments])  # type: ignore[attr-defined]
     return told
+
+
+def _noting(read: Method[P, L]) -> Method[P, L]:
+    """The same method; it reports the sessions that a page has left out because they are damaged."""
+
+    @wraps(read)
+    async def method(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> L:
+        page = await read(self, *args, **kwargs)
+        for each in page.damaged:
+            self.damages.note(SessionDamaged(each, "a list has left it out"))
+        return page
+
+    return method
 
 
 class Store:
@@ -240,28 +254,11 @@ class Store:
     remove = by_write(session_operations.remove)
     put_blob = by_write(session_operations.put_blob)
     blob = by_read(reads.blob)
-    _sessions = by_read(lists.sessions, one_moment=True)
+    sessions = _noting(by_read(lists.sessions, one_moment=True))
     _snapshot = by_read(reads.snapshot)
-    _search = by_read(search.search, one_moment=True)
+    _search = _noting(by_read(search.search, one_moment=True))
     _index_plan = by_read(search.plan)
     _index_step = by_write(search.take)
-
-    async def sessions(
-        self,
-        tenant: Tenant,
-        *,
-        where: outcomes.SessionFilter = outcomes.EVERYTHING,
-        cursor: str | None = None,
-        limit: int = limits.page_size_default,
-    ) -> outcomes.ListPage:
-        """List sessions with a committed turn by last activity. Raises InvalidCursor."""
-        page = await self._sessions(tenant, where=where, cursor=cursor, limit=limit)
-        self._note_left_out(page.damaged)
-        return page
-
-    def _note_left_out(self, ids: tuple[str, ...]) -> None:
-        for each in ids:
-            self.damages.note(SessionDamaged(each, "a list has left it out"))
 
     async def snapshot(
         self,
@@ -305,9 +302,7 @@ class Store:
         effort = Effort()
         page = partial(self._search, tenant, query, where=where, before=before, within=within)
         try:
-            found = await page(limit=limit, effort=effort)
-            self._note_left_out(found.damaged)
-            return found
+            return await page(limit=limit, effort=effort)
         finally:
             effort.given_up = True
 

@@ -174,6 +174,9 @@ def by_halves(
     return found
 
 
+AMONG = "tenant = :tenant and id {in ids}"
+
+
 def among_all(question: Question[R], **given: object) -> Operation[list[R]]:
     """The answers about all sessions of all tenants but those that cannot be read: for sweeps that meet one of these.
     The index of a sweep leads to the next session only by way of the row of this one."""

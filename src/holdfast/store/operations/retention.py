@@ -299,9 +299,9 @@ class SessionPart(Value):
     name: str
 
 
-STALE_LINES = Question("stale_lines", SessionPlace)
+STALE_LINES = Question("stale_lines", SessionPlace, which="", most="limit :limit")
 CLEARABLE_SESSIONS = Question("clearable_sessions", SessionPlace)
-LINES_AMONG = Question("lines_among", SessionPlace)
+LINES_AMONG = Question("stale_lines", SessionPlace, which=f"{lists.AMONG} and", most="")
 TO_CLEAR_AMONG = Question("to_clear_among", SessionPlace)
 LIVE_READER = Question("live_reader", SessionPlace)
 CLEARABLE_ROWS = Question("clearable_rows", SessionPart)

@@ -329,8 +329,13 @@ class IndexPlace(Value):
     id: str
 
 
-BEHIND = Question("sessions_behind", UnindexedSession)
-BEHIND_AMONG = Question("behind_among", UnindexedSession)
+BEHIND = Question(
+    "sessions_behind",
+    UnindexedSession,
+    by="{indexed session_to_index}",
+    which="(tenant, id) > (:after_tenant::text, :after_id::text) order by tenant, id limit :limit",
+)
+BEHIND_AMONG = Question("sessions_behind", UnindexedSession, by="", which=lists.AMONG)
 WEIGHED = Question("items_after", SizedItem)
 
 

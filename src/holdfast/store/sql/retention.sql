@@ -81,15 +81,8 @@ select b.tenant, b.session_id, b.digest, b.noticed_ms,
 -- stale_lines
 -- Anonymous lines that no request has touched for a month.
 select tenant, id from @session
- where anonymous = {true} and state = 'live' and family is null and active_ms <= :before_ms and open_turn is null
- order by active_ms limit :limit;
-
--- lines_among
--- The same lines, among some sessions.
-select tenant, id from @session
- where tenant = :tenant and id {in ids}
-   and anonymous = {true} and state = 'live' and family is null and active_ms <= :before_ms and open_turn is null
- order by active_ms;
+ where {which} anonymous = {true} and state = 'live' and family is null and active_ms <= :before_ms and open_turn is null
+ order by active_ms {most};
 
 -- clearable_sessions
 -- Deleted sessions that no live one reads, and of which more can go than turns with an idempotency key.

@@ -5,16 +5,8 @@
 -- and would scan the table for the first ones; in the order of the index, it uses the index.
 select tenant, id, state, length, meta_rev, indexed_length, indexed_rev,
        case when title <> '' then title else opening end
-  from @session {indexed session_to_index}
- where (indexed_length <> length or indexed_rev <> meta_rev) and (tenant, id) > (:after_tenant::text, :after_id::text)
- order by tenant, id limit :limit;
-
--- behind_among
--- Those among some sessions.
-select tenant, id, state, length, meta_rev, indexed_length, indexed_rev,
-       case when title <> '' then title else opening end
-  from @session
- where tenant = :tenant and id {in ids} and (indexed_length <> length or indexed_rev <> meta_rev);
+  from @session {by}
+ where (indexed_length <> length or indexed_rev <> meta_rev) and {which};
 
 -- tenants_behind
 -- A tenant's sessions that are not indexed up to their ends, and the positions that are missing.
