@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -150,6 +151,11 @@ class Module:
     def room(self) -> str:
         return room_of(self.name)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All that is in it: each rule looks at all of it."""
+        return tuple(ast.walk(self.tree))
+
     def at(self, node: ast.stmt | ast.expr | ast.ExceptHandler, complaint: str) -> str:
         return f"{self.name}:{node.lineno}: {complaint}"
 
@@ -188,7 +194,7 @@ def imports(module: Module, known: Iterable[str] = ()) -> Iterator[Imported]:
     `from a import b` means the module `a.b` if there is one among `known`, and `a` otherwise.
     """
     names = frozenset(known)
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         match node:
             case ast.Import():
                 for alias in node.names:
@@ -238,7 +244,7 @@ def purity_rule(module: Module) -> list[str]:
         for imported in imports(module, {"urllib.parse"})
         if not is_ours(imported.name) and not _is_pure(imported.name)
     ]
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         match node:
             case ast.Call(func=ast.Name(id=name)) if name in IMPURE_CALLS:
                 complaints.append(module.at(node, f"{name}() is not pure"))
@@ -257,7 +263,7 @@ def relative_rule(module: Module) -> list[str]:
     """Imports are absolute, so that a line can be searched for and moved."""
     return [
         module.at(node, "relative import")
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ImportFrom) and node.level
     ]
 
@@ -304,7 +310,7 @@ def length_rule(module: Module) -> list[str]:
 def swallow_rule(module: Module) -> list[str]:
     """Who catches everything passes it on: raises again, or hands the error to somebody."""
     complaints = []
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         match node:
             case ast.ExceptHandler() if _is_broad(node.type) and not _passes_on(node):
                 complaints.append(module.at(node, "catches everything and swallows it"))
@@ -414,7 +420,7 @@ def untyped_rule(module: Module) -> list[str]:
         return []
     return [
         module.at(node, f"{ast.unparse(node)} in the core")
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Subscript) and _is_untyped_mapping(node)
     ]
 
@@ -429,7 +435,7 @@ def _is_untyped_mapping(node: ast.Subscript) -> bool:
 
 
 def _functions(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 

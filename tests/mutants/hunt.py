@@ -52,6 +52,7 @@ sys.exit(pytest.main(sys.argv[2:]))
 _OPTIONS = (
     *("-x", "-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist"),
     "--hypothesis-profile=hunt",
+    *("-m", "not clients"),  # combinations, too: some mutants are about one of them
 )
 
 
