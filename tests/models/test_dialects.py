@@ -9,10 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.items import Blob, Image, Interruption, Item
+from holdfast.core.items import (
+    Blob,
+    File,
+    Image,
+    Inline,
+    Interruption,
+    Item,
+    Part,
+    Text,
+    UserMessage,
+)
 from holdfast.ids import NoteId
 from holdfast.loop.encoded_histories import joined, piece_of
-from holdfast.models.dialects import SeveralDialects
+from holdfast.models.dialects import Kind, LimitedDialect, SeveralDialects
 from holdfast.models.fallback import FallbackModel
 from holdfast.models.model import Dialect
 from holdfast.testing import FakeUpstream, refuses
@@ -104,3 +114,28 @@ async def test_a_provider_that_is_down_is_stood_in_for_by_another(first: str, se
     for words in ("Go", "Oslo.", "Done.", "Once more", CALLS[0][2]):
         assert words in asked
     assert "Hm, so." not in asked, "what the other one thought is none of its business"
+
+
+def test_a_model_is_told_of_what_it_does_not_take() -> None:
+    picture = Image(source=Inline(media_type="image/png", data=b"p"))
+    paper = File(source=Inline(media_type="application/pdf", data=b"d"), name="a.pdf")
+    notes = File(source=Inline(media_type="text/plain", data=b"n"), name="n.txt")
+    film = File(source=Inline(media_type="video/mp4", data=b"v"), name="v.mp4")
+    words = Text(text="Look.")
+    asked = user("Look.", picture, paper, notes, film)
+    assert isinstance(asked, UserMessage)
+    inner = ChatDialect()
+    cases: list[tuple[tuple[Kind, ...], tuple[Part, ...]]] = [
+        (("pdf", "video"), (words, picture, told("pdf"), notes, told("video"))),
+        (("image",), (words, told("image"), paper, notes, film)),
+        (("audio",), asked.content),
+    ]
+    for without, kept in cases:
+        dialect = LimitedDialect(inner, without)
+        said = msgspec.structs.replace(asked, content=kept)
+        assert dialect.encode([asked]) == inner.encode([said])
+        assert dialect.name != inner.name, "histories are kept apart by the name"
+
+
+def told(kind: str) -> Text:
+    return Text(text=f"[{kind} left out]")

@@ -13,6 +13,7 @@ from holdfast.core.codec import Value
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.core.turns.events import Parameters
+from holdfast.models.dialects import Kind
 from holdfast.models.http.request_headers import Headers
 from holdfast.models.model import Model
 from holdfast.models.price import Price
@@ -64,6 +65,8 @@ class ModelConfig(Value):
     """Members of every request, as JSON, that only this model's server knows."""
     region: str = ""
     """The region of its server, for providers that have some; empty: that of the environment."""
+    without: tuple[Kind, ...] = ()
+    """What it is told of in words alone, because it does not take it."""
     unset: tuple[str, ...] = ()
     """Variables of its address or its headers that the environment does not have: it cannot be used yet."""
 

@@ -662,7 +662,6 @@ WARNED = [
     (in_agent("toolsets: [{type: mcp, command: no-such-program, version: owner/repo}]"), "version: no-such-program is not on the PATH"),
     (in_agent("skills: [nowhere]"), "agents.root.skills: there is no such skill beside the file; there are: none"),
     (in_model("track_usage: false"), "models.m.track_usage: usage is counted always"),
-    (in_model("capabilities: {image: false}"), "models.m.capabilities.image: left out: the model is shown"),
     (in_agent("toolsets: [{type: think, toon: a}]"), "toolsets[0].toon: left out: models are shown results as"),
     (in_agent("toolsets: [{type: think, url: a}]"), "toolsets[0].url: left out: has no meaning for a toolset of type 'think'"),
 ]  # fmt: skip

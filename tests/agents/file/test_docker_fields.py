@@ -578,3 +578,25 @@ def test_a_variable_of_a_command_may_be_bare() -> None:
     text = in_agent("commands: {greet: 'Say hello to $NAME, $OTHER and $x.'}")
     (command,) = read(text, NAME="Ada").agents[0].commands
     assert command.instruction == "Say hello to Ada, $OTHER and $x."
+
+
+# ── what a model takes ──
+
+
+def test_what_a_model_does_not_take_is_known() -> None:
+    text = "agents: {root: {model: m}}\nmodels: {m: {provider: openai, model: gpt-4, capabilities: {pdf: false, audio: false}}}"
+    assert model_of(text).without == ("pdf", "audio")
+    assert warnings(text) == []
+    claude = text.replace("openai", "anthropic")
+    assert model_of(claude).without == ()
+    assert "models.m.capabilities.pdf: left out: Claude is shown" in warnings(claude)[0]
+
+
+async def test_an_empty_list_of_tools_chooses_none() -> None:
+    """docker-agent then offers all of them."""
+    some, every = [
+        await tools_of(await root_of(in_agent(f"toolsets: [{{type: todo{tools}}}]")))
+        for tools in (", tools: []", "")
+    ]
+    assert some.keys() == every.keys()
+    assert server_of("command: a, tools: []").only is None

@@ -213,3 +213,11 @@ def test_a_gpt_that_refuses_tools_over_chat_is_asked_over_responses_at_openai(
     fields: dict[str, Any], path: str
 ) -> None:
     assert made(**fields)._url.endswith(path)
+
+
+def test_a_model_that_takes_no_pictures_has_a_dialect_without_them() -> None:
+    limited = made(provider="openai", model="gpt-4", without=("image",))
+    assert (
+        limited.dialect.name
+        == f"{made(provider='openai', model='gpt-4').dialect.name} without image"
+    )

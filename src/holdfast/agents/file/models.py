@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from typing import get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,6 +27,7 @@ from holdfast.agents.file.shapes import (
 from holdfast.agents.file.variables import filled, filled_name, seconds_in
 from holdfast.agents.model_routes import ModelRoute
 from holdfast.core.turns.events import Parameters
+from holdfast.models.dialects import Kind
 from holdfast.models.http.request_headers import Headers, header_problem
 from holdfast.models.price import Price
 from holdfast.models.providers.anthropic import FALLBACKS, TASK_BUDGET
@@ -309,10 +311,6 @@ class FileModels:
         )
         options = self._options(both, api, kind or shape.provider, (*where, "provider_opts"))
         self._warn_of_usage(shape, where)
-        for field in CapabilitiesShape.__struct_fields__:
-            if not getattr(shape.capabilities, field):
-                words = "left out: the model is shown what clients send"
-                self._found.warn((*where, "capabilities", field), words)
         penalties = (
             ("frequency_penalty", both.frequency_penalty),
             ("presence_penalty", both.presence_penalty),
@@ -340,6 +338,7 @@ class FileModels:
             price=_price(shape.cost) if shape.cost else None,
             options=tuple(options.members),
             region=options.region,
+            without=self._without(shape.capabilities, api, kind or shape.provider, where),
             parameters=Parameters(
                 temperature=both.temperature,
                 top_p=both.top_p,
@@ -357,6 +356,19 @@ class FileModels:
     def _warn_of_usage(self, shape: SettingsShape, where: Where) -> None:
         if shape.track_usage is False:
             self._found.warn((*where, "track_usage"), "usage is counted always; left out")
+
+    def _without(
+        self, said: CapabilitiesShape, api: Api | None, provider: str, where: Where
+    ) -> tuple[Kind, ...]:
+        """What a model does not take, and is told of in words alone."""
+        kinds = tuple(each for each in get_args(Kind) if not getattr(said, each))
+        known = SERVERS.get(provider)
+        if (api or (known.api if known else "chat")) != "anthropic":
+            return kinds
+        for each in kinds:
+            words = "left out: Claude is shown what clients send"
+            self._found.warn((*where, "capabilities", each), words)
+        return ()
 
     def _options(
         self, shape: SettingsShape, api: Api | None, provider: str, where: Where

@@ -12,6 +12,7 @@ from holdfast import limits
 from holdfast.agents.agent import ModelConfig
 from holdfast.errors import InvalidValue
 from holdfast.models.demo.demo_model import DemoModel
+from holdfast.models.dialects import LimitedDialect
 from holdfast.models.fallback import FallbackModel
 from holdfast.models.families.gpt import rules_for
 from holdfast.models.http.connections import Connections
@@ -82,6 +83,8 @@ class ServerModels:
     def _one(self, config: ModelConfig) -> Model:
         """Make one model, and say so if it is newer than the table of its vendor's families."""
         model = self._made(config)
+        if config.without:
+            model.dialect = LimitedDialect(model.dialect, config.without)
         if isinstance(model, HttpModel) and model.taken_for:
             warn("model.unknown", model=model.name, taken_for=model.taken_for)
         return model

@@ -233,16 +233,19 @@ class FileTools:
     def _wanted(self, shape: AgentShape, where: Where) -> Iterator[tuple[AnyToolset, Where]]:
         """An agent's own toolsets, and then those of the file that it uses."""
         for n, toolset in enumerate(shape.toolsets):
-            yield self._read_only(toolset, shape), (*where, "toolsets", n)
+            yield self._as_meant(toolset, shape), (*where, "toolsets", n)
         for n, name in enumerate(shape.use_toolsets):
             if name in self._shared_toolsets:
-                yield self._read_only(self._shared_toolsets[name], shape), ("toolsets", name)
+                yield self._as_meant(self._shared_toolsets[name], shape), ("toolsets", name)
             else:
                 words = f"no such toolset; {suggest(name, self._shared_toolsets)}"
                 self._found.wrong((*where, "use_toolsets", n), words)
 
-    def _read_only(self, toolset: AnyToolset, agent: AgentShape) -> AnyToolset:
-        return msgspec.structs.replace(toolset, readonly=toolset.readonly or agent.readonly)
+    def _as_meant(self, toolset: AnyToolset, agent: AgentShape) -> AnyToolset:
+        """A toolset as its agent has it. An empty list of tools chooses none, as in docker-agent: all are offered."""
+        return msgspec.structs.replace(
+            toolset, readonly=toolset.readonly or agent.readonly, tools=toolset.tools or None
+        )
 
     def _origin(self, shape: AnyToolset) -> str:
         """A digest of all settings of a toolset, and of the file's directory. Variables are not filled in."""

@@ -155,7 +155,7 @@ class FileServers:
         return McpServer(
             transport=transport,
             name=shape.name,
-            only=shape.tools,
+            only=shape.tools or None,
             only_readers=shape.readonly,
             trust_hints=shape.trust_hints,
             required=is_required(shape),
