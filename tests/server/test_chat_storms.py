@@ -75,6 +75,7 @@ class Storm:
         self._up.clear()
         for each in self._reading:
             each.cancel()
+        await self.server.get("/healthz")  # it has accepted the connections before this one, and can close them
         await self._running.aclose()
 
     async def rested(self) -> None:
