@@ -75,7 +75,8 @@ class Storm:
         self._up.clear()
         for each in self._reading:
             each.cancel()
-        await self.server.get("/healthz")  # it has accepted the connections before this one, and can close them
+        # Connections that it has not accepted by now would stay open.
+        await self.server.get("/healthz")
         await self._running.aclose()
 
     async def rested(self) -> None:
