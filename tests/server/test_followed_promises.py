@@ -218,6 +218,25 @@ async def test_equal_ids_of_calls_are_told_apart_by_what_was_said() -> None:
 # ── other clients ────────────────────────────────────────────────────────────────────────────
 
 
+async def test_an_answer_whose_call_waits_goes_on_without_it_in_a_line_of_its_own() -> None:
+    """A program may tell an answer without its calls, and a person may let it go on though a result never came."""
+    look = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    calls = says("Let me look.", calls=[("look", "{}", "call_1")])
+    model, store = ScriptedModel(calls, "It is cold.", "Yes.", "It snows."), MemoryStore()
+    async with serving(agent(model), store=store) as server:
+        first = await server.chat("Cold?", headers=CHAT, tools=[look])
+        told = first.json["choices"][0]["message"]
+        on = await ask(server, "Cold?", "Let me look.")
+        assert shown(model) == ["Cold?", "Let me look."]
+        assert line(on) != line(first)
+        after = await ask(server, "Cold?", "Let me look. It is cold.", "Sure?")
+        assert line(after) == line(on)
+        result = {"role": "tool", "tool_call_id": "call_1", "content": "snow"}
+        late = await server.chat("Cold?", told, result, headers=CHAT, tools=[look])
+        assert line(late) == line(first), "its call has waited on"
+    assert await findings(store) == []
+
+
 async def test_what_another_client_appends_is_told_to_the_program_that_forks_behind_it() -> None:
     model = answering()
     async with serving(agent(model)) as server:

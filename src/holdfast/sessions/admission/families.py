@@ -132,7 +132,7 @@ class Families:
         choice = self._choose(ask, Snapshot(session_id=current.id))
         reader = _LineReader(self._store, self._lookup, ask)
         base = await self._base(ask, branch, found, current, choice, reader)
-        if base is None:
+        if base is None or await self._waits_for_more(branch, base, reader):
             fresh = self._ambient.mint(SessionId)
             target = NewLine(key=ask.name, family=family, fresh=fresh)
             _demand_version(ask, Version(0), fresh)
@@ -436,6 +436,15 @@ class Families:
         asking = [each for each, found in questions if found and found.is_end_of(shown)]
         answered = [each for each in asking if each.head != each.match.version]
         return answered or asking or bases
+
+    async def _waits_for_more(self, branch: ClientBranch, base: _Base, reader: _LineReader) -> bool:
+        """Whether a request lets an answer go on whose calls wait for results, without them: its client shows the answer
+        without its calls. In this line they would have to be answered first."""
+        if not branch.continues_answer:
+            return False
+        snapshot = await reader.at(base.session_id, base.match.version)
+        waiting = {each.call_id for each in snapshot.waiting if each.waits_for == "client"}
+        return bool(waiting) and waiting.isdisjoint(branch.boundaries[-1].last.calls)
 
     async def _is_passed(self, tenant: Tenant, base: _Base) -> bool:
         """Whether a request that does not follow this client's history has appended to the line after the base."""
