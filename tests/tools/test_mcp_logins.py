@@ -240,6 +240,34 @@ async def test_a_tenant_without_a_login_is_told_the_command(
     assert f"it needs a login: run `{COMMAND} --tenant acme`" in told
 
 
+async def test_tenants_that_share_a_server_act_each_as_their_own_person(
+    there: OauthServer, logins: Logins
+) -> None:
+    """Also in the same moment, and after the login of one was withdrawn for good."""
+    tenants = ("acme", "beta")
+    tokens: dict[str, str] = {}
+    for tenant in tenants:
+        login = await logged_in(there)
+        logins.of_tenant(tenant).write(login)
+        tokens[tenant] = login.access_token
+    toolset = McpToolset(McpServer(transport=remote(there), start_s=10), logins=logins)
+
+    async def who(tenant: str) -> str:
+        (tool,) = await toolset.for_tenant(tenant).tools()
+        return text_of((await tool.run(call_of())).content)
+
+    try:
+        told = await asyncio.gather(*(who(each) for each in tenants * 5))
+        assert told == [f"you are {tokens[each]}" for each in tenants * 5]
+        there.access = {tokens["acme"]}
+        there.refresh.clear()
+        told = await asyncio.gather(*(who(each) for each in tenants))
+    finally:
+        await toolset.close()
+    assert told[0] == f"you are {tokens['acme']}"
+    assert f"its login is not taken any more: run `{COMMAND} --tenant beta`" in told[1]
+
+
 async def test_without_a_key_the_way_to_logins_is_told(there: OauthServer) -> None:
     told = await asked(there, None)
     assert f"name a file with a key in HOLDFAST_LOGIN_KEY, and run `{COMMAND}`" in told
