@@ -34,8 +34,7 @@ from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.pages.records import Cells
-from holdfast.store.sqlite.pages.survey import FilePages
+from holdfast.store.sqlite.pages.survey import SEARCH_TABLES
 from holdfast.store.store import Store
 from tests.postgres import Server, connected
 from tests.repository import ROOT
@@ -60,8 +59,8 @@ GARBLED: tuple[tuple[str, str, str, bytes | str], ...] = (
     ("turn", "session_id", "changes", b"\x5b"),
 )
 """Values that cannot be: a table, how its rows belong to a conversation, a column, a value."""
-LEAVES = ("item", "sqlite_autoindex_item_1", "turn_by_session")
-"""Trees of which leaves are damaged: a table, and two indexes."""
+ALWAYS = ("item", "turn_by_session", "sqlite_autoindex_item_1")
+"""Trees of which a leaf is damaged in any case: a table, and two indexes. The others are any of all trees."""
 LATER_MS = 90 * 24 * 3600 * 1000
 GONE = 10
 """Conversations that are deleted, and whose words have to go."""
@@ -133,7 +132,7 @@ async def _local(run: Run, progress: Progress, place: Place, serve: Serve) -> Fi
     share = tenth if place.path is None else tenth // 3
     await place.garble(chance.sample(list(ids.values()), max(len(GARBLED), share)))
     bad, unserved = await _damaged(place, list(ids.values()))
-    pages, hit = await asyncio.to_thread(_flip_leaves, place.path, len(ids), 2 * tenth // 3, chance)
+    pages, hit = await asyncio.to_thread(_flip_leaves, place.path, 2 * tenth // 3, chance)
     bad, unserved = bad | hit, unserved | hit
     good = [name for name in talks if ids[name] not in bad]
     wrong: list[str] = []
@@ -247,35 +246,29 @@ def _pages(db: apsw.Connection, tree: str, kind: str) -> list[int]:
 
 
 def _flip_leaves(
-    path: Path | None, conversations: int, wanted: int, chance: random.Random
+    path: Path | None, wanted: int, chance: random.Random
 ) -> tuple[dict[str, int], set[SessionId]]:
-    """Flip bits on leaves that hold about so many conversations, but on no last one; how many of each tree, and which
-    conversations have a row there."""
+    """Flip bits on leaves of any tree, but on no last one, until about so many conversations are hit; how many leaves of
+    each tree, and which conversations have a row there."""
     if path is None:
         return {}, set()
     with closing(apsw.Connection(str(path))) as db:
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        leaves = {tree: _pages(db, tree, "leaf")[:-1] for tree in LEAVES}
-        pages = FilePages(db)
-        held = {page: _held(pages, page) for tree in LEAVES[1:] for page in leaves[tree]}
+        named = "select name from sqlite_schema where rootpage > 0 and tbl_name not glob ?"
+        trees = [str(name) for (name,) in db.execute(named, (SEARCH_TABLES,))]
+        leaves = [(tree, page) for tree in trees for page in _pages(db, tree, "leaf")[:-1]]
     whole = shutil.copyfile(path, path.with_name("whole.db"))
-    flipped: dict[str, int] = {}
+    chance.shuffle(leaves)
+    first = [next(each for each in leaves if each[0] == tree) for tree in ALWAYS]
+    flipped: Counter[str] = Counter()
     hit: set[str] = set()
-    for tree, numbers in leaves.items():
-        each_page = max(1, conversations // (len(numbers) + 1))
-        # An entry is lost if its row is, too: such a leaf stays damaged, as the guide says.
-        apart = [each for each in numbers if not hit & held.get(each, set())]
-        some = chance.sample(apart, min(len(apart), max(1, wanted // each_page)))
-        for page in some:
-            flip(path, (page - 1) * PAGE_BYTES + chance.randrange(PAGE_BYTES), chance.randrange(8))
-        flipped[tree] = len(some)
+    for tree, page in (*first, *(each for each in leaves if each not in first)):
+        if len(hit) >= wanted and flipped.total() >= len(first):
+            break
+        flip(path, (page - 1) * PAGE_BYTES + chance.randrange(PAGE_BYTES), chance.randrange(8))
+        flipped[tree] += 1
         hit |= hit_by_damage(whole, path)
-    return flipped, set(map(SessionId, hit))
-
-
-def _held(pages: FilePages, page: int) -> set[str]:
-    """The conversations with an entry on a leaf of an index."""
-    return {str(each[1]) for each in Cells(pages).records(page, is_numbered=False) if each}
+    return dict(flipped), set(map(SessionId, hit))
 
 
 async def _damaged(place: Place, ids: list[SessionId]) -> tuple[set[SessionId], set[SessionId]]:

@@ -106,6 +106,8 @@ def _noting(read: Method[P, L]) -> Method[P, L]:
     @wraps(read)
     async def method(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> L:
         page = await read(self, *args, **kwargs)
+        if page.damaged and await self._repair_indexes():
+            page = await read(self, *args, **kwargs)
         for each in page.damaged:
             self.damages.note(SessionDamaged(each, "a list has left it out"))
         return page
@@ -134,6 +136,10 @@ class Store:
         """Report damage that a read has met (or, with `writing`, a write) to the operator, once. Returns whether the damage
         was repaired, so that the operation can be run again."""
         self.damages.note(damage)
+        return False
+
+    async def _repair_indexes(self) -> bool:
+        """Whether a damaged index was repaired, so that what has met it can be tried again."""
         return False
 
     @property

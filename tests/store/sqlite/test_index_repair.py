@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -19,13 +20,22 @@ from holdfast.ids import Minter
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import open_reader, open_writer
 from holdfast.store.sqlite.hints import HintingStore
-from holdfast.store.sqlite.pages import index_repair
+from holdfast.store.sqlite.pages import lost_rows
 from holdfast.store.sqlite.pages.index_repair import IndexRepair
 from holdfast.store.sqlite.pages.survey import damaged_pages
+from holdfast.store.sqlite.pages.trees import Leaf, damaged_leaves
 from holdfast.store.verification.findings import Finding
 from holdfast.store.verification.verification import verify
 from tests.store.builders import ACME, Player
-from tests.store.sqlite.flips import PAGE_BYTES, Truth, flip, furnish, trees_of, truth_of
+from tests.store.sqlite.flips import (
+    PAGE_BYTES,
+    Truth,
+    flip,
+    furnish,
+    hit_by_damage,
+    trees_of,
+    truth_of,
+)
 
 SESSIONS = 60
 
@@ -36,7 +46,7 @@ async def whole(tmp_path: Path, mint: Minter) -> tuple[Path, Truth]:
     path = tmp_path / "whole.db"
     store = await SqliteStore.open(path)
     player = Player(store, mint, tenant=ACME)
-    await player.renew()
+    await player.renew(ttl_ms=600_000)
     await furnish(store, player, sessions=SESSIONS)
     truth = await truth_of(store)
     await store.close()
@@ -116,10 +126,10 @@ async def test_every_leaf_of_every_index_is_made_anew_as_it_was(
             assert entries(damaged, index) == before
 
 
-async def test_a_leaf_is_made_anew_beside_rows_that_cannot_be_read_if_their_entries_are_elsewhere(
+async def test_a_leaf_is_made_anew_beside_rows_that_cannot_be_read(
     whole: tuple[Path, Truth], tmp_path: Path
 ) -> None:
-    """A row that no entry leads to would be missing without a word."""
+    """A row that no entry leads to would be missing without a word: sessions tell of how many items there are."""
     path, _ = whole
     index = "sqlite_autoindex_item_1"
     rows, leaves = trees_of(path)["item", "leaf"], index_leaves(path)[index]
@@ -131,11 +141,20 @@ async def test_a_leaf_is_made_anew_beside_rows_that_cannot_be_read_if_their_entr
         damage(damaged, leaves[1])
         was = damaged.read_bytes()
         repaired.append(IndexRepair(damaged).run())
-        if repaired[-1]:
-            assert entries(damaged, index) == before
-        else:
+        if not repaired[-1]:
             assert damaged.read_bytes() == was
-    assert repaired == [True, False, True, False]
+            continue
+        after = entries(damaged, index)
+        assert [each[:3] for each in after] == [each[:3] for each in before]
+        with closing(open_reader(damaged)) as db:
+            for entry, there in zip(before, after, strict=True):
+                if entry != there:  # then both lead to rows that cannot be read
+                    for each in (entry, there):
+                        with pytest.raises(apsw.IOError):
+                            db.execute(
+                                "select body from item where rowid = ?", each[-1:]
+                            ).fetchall()
+    assert repaired == [True, True, True, False]
 
 
 async def test_conversations_on_a_damaged_leaf_of_an_index_go_on_in_a_server(
@@ -148,7 +167,7 @@ async def test_conversations_on_a_damaged_leaf_of_an_index_go_on_in_a_server(
             damage(path, page)
     store = await HintingStore.open(path)
     player = Player(store, mint, tenant=ACME)
-    await player.renew()
+    await player.renew(ttl_ms=600_000)
     turns = (player.play(f"talk-{n}", "Are you there?", "I am") for n in range(SESSIONS))
     await asyncio.gather(*turns)
     assert store.read_only is None
@@ -183,10 +202,10 @@ async def test_a_leaf_has_the_entries_of_rows_that_move_while_it_is_made(
     damaged = trees_of(path)["item", "leaf"][0], index_leaves(path)[index][1]
     for page in damaged:
         damage(path, page)
-    found_out = index_repair._lost_rows
+    found_out = damaged_leaves
 
-    def grown_meanwhile(leaves: list[index_repair.Leaf]) -> set[int]:
-        lost = found_out(leaves)
+    def grown_meanwhile(*given: Any, **named: Any) -> list[Leaf] | None:
+        lost = found_out(*given, **named)
         with closing(open_writer(path)) as db:
             for (row,) in before_last(db):
                 db.execute("update item set body = zeroblob(1500) where rowid = ?", (row,))
@@ -198,7 +217,7 @@ async def test_a_leaf_has_the_entries_of_rows_that_move_while_it_is_made(
         assert isinstance(last, int)
         return [(row,) for row in range(last // 3, last // 3 * 2)]
 
-    monkeypatch.setattr(index_repair, "_lost_rows", grown_meanwhile)
+    monkeypatch.setattr(lost_rows, "damaged_leaves", grown_meanwhile)
     assert IndexRepair(path).run()
     monkeypatch.undo()
     assert sorted(entries(path, index)) == sorted(before)
@@ -254,3 +273,63 @@ async def test_a_repair_waits_for_a_check_point_of_another_process(
         monkeypatch.undo()
     assert other.returncode == 0
     assert is_sound(path)
+
+
+BOTH = (
+    ("session", "session_listed"),
+    ("session_key", "session_key_by_session"),
+    ("idempotency", "idempotency_by_turn"),
+    ("turn", "turn_by_session"),
+    ("turn", "turn_by_seq"),
+    ("turn", "sqlite_autoindex_turn_1"),
+    ("item", "sqlite_autoindex_item_1"),
+)
+"""Tables, and an index of each."""
+
+
+@pytest.mark.slow
+async def test_sound_conversations_go_on_if_a_table_and_its_index_are_damaged(
+    tmp_path: Path, mint: Minter
+) -> None:
+    """The rows that are lost are told as damaged by the index, too: none is missing without a word."""
+    path = tmp_path / "whole.db"
+    store = await SqliteStore.open(path)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew(ttl_ms=600_000)
+    await furnish(store, player, sessions=150)
+    truth = {each: await store.dump(ACME, each) for each in await truth_of(store)}
+    await store.close()
+    trees = trees_of(path)
+    for table, index in BOTH:
+        damaged = tmp_path / f"{index}.db"
+        shutil.copyfile(path, damaged)
+        for tree in (table, index):
+            leaves = trees[tree, "leaf"]
+            damage(damaged, leaves[len(leaves) // 2])
+        hit = hit_by_damage(path, damaged)
+        assert 0 < len(hit) < len(truth), table
+        store = await HintingStore.open(damaged)
+        player = Player(store, mint, tenant=ACME)
+        await player.renew(ttl_ms=600_000)
+        for n, session_id in enumerate(truth):
+            if session_id not in hit:
+                await player.play(f"talk-{n}", "Are you there?", "I am")
+        assert store.read_only is None
+        page = await store.sessions(ACME, limit=1_000)
+        listed = {each.session.id for each in page.sessions}
+        assert listed | {*page.damaged} == truth.keys(), index
+        assert truth.keys() - hit <= listed, index
+        for session_id, was in truth.items():
+            assert was is not None
+            try:
+                found = await store.dump(ACME, session_id)
+            except StoreDamaged:
+                assert session_id in hit, index
+            else:
+                assert found is not None
+                assert found.items[: len(was.items)] == was.items, index
+                assert {each.turn_id for each in was.turns} <= {
+                    each.turn_id for each in found.turns
+                }
+                assert {each.key for each in was.keys} <= {each.key for each in found.keys}
+        await store.close()

@@ -92,7 +92,11 @@ def plan_of(db: apsw.Connection, sql: str) -> list[str]:
     return [str(row[3]) for row in found]
 
 
-@pytest.mark.parametrize("name", sorted(queries))
+ALL_FORKS = "sessions_with_past"
+"""Goes through a tenant's forks, for lists of a store whose session table is damaged."""
+
+
+@pytest.mark.parametrize("name", sorted(set(queries) - {ALL_FORKS}))
 def test_no_query_goes_through_all_that_a_tenant_has(db: apsw.Connection, name: str) -> None:
     steps = plan_of(db, queries[name])
     assert [step for step in steps if step.endswith("(tenant=?)")] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.codec import Value
 from holdfast.core.history import chain
 from holdfast.core.history.conversation import Lineage, Snapshot
-from holdfast.errors import StoreDamaged
+from holdfast.errors import SessionDamaged, StoreDamaged
 from holdfast.ids import SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions, row_changes
 from holdfast.store.operations.finders import session_of, turn_at
@@ -91,11 +91,11 @@ def snapshot(
         if each.from_pos < each.upto_pos:
             places = {"above": each.from_pos - 1, "upto": each.upto_pos - 1}
             items += yield from _own(BODIES_OF, tenant, each.session_id, **places)
-    if _is_short(past, items=len(items), annotations=len(notes)):
+    if _is_short(past, items=len(items), versions=len(turns), annotations=len(notes)):
         again = yield from session_of(tenant, session_id)
         if again is None or again.state == "deleted":
             return None
-        # The session is damaged, and `verify` reports how; what is left is worth reading.
+        raise SessionDamaged(session_id, "rows of its history are missing")
     bodies = [each.body for each in items]
     return later(known, session, turns=turns, items=bodies, state=state, annotations=notes)
 
@@ -110,10 +110,14 @@ def _lineage_at(session: SessionRow, version: Version) -> Operation[Lineage | No
     return decisions.lineage_at(session, point, length=session.length, rev=session.meta_rev)
 
 
-def _is_short(past: tuple[decisions.Stretch, ...], *, items: int, annotations: int) -> bool:
-    """Whether rows of the stretches are missing: items and annotations are numbered without a gap."""
-    return items < sum(max(0, each.upto_pos - each.from_pos) for each in past) or annotations < sum(
-        max(0, each.upto_rev - each.from_rev) for each in past
+def _is_short(
+    past: tuple[decisions.Stretch, ...], *, items: int, versions: int, annotations: int
+) -> bool:
+    """Whether rows of the stretches are missing: items, versions and annotations are numbered without a gap."""
+    return (
+        items < sum(max(0, each.upto_pos - each.from_pos) for each in past)
+        or versions < sum(max(0, each.upto_version - each.from_version) for each in past)
+        or annotations < sum(max(0, each.upto_rev - each.from_rev) for each in past)
     )
 
 
@@ -216,7 +220,13 @@ def chain_end(
 
 # ── ids ──────────────────────────────────────────────────────────────────────────────────────
 
-IDS_BY_TURN = Question("sessions_with_turns", SessionName)
+IDS_ELSEWHERE = (
+    Question("sessions_with_turns", SessionName),
+    Question("sessions_with_items", SessionName),
+    Question("sessions_with_keys", SessionName),
+    Question("sessions_with_past", SessionName),
+)
+"""By what a session is known if the session table cannot be read: a fork need not have turns of its own."""
 IDS_OF = Finder(SESSION_NAMES, tenant=":tenant", order=("id",), over="id")
 FORKS_OF = Finder(PASTS, tenant=":tenant", ancestor=":ancestor", order=("session_id",))
 
@@ -229,12 +239,26 @@ def session_ids(
     tenant: Tenant, *, after: SessionId | None, limit: int
 ) -> Operation[tuple[SessionId, ...]]:
     """Every session, by id, deleted ones included. For operators. If the session table cannot be read, the sessions
-    that have a turn: turns name their session."""
+    that other tables name, as far as these can be read."""
     try:
         rows = yield from find(IDS_OF, tenant=tenant, above=after, limit=limit)
+        return tuple(row.id for row in rows)
     except StoreDamaged:
-        rows = yield from ask(IDS_BY_TURN, tenant=tenant, after=after or "", limit=limit)
-    return tuple(row.id for row in rows)
+        return (yield from _ids_elsewhere(tenant, after=after or "", limit=limit))
+
+
+def _ids_elsewhere(tenant: Tenant, *, after: str, limit: int) -> Operation[tuple[SessionId, ...]]:
+    found: set[SessionId] = set()
+    is_read = False
+    for question in IDS_ELSEWHERE:
+        try:
+            rows = yield from ask(question, tenant=tenant, after=after, limit=limit)
+            found.update(row.id for row in rows)
+            is_read = True
+        except StoreDamaged:
+            if question is IDS_ELSEWHERE[-1] and not is_read:
+                raise
+    return tuple(sorted(found)[:limit])
 
 
 def every_id(tenant: Tenant) -> Operation[tuple[SessionId, ...]]:

@@ -115,6 +115,21 @@ select tenant from (
 select distinct session_id from @turn {indexed turn_by_session}
  where tenant = :tenant and session_id > :after order by session_id limit :limit;
 
+-- sessions_with_items
+-- The ids of a tenant's sessions, read from their items.
+select distinct session_id from @item
+ where tenant = :tenant and session_id > :after order by session_id limit :limit;
+
+-- sessions_with_keys
+-- The ids of a tenant's sessions, read from their keys.
+select distinct session_id from @session_key {indexed session_key_by_session}
+ where tenant = :tenant and session_id > :after order by session_id limit :limit;
+
+-- sessions_with_past
+-- The ids of a tenant's forks, read from what they are known to read.
+select distinct session_id from @session_past
+ where tenant = :tenant and session_id > :after order by session_id limit :limit;
+
 -- next_tenant_with_turns
 -- The tenant that comes after another and has turns.
 select tenant from @turn {indexed turn_by_session} where tenant > :after order by tenant limit 1;

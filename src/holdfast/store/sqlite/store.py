@@ -99,14 +99,18 @@ class SqliteStore(Store):
         await super()._meet(damage)
         if not damage.in_pages or self.read_only is not None:
             return False
-        if self.repairs:
-            async with self._repairing:
-                if await asyncio.to_thread(self._repair.run):
-                    return True
+        if await self._repair_indexes():
+            return True
         if self._is_to_survey(writing=writing):
             with suppress(StoreError):
                 self._protect(await self.engine.read(partial(survey, writing=writing)))
         return False
+
+    async def _repair_indexes(self) -> bool:
+        if not self.repairs or self.read_only is not None:
+            return False
+        async with self._repairing:
+            return await asyncio.to_thread(self._repair.run)
 
     def _met_index(self, db: Connection, damage: StoreDamaged) -> None:
         """The same for an index that a read has done without, in that reader's thread. It repairs nothing: a write does

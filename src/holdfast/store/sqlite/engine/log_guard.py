@@ -18,9 +18,7 @@ from pathlib import Path
 import apsw
 from apsw import Connection
 
-HEADER_BYTES = 32
-FRAME_BYTES = 24
-"""What a log begins with, and what each page in it begins with, by SQLite's file format."""
+from holdfast.store.sqlite.pages.log_length import FRAME_HEADER_BYTES, LOG_HEADER_BYTES
 
 
 class LogGuard:
@@ -31,7 +29,7 @@ class LogGuard:
         self._connection = connection
         size = connection.execute("PRAGMA page_size").get
         assert isinstance(size, int)
-        self._frame_bytes = FRAME_BYTES + size
+        self._frame_bytes = FRAME_HEADER_BYTES + size
         found = self._look()
         self._file = (found.st_dev, found.st_ino) if found else None
 
@@ -55,7 +53,7 @@ class LogGuard:
             return None
 
     def _bytes_of(self, pages: int) -> int:
-        return HEADER_BYTES + pages * self._frame_bytes if pages > 0 else 0
+        return LOG_HEADER_BYTES + pages * self._frame_bytes if pages > 0 else 0
 
     def _pages(self) -> int:
         """How many pages are in the log: another process may have emptied it."""

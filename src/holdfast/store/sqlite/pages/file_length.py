@@ -13,11 +13,8 @@ from struct import unpack
 from apsw import Connection
 
 from holdfast.errors import StoreUnusable
+from holdfast.store.sqlite.pages.log_length import FRAME_HEADER_BYTES, LOG_HEADER_BYTES, SALT
 from holdfast.store.sqlite.pages.survey import FilePages
-
-LOG_HEADER_BYTES, FRAME_HEADER_BYTES = 32, 24
-SALT = slice(16, 24)
-"""The bytes of a log's header that change when it starts over, and that each of its pages repeats."""
 
 
 def check_whole(db: Connection, path: Path) -> None:

@@ -4,8 +4,8 @@ An index holds nothing that its table does not hold. A leaf of an index holds th
 *bounds*, which are on the pages above it. So the leaf is made of the rows between them, and takes the place of the
 damaged page; no other page changes.
 
-1. A leaf is written only with every entry that it had. A row that cannot be read has to have its entry on another page:
-   else a reader would not find the row, and would not know that it is missing.
+1. A leaf is written only with every entry that it had, also for rows that cannot be read (`lost_rows.py`): else a reader
+   would not find such a row, and would not know that it is missing.
 2. No row between the bounds comes or goes while the leaf is damaged, because each would have to change the leaf. So the
    rows are read while others write, from a file that holds one state of the store: all of the log is copied before, and
    none of it meanwhile. For the writing itself, all other writers wait, the log is empty, and the bounds have to be
@@ -17,19 +17,14 @@ A page between root and leaf, and a root, cannot be made anew: nothing else know
 
 from __future__ import annotations
 
-import re
-import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
 from contextlib import closing
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import apsw
 from apsw import Connection
-from msgspec import Struct
 
 from holdfast.observe.events import warn
 from holdfast.store.sqlite.connection import open_reader, open_writer
@@ -37,8 +32,10 @@ from holdfast.store.sqlite.engine.engine import beside
 from holdfast.store.sqlite.faults import described, is_damage
 from holdfast.store.sqlite.locks import WriteTurn
 from holdfast.store.sqlite.migration import has_checksums
-from holdfast.store.sqlite.pages.records import Bound, Cells, Record, index_leaf
-from holdfast.store.sqlite.pages.survey import LEAVES, FilePages
+from holdfast.store.sqlite.pages.lost_rows import DamagedTable
+from holdfast.store.sqlite.pages.records import Bound, Record, index_leaf
+from holdfast.store.sqlite.pages.survey import FilePages
+from holdfast.store.sqlite.pages.trees import Index, Leaf, damaged_leaves, indexes, pages_of
 
 PAUSE_S = 10.0
 """A repair reads all indexes. Damage that it could not repair is met again and again."""
@@ -48,40 +45,6 @@ BUSY_S = 5.0
 
 BUSY_PAUSE_S = 0.01
 """A check-point takes milliseconds."""
-
-PAGES_MAX = 50_000
-"""How large a table with damaged leaves may be: its rows are read page by page, which takes a second for some thousands."""
-
-LOST_MAX = 100_000
-"""How many numbers the rows on damaged leaves may have."""
-
-ALL_ROWS = "true"
-"""The condition of an index that has an entry for each row."""
-
-
-class Index(Struct, frozen=True):
-    """An index of a file, and how its entries are read from its table."""
-
-    name: str
-    root: int
-    table: str
-    table_root: int
-    is_numbered: bool
-    """The table's rows have numbers."""
-    columns: tuple[str, ...]
-    places: tuple[int, ...]
-    """Where each column is in a row; -1 for the row's number."""
-    condition: str
-    """Which rows have an entry, in SQL."""
-
-
-class Leaf(Struct, frozen=True):
-    """A page of an index, and the entries before and after all of its own; None at an end of the index. Of a table: the
-    number before its first row, and the last that a row of its own may have."""
-
-    page: int
-    above: Bound | None = None
-    below: Bound | None = None
 
 
 class IndexRepair:
@@ -116,10 +79,14 @@ class IndexRepair:
             if not has_checksums(db):
                 return 0
             db.set_busy_timeout(round(BUSY_S * 1000))
-            return sum(self._repair_index(db, turn, index) for index in list(_indexes(db)))
+            found, written = list(indexes(db)), 0
+            # One index may tell what another one needs.
+            while more := sum(self._repair_index(db, turn, index) for index in found):
+                written += more
+            return written
 
     def _repair_index(self, db: Connection, turn: WriteTurn, index: Index) -> int:
-        if all(page is not None for _, page in _pages(FilePages(db), index.root)):
+        if all(page is not None for _, page in pages_of(FilePages(db), index.root)):
             return 0
         with closing(open_reader(self._path)) as held:
             with turn:
@@ -128,17 +95,18 @@ class IndexRepair:
                 held.execute("select count(*) from sqlite_schema").fetchall()
             # While this snapshot is held, no check-point changes the file. Its connection is one of its own: an error
             # ends a transaction.
+            table = DamagedTable(db, index)
             made = {
                 leaf: page
-                for leaf in _damaged_leaves(FilePages(db), index.root) or ()
-                if (page := _made_anew(db, index, leaf)) is not None
+                for leaf in damaged_leaves(FilePages(db), index.root) or ()
+                if (page := _made_anew(db, index, leaf, table)) is not None
             }
         if not made:
             return 0
         with turn:
             _copy_log(db)
             there = [
-                each for each in _damaged_leaves(FilePages(db), index.root) or () if each in made
+                each for each in damaged_leaves(FilePages(db), index.root) or () if each in made
             ]
             for leaf in there:
                 _write_page(self._path, leaf.page, made[leaf])
@@ -175,70 +143,18 @@ def _write_page(path: Path, number: int, page: bytes) -> None:
         file.xClose()
 
 
-# ── indexes ──────────────────────────────────────────────────────────────────────────────────
-
-_INDEXES = """
-select i.name, i.rootpage, i.tbl_name, t.rootpage, coalesce(i.sql, ''), t.sql like '%without rowid%'
-from sqlite_schema i join sqlite_schema t on t.type = 'table' and t.name = i.tbl_name where i.type = 'index'
-"""
-
-
-def _indexes(db: Connection) -> Iterator[Index]:
-    for name, root, table, table_root, sql, is_keyed in db.execute(_INDEXES).fetchall():
-        columns = db.execute(f'PRAGMA index_xinfo("{name}")').fetchall()
-        assert not any(is_falling for _, _, _, is_falling, *_ in columns), "indexes of ours rise"
-        yield Index(
-            name=str(name),
-            root=int(str(root)),
-            table=str(table),
-            table_root=int(str(table_root)),
-            is_numbered=not is_keyed,
-            columns=tuple(f'"{column}"' if column else "rowid" for _, _, column, *_ in columns),
-            places=tuple(int(str(place)) for _, place, *_ in columns),
-            condition=(*re.split(r"\bwhere\b", str(sql), maxsplit=1), ALL_ROWS)[1],
-        )
-
-
-def _damaged_leaves(pages: FilePages, root: int, *, is_numbered: bool = False) -> list[Leaf] | None:
-    """The leaves of a tree that are not as they were written; None if it cannot be told."""
-    cells, level = Cells(pages), [Leaf(root)]
-    while level:
-        read = [pages.read(each.page) for each in level]
-        if any(page and page[0] in LEAVES for page in read):  # all leaves are equally deep
-            return [leaf for leaf, page in zip(level, read, strict=True) if page is None]
-        if not all(read):
-            return None
-        level = [
-            below
-            for each, page in zip(level, read, strict=True)
-            for below in _below(each, page or b"", cells.bounds(each.page, is_numbered))
-        ]
-    return None
-
-
-def _below(branch: Leaf, page: bytes, between: list[Bound | None]) -> Iterator[Leaf]:
-    """The pages below one, with their bounds; without those next to an entry that cannot be read."""
-    bounds = [branch.above, *between, branch.below]
-    numbers = list(FilePages.children(page, branch.page))
-    for n, number in enumerate(numbers):
-        is_known = (n == 0 or between[n - 1]) and (n == len(between) or between[n])
-        if is_known:
-            yield Leaf(number, bounds[n], bounds[n + 1])
-
-
 # ── entries ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _made_anew(db: Connection, index: Index, leaf: Leaf) -> bytes | None:
+def _made_anew(db: Connection, index: Index, leaf: Leaf, table: DamagedTable) -> bytes | None:
     """The leaf with its entries; None if it cannot be said which these are."""
-    pages = FilePages(db)
     try:
         entries: list[Record] | None = _entries(db, index, leaf)
     except apsw.Error as error:
         if not is_damage(error):
             raise
-        entries = _entries_around(pages, index, leaf)
-    return None if entries is None else index_leaf(entries, pages.page_bytes)
+        entries = table.entries(leaf)
+    return None if entries is None else index_leaf(entries, FilePages(db).page_bytes)
 
 
 def _entries(db: Connection, index: Index, leaf: Leaf) -> list[Record]:
@@ -259,75 +175,3 @@ def _entries(db: Connection, index: Index, leaf: Leaf) -> list[Record]:
 def _compared(bound: Bound) -> list[object]:
     """An entry as SQL compares it: nothing is above or below null there, while an index has an order."""
     return [part for each in bound for part in (each is not None, 0 if each is None else each)]
-
-
-def _entries_around(pages: FilePages, index: Index, leaf: Leaf) -> list[Record] | None:
-    """The same if the table has damaged leaves, and every row that may be on one has its entry on another page of the
-    index; else None."""
-    if not index.is_numbered or index.condition != ALL_ROWS:
-        return None
-    cells = Cells(pages)
-    leaves = [number for number, page in _pages(pages, index.table_root) if page]
-    lost = _lost_rows(_damaged_leaves(pages, index.table_root, is_numbered=True) or [])
-    if not lost or len(leaves) > PAGES_MAX:
-        return None
-    for number, page in _pages(pages, index.root):
-        if page:
-            lost.difference_update(each[-1] for each in cells.records(number, False) if each)
-    if lost:
-        return None
-    found = list[Record]()
-    for number in leaves:
-        for row, record in cells.rows(number, is_numbered=True):
-            if record is None:
-                return None
-            entry = [_value(record, row, place) for place in index.places]
-            if _is_between(leaf, entry):
-                found.append(entry)
-    return sorted(found, key=_order)
-
-
-def _lost_rows(leaves: list[Leaf]) -> set[int]:
-    """The numbers that rows on these leaves of a table may have; none if there are too many."""
-    firsts = [each.above[0] + 1 if each.above else 1 for each in leaves]
-    lasts = [each.below[0] if each.below else sys.maxsize for each in leaves]
-    if sum(lasts) - sum(firsts) > LOST_MAX:
-        return set()
-    return {n for first, last in zip(firsts, lasts, strict=True) for n in range(first, last + 1)}
-
-
-def _pages(pages: FilePages, root: int) -> Iterator[tuple[int, bytes | None]]:
-    """The pages of a tree, but those below damaged ones; a damaged page is None."""
-    level = [root]
-    while level:
-        read = [(number, pages.read(number)) for number in level]
-        yield from read
-        level = [each for number, page in read if page for each in pages.children(page, number)]
-
-
-def _value(record: Record, row: int, place: int) -> object:
-    """A column of a row; a row from before the column was added is shorter."""
-    if place < 0:
-        return row
-    return record[place] if place < len(record) else None
-
-
-def _is_between(leaf: Leaf, entry: Record) -> bool:
-    order = _order(entry)
-    return (leaf.above is None or _order(leaf.above) < order) and (
-        leaf.below is None or order < _order(leaf.below)
-    )
-
-
-def _order(entry: Iterable[object]) -> list[tuple[int, Any]]:
-    """What entries are sorted by: null, numbers, texts, bytes."""
-    return [
-        (0, 0)
-        if each is None
-        else (1, each)
-        if isinstance(each, int)
-        else (2, each.encode())
-        if isinstance(each, str)
-        else (3, each)
-        for each in entry
-    ]
