@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -139,14 +140,19 @@ def digest(path: Path) -> str:
 
 
 def supported_pythons() -> Iterator[str]:
-    """Each supported Python on the PATH that runs: version managers put names there that do not."""
+    """Each supported Python here that runs: on the PATH, where version managers put names that do not, or in pyenv."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     for version in SUPPORTED:
         python = f"python{version}"
-        if shutil.which(python) is None:
-            continue
-        ran = subprocess.run([python, "-c", "import venv"], capture_output=True, check=False)
-        if ran.returncode == 0:
-            yield python
+        kept = map(str, sorted(pyenv.glob(f"{version}.*/bin/{python}")))
+        yield from islice(filter(runs, (python, *kept)), 1)
+
+
+def runs(python: str) -> bool:
+    if shutil.which(python) is None:
+        return False
+    done = subprocess.run([python, "-c", "import venv"], capture_output=True, check=False)
+    return done.returncode == 0
 
 
 def tried(wheel: Path, python: str) -> str:

@@ -45,3 +45,26 @@ def test_no_link_of_a_packaged_readme_leads_nowhere(
         assert urls["Repository"] in (HOME, f"{HOME}/") and urls["Changelog"].startswith(HOME)
         files = re.findall(rf"{HOME}/(?:blob|raw)/HEAD/([^)#]+)", readme)
         assert files and all((repository.ROOT / each).exists() for each in files)
+
+
+def test_the_wheel_is_tried_with_every_python_that_runs_once(
+    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version manager's name on the PATH does not run while its own folder has one that does."""
+
+    def put(path: Path, code: int) -> str:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\nexit {code}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    put(tmp_path / "shims/python3.11", 0)
+    put(tmp_path / "shims/python3.12", 127)
+    versions = tmp_path / "pyenv/versions"
+    put(versions / "3.11.9/bin/python3.11", 0)
+    put(versions / "3.12.0/bin/python3.12", 1)
+    found = put(versions / "3.12.1/bin/python3.12", 0)
+    put(versions / "3.10.1/bin/python3.10", 0)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'shims'}:/nowhere")
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    assert list(release.supported_pythons()) == ["python3.11", found]

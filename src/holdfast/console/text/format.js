@@ -31,6 +31,9 @@ export function ago(at, now) {
 /** @param {number} at */
 export const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
 
+/** With seconds. @param {number} at */
+export const exactClock = (at) => new Date(at * 1000).toLocaleTimeString();
+
 /** @param {number} at */
 export const moment = (at) => new Date(at * 1000).toLocaleString();
 

@@ -4,7 +4,7 @@ import { h } from '../core/dom.js';
 import { may, me, now } from '../state/me.js';
 import { failure, nodes, open, quantile, rates, readings, total, watchMetrics } from '../state/metrics.js';
 import { sessionAt } from '../state/route.js';
-import { ENDS, ago, clock, cost, count, duration, shortId } from '../text/format.js';
+import { ENDS, ago, cost, count, duration, exactClock, shortId } from '../text/format.js';
 import { plot } from './plot.js';
 
 const latest = () => readings().at(-1);
@@ -94,7 +94,7 @@ const sliding = (name, share) =>
 /** When the curves begin and end. */
 const times = () => {
     const all = readings();
-    return all.length ? [clock(all[0].at), clock(all[all.length - 1].at)] : [];
+    return all.length ? [exactClock(all[0].at), exactClock(all[all.length - 1].at)] : [];
 };
 
 function plots() {

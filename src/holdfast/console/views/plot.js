@@ -59,7 +59,7 @@ function picture(title, all, say) {
 /** @param {Series[]} all */
 const highest = (all) => Math.max(0, ...all.flatMap((each) => each.values.map((value) => value ?? 0)));
 
-/** A line with gaps where there is no number. @param {(number | null)[]} values @param {(n: number) => string} x @param {(value: number) => string} y */
+/** A line with gaps where there is no number, and a dot where one stands alone. @param {(number | null)[]} values @param {(n: number) => string} x @param {(value: number) => string} y */
 function curve(values, x, y) {
     let pen = 'M';
     let d = '';
@@ -68,7 +68,7 @@ function curve(values, x, y) {
             pen = 'M';
             return;
         }
-        d += `${pen}${x(n)} ${y(value)}`;
+        d += pen === 'M' ? `M${x(n)} ${y(value)}h0` : `L${x(n)} ${y(value)}`;
         pen = 'L';
     });
     return d || 'M0 0';

@@ -217,7 +217,7 @@ function journal(id, session) {
     return [
         () => failed() && h('p', { class: 'banner bad' }, failed()),
         () => turn().ended && !turn().request && h('p', { class: 'told' }, 'Its journal is not kept any more.'),
-        () => turn().request && bodyView(() => ({ items: turn().items })),
+        () => turn().request && bodyView(() => ({ items: turn().items, earlier: callsBefore(turn(), session.pages) })),
         () => turn().request && traceView(id),
         () => turn().request && may('chat') && retryButton(session, turn().request.input),
     ];
@@ -264,7 +264,10 @@ export function liveTurn(session, id) {
         return playing?.id === id ? playing : nothingYet(id);
     });
     return [
-        bodyView(() => ({ items: turn().items, drafts: turn().drafts, running: turn().running })),
+        bodyView(() => {
+            const { items, drafts, running } = turn();
+            return { items, drafts, running, earlier: callsBefore(turn(), session.pages) };
+        }),
         () => turn().items.length === 0 && h('p', { class: 'told' }, 'It is open; waiting for word of it …'),
         h(
             'footer',
