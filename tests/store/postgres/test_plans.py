@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from holdfast.store.operations.search import _needed
 from holdfast.store.postgres.compiler import SCHEMA, Compiler, cast
@@ -25,7 +26,7 @@ from tests.store.crowd import TENANT, crowd, fill_postgres, key_of, own_word
 from tests.store.plans import FINDERS, LOOKS, questions, writes
 from tests.store.postgres.filling import fill_index
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 SESSIONS, TURNS = 4_000, 24_000
 
@@ -58,41 +59,32 @@ WALKS = {
 
 
 class Crowded:
-    """A database with many sessions, and the ids of one of them."""
+    """A database with many sessions, and the ids of one of them. One connection asks for all plans."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, db: asyncpg.Connection[asyncpg.Record]) -> None:
+        self._db = db
         self.values: dict[str, Any] = {}
 
-    async def fill(self) -> None:
-        await fill_postgres(self.url, crowd(sessions=SESSIONS, turns=TURNS))
-        await fill_index(self.url)
-        connection = await asyncpg.connect(self.url)
-        try:
-            await connection.execute(CLAIMS)
-            await connection.execute("vacuum analyze")
-            found = await connection.fetchrow(ONE)
-        finally:
-            await connection.close()
+    async def prepare(self) -> None:
+        """Make what else is needed in a filled database."""
+        await self._db.execute(CLAIMS)
+        await self._db.execute("vacuum analyze")
+        await self._db.execute(GENERIC)
+        found = await self._db.fetchrow(ONE)
         assert found is not None
         self.values = {name: found[name] for name in ("session_id", "turn_id")}
 
     async def plan(self, query: PostgresQuery, *, generic: bool = False) -> list[dict[str, Any]]:
         """The steps of a query's plan, flat: for these values, or for any (what a prepared statement may come to)."""
-        connection = await asyncpg.connect(self.url, statement_cache_size=0)
-        try:
-            if generic:
-                await connection.execute(GENERIC)
-                said = await connection.fetchval("select pg_temp.generic($1)", query.sql)
-                return list(_steps(json.loads(said)[0]["Plan"]))
-            statement = await connection.prepare(query.sql)
+        if generic:
+            said = await self._db.fetchval("select pg_temp.generic($1)", query.sql)
+        else:
+            statement = await self._db.prepare(query.sql)
             kinds = [each.name for each in statement.get_parameters()]
             arguments = [
                 self.value(name, kind) for name, kind in zip(query.names, kinds, strict=True)
             ]
-            said = await connection.fetchval(f"explain (format json) {query.sql}", *arguments)
-        finally:
-            await connection.close()
+            said = await self._db.fetchval(f"explain (format json) {query.sql}", *arguments)
         return list(_steps(json.loads(said)[0]["Plan"]))
 
     def value(self, name: str, kind: str) -> Any:
@@ -164,11 +156,18 @@ def _steps(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _steps(each)
 
 
-@pytest.fixture(scope="module")
-def crowded() -> Crowded:
-    made = Crowded(shared_database())
-    asyncio.run(made.fill())
-    return made
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def crowded() -> AsyncIterator[Crowded]:
+    url = await asyncio.to_thread(shared_database)
+    await fill_postgres(url, crowd(sessions=SESSIONS, turns=TURNS))
+    await fill_index(url)
+    db = await asyncpg.connect(url, statement_cache_size=0)
+    try:
+        made = Crowded(db)
+        await made.prepare()
+        yield made
+    finally:
+        await db.close()
 
 
 @pytest.mark.parametrize("generic", [False, True], ids=["values", "any values"])
