@@ -108,6 +108,18 @@ async def test_where_nobody_may_decide_in_the_chat_the_question_says_so() -> Non
     assert here.tool.runs == 0
 
 
+async def test_where_nothing_is_stored_the_question_says_that_nobody_can_decide() -> None:
+    async with chat(pays(), pays()) as here:
+        asked = await here.server.chat("Pay")
+        responded = await here.server.respond("Pay", store=False)
+        yes = {"role": "user", "content": "yes"}
+        told = [{"role": "assistant", "content": asked.text}, yes]
+        assert (await here.server.chat("Pay", *told)).text == "Very well."
+    for text in (asked.text, responded.json["output"][-1]["content"][0]["text"]):
+        assert "Nothing of this conversation is stored" in text and "approvals decide" not in text
+    assert here.tool.runs == 0
+
+
 async def test_a_client_that_reads_fields_is_asked_in_fields() -> None:
     async with chat(pays(), "Fine.") as here:
         fields = {"X-Approvals": "fields"}

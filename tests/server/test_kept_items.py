@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
+from holdfast.core.turns.deltas import FinishDelta, TextDelta, ToolCallDelta
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.verification.verification import Finding, verify
-from holdfast.testing import ScriptedModel
+from holdfast.testing import Script, ScriptedModel
 from holdfast.wire.openai.responses.foreign_items import SHOWN_KINDS
 from tests.server.stubs import Serving, agent, serving
 from tests.wire.openai.documented_types import items
@@ -185,3 +187,27 @@ async def test_items_are_kept_by_conversations_exports_and_imports() -> None:
     for store in (home, elsewhere):
         assert not [each async for each in verify(store) if isinstance(each, Finding)]
         await store.close()
+
+
+@pytest.mark.parametrize("history", ["append", "follow"])
+async def test_a_call_that_was_cut_is_known_when_it_comes_back_and_shown_to_no_model(
+    history: str,
+) -> None:
+    half = ToolCallDelta(index=0, call_id="c1", name="look", arguments='{"city": "Os')
+    broken = Script(TextDelta(text="So"), half, FinishDelta(finish="length"))
+    model, store = ScriptedModel(broken, otherwise=lambda prompt: "Yes."), MemoryStore()
+    look = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+    headers = {"X-Conversation-Id": "trip", "X-History": history}
+    async with serving(agent(model), store=store) as server:
+        first = await server.respond([HELLO], tools=[look], headers=headers)
+        assert [each["status"] for each in first.json["output"]] == ["completed", "incomplete"]
+        told = [HELLO, *first.json["output"], {"role": "user", "content": "Go on"}]
+        second = await server.respond(told, tools=[look], headers=headers)
+        assert second.headers["x-conversation-base"] == "1"
+        assert second.headers["x-ignored-params"] == "input[2]"
+        assert "call" not in [each["type"] for each in (await server.items("trip"))[-2:]]
+        elsewhere = await server.respond(told)
+        kept = await listed(server, f"/v1/responses/{elsewhere.json['id']}/input_items")
+    assert kept[2] == first.json["output"][1]
+    assert all("tool_calls" not in str(each.messages) for each in model.prompts)
+    assert not [each async for each in verify(store) if isinstance(each, Finding)]

@@ -40,7 +40,7 @@ def test_other_paths_name_none(path: str) -> None:
     assert named_path(path) is None
 
 
-@pytest.mark.parametrize("name", ["hf_key_01", "..", "a/../b", "."])
+@pytest.mark.parametrize("name", ["hf_key_01", "sk-proj-0123456789abcdefghij", "..", "a/../b", "."])
 def test_a_name_that_is_a_secret_or_does_not_survive_a_proxy_is_refused(name: str) -> None:
     with pytest.raises(Refused):
         base_name(name)

@@ -47,6 +47,8 @@ class ChatQuestion(Value):
     """The model's text could hide the question: a yes needs the code from it."""
     is_mixed: bool = False
     """Calls that the client has to answer wait, too."""
+    is_kept: bool = True
+    """The turn is stored: its calls can be decided on later."""
 
     @property
     def in_chat(self) -> bool:
@@ -77,6 +79,11 @@ class ChatQuestion(Value):
         return "\n\n".join((f"{WAITING} {head}", *shown, self._way()))
 
     def _way(self) -> str:
+        if not self.is_kept:
+            return (
+                "Nothing of this conversation is stored, so the question cannot be answered here. Give the "
+                "conversation a name, with `X-Conversation-Id` or by `/c/NAME/v1` in the base URL, and ask again."
+            )
         if not self.in_chat:
             flags = " ".join(f"--approve {each.id}" for each in self.calls)
             those = "them" if len(self.calls) > 1 else "it"
@@ -122,8 +129,11 @@ class ChatQuestion(Value):
         return "".join(text.split()).endswith("".join(self.text.split()))
 
 
-def question_in(items: Iterable[StoredItem], turn_id: TurnId) -> ChatQuestion | None:
-    """The question of a turn with these items; None if none of its calls waits for an approval."""
+def question_in(
+    items: Iterable[StoredItem], turn_id: TurnId, *, is_kept: bool = True
+) -> ChatQuestion | None:
+    """The question of a turn with these items; None if none of its calls waits for an approval. Not `is_kept`, if
+    nothing is stored."""
     root = [each for each in items if not isinstance(each, Unreadable) and not each.path]
     waiting = [each for each in root if isinstance(each, ToolCall) and each.waits_for is not None]
     if not waiting:  # nearly always
@@ -139,6 +149,7 @@ def question_in(items: Iterable[StoredItem], turn_id: TurnId) -> ChatQuestion | 
         calls=asked,
         needs_code=any(map(_could_hide, said)),
         is_mixed=len(asked) < len(waiting),
+        is_kept=is_kept,
     )
 
 

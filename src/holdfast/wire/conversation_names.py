@@ -49,9 +49,13 @@ def named_path(raw_path: str) -> NamedPath | None:
     return NamedPath(name=unquote(name), path=found + rest)
 
 
+_KEY = re.compile(r"hf_|(?:sk|gsk|xai|AIza|ghp)[-_]?[A-Za-z0-9_-]{20,}\Z")
+"""An API key, of this server or of a well-known provider."""
+
+
 def base_name(text: str) -> str:
     """The name in a base URL, checked. Raises Refused."""
-    if text.startswith("hf_"):
+    if _KEY.match(text):
         raise bad_request(
             "invalid_conversation_key",
             "the name in the base URL looks like an API key: addresses are logged on the way, so send the key "

@@ -128,7 +128,7 @@ def question_for(head: AnswerHead, end: AnswerEnd) -> str:
         return ""
     if end.again is not None:
         return end.again.text
-    found = question_in(end.items, head.turn_id)
+    found = question_in(end.items, head.turn_id, is_kept=end.version is not None)
     return found.text if found else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -107,6 +108,15 @@ def test_without_tools_nothing_is_said_about_them() -> None:
     assert not sent.keys() & {"tools", "tool_choice", "parallel_tool_calls"}
 
 
+ALLOWED = {
+    "type": "allowed_tools",
+    "allowed_tools": {
+        "mode": "required",
+        "tools": [{"type": "function", "function": {"name": "look"}}],
+    },
+}
+
+
 @pytest.mark.parametrize(
     ("choice", "sent"),
     [
@@ -116,6 +126,11 @@ def test_without_tools_nothing_is_said_about_them() -> None:
             {"type": "function", "function": {"name": "look"}},
         ),
         ('{"type":"function","name":"look"}', {"type": "function", "function": {"name": "look"}}),
+        (
+            '{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"look"}]}',
+            ALLOWED,
+        ),
+        (json.dumps(ALLOWED), ALLOWED),
     ],
 )
 def test_a_choice_is_sent_as_chat_writes_it(choice: str, sent: object) -> None:

@@ -32,6 +32,13 @@ async def test_a_name_that_somebody_points_at_us_is_refused(host: str) -> None:
     assert alive.status == 200
 
 
+def test_a_request_of_http_1_0_may_name_no_host() -> None:
+    """Every browser names one, so no page has made it."""
+    OURS.check(coming_from("9.9.9.9"))
+    with pytest.raises(Refused):
+        OURS.check(coming_from("9.9.9.9", host="evil.example"))
+
+
 @pytest.mark.parametrize("guard", [OURS, OriginGuard()])
 @pytest.mark.parametrize(
     "host",

@@ -249,10 +249,7 @@ def reconcile(
         if isinstance(found, Overtaken):
             return found
         resend = found
-    stored = frozenset[int]()
-    if known is None:
-        is_resend = resend.dropped > 0
-        stored = _foreign_stored(spoken, snapshot, running or (), is_resend=is_resend)
+    stored = _foreign_stored(rest, snapshot, running or (), is_resend=resend.dropped > 0)
     new = [
         each
         for n, each in enumerate(rest)

@@ -24,6 +24,7 @@ from holdfast.models.families.gpt import (
     takes_sampling,
 )
 from holdfast.models.model import Prompt
+from holdfast.models.output_choices import read_choice
 
 MaxTokensName: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
 
@@ -154,10 +155,21 @@ def _tool_choice(choice: str) -> bytes:
     if choice in ("none", "auto", "required"):
         return _encode(choice)
     asked = _decoded(choice, "tool_choice")
-    if isinstance(asked, dict) and asked.get("type") == "function" and "function" not in asked:
-        # In the form of the Responses API.
-        return _encode({"type": "function", "function": {"name": asked.get("name")}})
+    if not isinstance(asked, dict):
+        return choice.encode()
+    # A choice in the form of the Responses API is flat.
+    if asked.get("type") == "function" and "function" not in asked:
+        return _encode(_function(str(asked.get("name"))))
+    if asked.get("type") == "allowed_tools" and "allowed_tools" not in asked:
+        found = read_choice(choice)
+        assert found is not None, "only an absent choice is none"
+        allowed = {"mode": found.mode, "tools": [_function(each) for each in found.only]}
+        return _encode({"type": "allowed_tools", "allowed_tools": allowed})
     return choice.encode()
+
+
+def _function(name: str) -> dict[str, object]:
+    return {"type": "function", "function": {"name": name}}
 
 
 def _response_format(schema: str) -> bytes:

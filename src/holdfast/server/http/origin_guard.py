@@ -53,10 +53,11 @@ class OriginGuard:
             raise bad_request(
                 "invalid_host", f"the name of a host, and perhaps a port, not {addressed!r:.100}"
             )
-        if self._hosts is not None and name not in self._hosts:
+        # Every browser names a host: a request without one is no page's.
+        if self._hosts is not None and addressed is not None and name not in self._hosts:
             raise _refused(
                 "host_not_allowed",
-                f"this server does not go by the name {addressed or ''!r:.100}; "
+                f"this server does not go by the name {addressed!r:.100}; "
                 f"if it should, start it with {variable('allowed_hosts')}",
             )
         origin = exchange.headers.get("origin")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -150,6 +151,22 @@ def test_a_tool_choice_in_a_word(choice: str) -> None:
     assert read(tool_choice=choice).parameters.tool_choice == choice
 
 
+def test_allowed_tools_are_passed_on_and_tools_of_other_servers_are_named() -> None:
+    custom = {"type": "custom", "custom": {"name": "draw"}}
+    named = {"type": "function", "function": {"name": "f"}}
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [named]}}
+    whole = read(tools=[function()], tool_choice=allowed)
+    assert msgspec.json.decode(whole.parameters.tool_choice or "") == allowed
+    both = {"mode": "required", "tools": [custom, named]}
+    part = read(tools=[function()], tool_choice={**allowed, "allowed_tools": both})
+    assert part.parameters.tool_choice == json.dumps(allowed, separators=(",", ":"))
+    assert (whole.left_alone, part.left_alone) == ((), ("tool_choice.tools[0]",))
+    none = {**allowed, "allowed_tools": {"mode": "auto", "tools": [custom]}}
+    for choice in (custom, none):
+        ask = read(tool_choice=choice)
+        assert (ask.parameters.tool_choice, ask.left_alone) == (None, ("tool_choice",))
+
+
 def test_asking_for_plain_text_asks_for_nothing() -> None:
     ask = read(response_format={"type": "text"}, tool_choice="auto", parallel_tool_calls=True)
     assert ask.parameters.output_schema is None
@@ -176,7 +193,7 @@ def test_asking_for_plain_text_asks_for_nothing() -> None:
         ({"max_completion_tokens": -1}, "invalid_value", "max_completion_tokens"),
         ({"stop": 3}, "invalid_type", "stop"),
         ({"tool_choice": "maybe"}, "invalid_value", "tool_choice"),
-        ({"tool_choice": {"type": "custom"}}, "unsupported_parameter", "tool_choice"),
+        ({"tool_choice": {"type": "function"}}, "invalid_value", "tool_choice"),
         ({"tool_choice": function("g"), "tools": [function("f")]}, "invalid_value", "tool_choice"),
         ({"response_format": "json"}, "invalid_value", "response_format"),
         ({"response_format": {"type": "xml"}}, "unsupported_parameter", "response_format"),

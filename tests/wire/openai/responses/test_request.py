@@ -180,6 +180,7 @@ def test_unknown_fields_and_include_values_are_left_alone() -> None:
         ({"top_logprobs": 2}, "top_logprobs", "unsupported_parameter"),
         ({"truncation": "some"}, "truncation", "invalid_type"),
         ({"tool_choice": "maybe"}, "tool_choice", "invalid_value"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice", "invalid_value"),
         ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice", "invalid_value"),
         ({"tools": [{"type": "function"}]}, "tools[0]", "invalid_tool"),
         ({"text": {"format": {"type": "xml"}}}, "text.format", "unsupported_parameter"),

@@ -27,7 +27,6 @@ from holdfast.wire.body_parser import (
     bad_tool,
     demand_between,
     demand_few_messages,
-    demand_known,
     given_parameters,
     has_member,
     read_body,
@@ -39,6 +38,7 @@ from holdfast.wire.body_parser import (
 from holdfast.wire.openai.chat.messages import ChatMessage, ResentMessage, incoming_of
 from holdfast.wire.openai.chat.unknown_parts import known_request, with_kept
 from holdfast.wire.openai.kept_members import strict_type, with_messages
+from holdfast.wire.openai.tool_choices import read_tool_choice
 from holdfast.wire.problems import Refused, bad_request
 
 # ── the body ─────────────────────────────────────────────────────────────────────────────────
@@ -163,7 +163,8 @@ def read_chat_request(body: bytes) -> ChatAsk:
     ignored: list[str] = []
     messages = _messages(request.messages, sent, ignored)
     tools, left_alone = read_tools(request.tools or (), _definition)
-    parameters = _parameters(request, tools)
+    choice = read_tool_choice(request.tool_choice, tools, is_chat=True)
+    parameters = _parameters(request, choice.choice)
     unheard = ("modalities",) if request.modalities and request.modalities != ["text"] else ()
     return ChatAsk(
         model=request.model,
@@ -179,6 +180,7 @@ def read_chat_request(body: bytes) -> ChatAsk:
         left_alone=(
             *unknown_fields(body, _KNOWN),
             *unheard,
+            *choice.ignored,
             *left_alone,
             *ignored[:IGNORED_MAX],
         ),
@@ -249,7 +251,7 @@ def _check(request: ChatRequest) -> None:
 # ── parameters ───────────────────────────────────────────────────────────────────────────────
 
 
-def _parameters(request: ChatRequest, tools: tuple[ToolDefinition, ...]) -> Parameters:
+def _parameters(request: ChatRequest, tool_choice: str | None) -> Parameters:
     stop = request.stop
     others = tuple(
         (name, said) for name in _PASSED_ON if (said := as_json(getattr(request, name))) is not None
@@ -262,7 +264,7 @@ def _parameters(request: ChatRequest, tools: tuple[ToolDefinition, ...]) -> Para
         seed=request.seed,
         reasoning_effort=request.reasoning_effort,
         parallel_tool_calls=request.parallel_tool_calls,
-        tool_choice=_tool_choice(request.tool_choice, tools),
+        tool_choice=tool_choice,
         output_schema=_output_schema(request.response_format),
         others=others,
     )
@@ -275,44 +277,6 @@ def _sent_names(request: ChatRequest) -> list[tuple[str, str]]:
         for name, ours in _FIELDS.items()
         if as_json(getattr(request, name)) not in (None, "[]")
     ]
-
-
-class _NamedTool(Struct, frozen=True):
-    name: str
-
-
-class _ToolChoice(Struct, frozen=True):
-    type: str
-    function: _NamedTool | None = None
-    name: str | None = None
-    """The member of a choice in the form of Responses."""
-
-
-def _tool_choice(raw: Raw, tools: tuple[ToolDefinition, ...]) -> str | None:
-    said = as_json(raw)
-    if said is None:
-        return None
-    if said in ('"none"', '"auto"', '"required"'):
-        return said.strip('"')
-    try:
-        choice = msgspec.json.decode(said, type=_ToolChoice)
-    except msgspec.DecodeError as error:
-        raise bad_request(
-            "invalid_value",
-            'tool_choice is "none", "auto", "required" or {"type": "function", "function": {"name": …}}',
-            param="tool_choice",
-        ) from error
-    if choice.type == "function" and choice.function is None:
-        form = "has the form of Responses; here" if choice.name else "of a function"
-        raise bad_request(
-            "invalid_value",
-            f'tool_choice {form} is {{"type": "function", "function": {{"name": …}}}}',
-            param="tool_choice",
-        )
-    if choice.type != "function" or choice.function is None:
-        raise unsupported("tool_choice", f"tool_choice of type {choice.type!r} is not offered")
-    demand_known(choice.function.name, tools)
-    return said
 
 
 class _JsonSchema(Struct, frozen=True):

@@ -146,7 +146,8 @@ class ResponseHead(Value):
         """The question that ends the output; None if nothing is asked."""
         if not self.echo.asks_in_words:
             return None
-        found = question_in(end.items, self.response_id.turn_id)
+        is_kept = end.version is not None
+        found = question_in(end.items, self.response_id.turn_id, is_kept=is_kept)
         if found is None:
             return None
         text = end.again if end.again is not None else found.text

@@ -5,15 +5,19 @@ stored as they came. A model reads the calls of such tools, and what came of the
 one that made an item would take the item itself. Items of all other types are not shown, and are named in
 `X-Ignored-Params`.
 
+So is a call that was cut inside its arguments and has no result: no model reads half a call.
+
 An item is listed with its own members, byte for byte, under its own id; an item without an id gets one of ours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from holdfast.core.items import ForeignContent
 from holdfast.core.transcript import ends
@@ -94,3 +98,23 @@ def original_object(json: str, where: str) -> dict[str, Any]:
     if isinstance(given, str) and given:
         return {**members, "id": given}
     return {"id": where, **{name: each for name, each in members.items() if name != "id"}}
+
+
+class _Output(Struct, frozen=True):
+    type: Any = None
+    call_id: Any = None
+
+
+_output_decoder = msgspec.json.Decoder(_Output)
+
+
+def answered_calls(items: Iterable[Raw]) -> frozenset[str]:
+    """The ids of the calls that a request has a result for."""
+    found: set[str] = set()
+    for each in items:
+        if b"function_call_output" in bytes(each):
+            with suppress(msgspec.ValidationError):  # it is refused in its turn
+                output = _output_decoder.decode(each)
+                if output.type == "function_call_output" and isinstance(output.call_id, str):
+                    found.add(output.call_id)
+    return frozenset(found)

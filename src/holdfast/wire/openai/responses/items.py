@@ -8,7 +8,7 @@ Out: the id of an item is its address (`item_addresses.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, assert_never
 
 import msgspec
@@ -60,7 +60,11 @@ from holdfast.wire.openai.kept_members import (
     kept_members,
     with_members,
 )
-from holdfast.wire.openai.responses.foreign_items import foreign_content, original_object
+from holdfast.wire.openai.responses.foreign_items import (
+    answered_calls,
+    foreign_content,
+    original_object,
+)
 from holdfast.wire.openai.responses.item_addresses import (
     ItemAddress,
     approval_request_id,
@@ -95,6 +99,7 @@ class InputItem(Struct, frozen=True):
     id: str | None = None
     role: str | None = None
     content: str | list[InputPart] | None = None
+    status: str | None = None
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None
@@ -156,6 +161,7 @@ def _pieces(
     held: list[tuple[Incoming, Incoming]] = []
     """Reasoning and what follows it up to an answer, each in the form that it has if there is one, and if there is none."""
     parts = 0
+    answered: frozenset[str] | None = None
     for n, raw in enumerate(items):
         where = f"{param}[{n}]"
         if len(bytes(raw)) > LARGE_BYTES:
@@ -163,7 +169,12 @@ def _pieces(
         item = _read_item(raw, where)
         parts += sum(len(each) for each in (item.content, item.output) if isinstance(each, list))
         demand_few(param, parts, limits.request_parts_max)
-        piece = _piece(item, raw, where, seal, ignored) or _foreign(item, raw, where)
+        if item.type == "function_call" and item.status == "incomplete" and answered is None:
+            answered = answered_calls(items)
+        if _is_cut(item, answered):
+            piece: InputPiece = _foreign(item, raw, where)
+        else:
+            piece = _piece(item, raw, where, seal, ignored) or _foreign(item, raw, where)
         thought = _thought(item, raw, seal, where) if item.type == "reasoning" else None
         is_foreign = isinstance(piece, Incoming) and piece.foreign is not None
         if isinstance(piece, Incoming) and is_foreign and (thought is not None or held):
@@ -175,6 +186,13 @@ def _pieces(
         if isinstance(piece, Incoming) and is_foreign:
             ignored += _unread(piece)
     yield from _answered(held, None, ignored)
+
+
+def _is_cut(item: InputItem, answered: Container[str] | None) -> bool:
+    """Whether this is a call that was cut inside its arguments, and has no result: no model reads half a call."""
+    if answered is None or item.type != "function_call" or item.status != "incomplete":
+        return False
+    return bool(item.call_id) and item.call_id not in answered
 
 
 def _answered(

@@ -25,7 +25,6 @@ from holdfast.wire.body_parser import (
     as_json,
     bad_tool,
     demand_between,
-    demand_known,
     given_parameters,
     has_member,
     missing_parameter,
@@ -37,6 +36,7 @@ from holdfast.wire.body_parser import (
 )
 from holdfast.wire.openai.responses.answer import Echo
 from holdfast.wire.openai.responses.items import InputPiece, read_input
+from holdfast.wire.openai.tool_choices import read_tool_choice
 from holdfast.wire.problems import Refused, bad_request
 from holdfast.wire.seal import Seal
 
@@ -160,8 +160,8 @@ def read_responses_request(
     pieces: tuple[InputPiece, ...] = ()
     if as_json(request.input) is not None:
         pieces = read_input(request.input, seal=seal, ignored=unread)
-    choice = _tool_choice(request.tool_choice, tools)
-    parameters = _parameters(request, choice)
+    choice = read_tool_choice(request.tool_choice, tools, is_chat=False)
+    parameters = _parameters(request, choice.choice)
     return ResponsesAsk(
         model=request.model,
         input=pieces,
@@ -180,6 +180,7 @@ def read_responses_request(
         left_alone=(
             *unknown_fields(body, _KNOWN),
             *_ignored(request),
+            *choice.ignored,
             *left_alone,
             *unknown,
             *unread,
@@ -363,46 +364,6 @@ _NAMES = {
     "parallel_tool_calls": "parallel_tool_calls",
 }
 """The client's name of a parameter → our name."""
-
-
-class _ToolChoice(Struct, frozen=True):
-    type: str
-    name: str | None = None
-    function: Raw = NULL
-    """The member of a choice in the form of Chat Completions."""
-
-
-def _tool_choice(raw: Raw, tools: tuple[ToolDefinition, ...]) -> str | None:
-    """None, a word, or the JSON of a choice. A choice among other servers' tools is ignored."""
-    said = as_json(raw)
-    if said is None:
-        return None
-    if said in ('"none"', '"auto"', '"required"'):
-        return said.strip('"')
-    try:
-        choice = msgspec.json.decode(said, type=_ToolChoice)
-    except msgspec.DecodeError as error:
-        raise bad_request(
-            "invalid_value",
-            'tool_choice is "none", "auto", "required" or {"type": "function", "name": …}',
-            param="tool_choice",
-        ) from error
-    match choice.type:
-        case "function" if choice.name is None:
-            chat = as_json(choice.function) is not None
-            form = "has the form of Chat Completions; here" if chat else "of a function"
-            raise bad_request(
-                "invalid_value",
-                f'tool_choice {form} is {{"type": "function", "name": …}}',
-                param="tool_choice",
-            )
-        case "function":
-            demand_known(choice.name, tools)
-            return said
-        case "allowed_tools":
-            return said
-        case _:
-            return None
 
 
 class _Format(Struct, frozen=True):
