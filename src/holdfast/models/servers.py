@@ -26,11 +26,21 @@ Api: TypeAlias = Literal["chat", "responses", "anthropic", "google"]
 """The wires that Holdfast speaks."""
 
 
+_NOT_ASKED = {
+    "chatgpt": "a subscription's login is for programs of OpenAI; take 'openai', with a key in OPENAI_API_KEY",
+}
+"""Providers that docker-agent has and Holdfast has not, and the way out."""
+
+
 class UnknownProvider(InvalidValue):
     """A provider that has neither an address here nor a `base_url`."""
 
     def __init__(self, name: str, *, own: Iterable[str] = ()) -> None:
         """`own`: the providers that the agent file defines."""
+        if name in _NOT_ASKED:
+            super().__init__(f"the provider {name!r} is not asked here: {_NOT_ASKED[name]}")
+            self.name = name
+            return
         named = list(own)
         close = get_close_matches(name, [*named, *SERVERS, "demo"], n=1)
         meant = f"did you mean {close[0]!r}? There" if close else "there"
