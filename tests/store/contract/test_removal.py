@@ -160,3 +160,19 @@ async def test_a_chat_goes_with_all_of_its_lines(store: Store, player: Player) -
     for each in made:
         row = await store.session(ACME, each)
         assert row is not None and row.state == "deleted"
+
+
+async def test_a_chat_that_was_rewound_to_its_beginning_goes_as_a_whole(
+    store: Store, player: Player, mint: Minter
+) -> None:
+    """The line that stands for it has no version, and other lines are listed by names of their own."""
+    made = [(await player.play("chat", "One", followed=Followed(name="chat"))).session_id]
+    for words, name in (("Two", "by-sea"), ("Three", "by-train")):
+        made.append((await player.play_line("chat", words)).session_id)
+        await store.name(ACME, made[-1], SessionKey(name))
+    row = await store.bind(ACME, SessionKey("chat"), fresh=mint(SessionId), version=Version(0))
+    assert (row.head, row.family) == (0, made[0])
+    await store.remove(ACME, row.id)
+    for each in made:
+        line = await store.session(ACME, each)
+        assert line is not None and line.state == "deleted"

@@ -11,7 +11,6 @@ from holdfast.core.history.conversation import Annotation, Patch, Rebinding
 from holdfast.errors import NameTaken, SessionGone, SessionMissing
 from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, Version
 from holdfast.store import row_changes
-from holdfast.store.operations import lists
 from holdfast.store.operations.finders import queued_of, session_of, turn_of
 from holdfast.store.operations.lines import (
     EVERY_LINE,
@@ -258,18 +257,29 @@ def remove_if(
         return session
     going = [session]
     if session.family is not None and not session.anonymous:
-        if (yield from lists.stands_for_family(session)):
-            family = yield from family_lines(tenant, session.family, limit=EVERY_LINE)
-            for each in family:  # a plain read does not know whether the row has changed since
-                line = (
-                    None if each.id == session.id else (yield from get(SESSIONS, tenant, each.id))
-                )
+        family = yield from family_lines(tenant, session.family, limit=EVERY_LINE)
+        others = [each for each in family if each.id != session.id]
+        if (yield from _stands_for_family(session, others)):
+            for each in others:  # a plain read does not know whether the row has changed since
+                line = yield from get(SESSIONS, tenant, each.id)
                 going += [line] if line is not None and line.state != "deleted" else []
     changes: list[Change] = []
     for each in going:
         changes += yield from _removed(each, now_ms=found.now_ms)
     yield from write(*changes, on=tuple(going))
     return msgspec.structs.replace(session, **row_changes.deleted(session))
+
+
+def _stands_for_family(session: SessionRow, others: Sequence[SessionRow]) -> Operation[bool]:
+    """Whether the family's name means this line. A line may also be listed because it has a name of its own.
+
+    A search judges by the lines that have a version (`lists.stands_for_family`); a rewound chat may have none.
+    """
+    for each in (session, *(each for each in others if not each.anonymous)):
+        keys = yield from find(KEYS_OF, tenant=session.tenant, session_id=each.id)
+        if any(key.standing for key in keys):
+            return each is session
+    return True
 
 
 def _removed(session: SessionRow, *, now_ms: int) -> Operation[list[Change]]:
