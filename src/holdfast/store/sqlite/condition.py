@@ -19,6 +19,7 @@ from holdfast.store.sqlite.faults import described, is_damage
 from holdfast.store.sqlite.location_checks import check_all
 from holdfast.store.sqlite.locks import Liveness
 from holdfast.store.sqlite.migration import has_checksums, newest_step, step_of
+from holdfast.store.sqlite.pages.log_length import lost_end
 from holdfast.store.sqlite.protection import Protection
 
 DAMAGE_MAX = 5
@@ -47,7 +48,7 @@ def _examine(db: apsw.Connection, path: Path) -> Condition:
         newest=newest_step(),
         bytes=path.stat().st_size,
         log_bytes=log.stat().st_size if log.exists() else 0,
-        damage=() if lines == ["ok"] else tuple(lines),
+        damage=(*(() if lines == ["ok"] else lines), *filter(None, (lost_end(path),))),
         read_only=Protection(beside(path, "damage"), quiet=True).reason or "",
         checksums=has_checksums(db),
     )

@@ -2,6 +2,7 @@
 
   schema_broken    a table or index of ours is missing, or is not what its migrations made
   schema_foreign   a table, index, view or trigger that is not ours
+  log_cut          the end of the log was gone when the file was opened
   file_damaged     SQLite's own check of a table and its indexes fails, or a page has another checksum
 
 SQLite checks one table at a time: no read lasts longer than its largest table's check, and the log can start over in
@@ -20,6 +21,7 @@ from holdfast.store.operations.inspection import stray
 from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.faults import described, is_damage
 from holdfast.store.sqlite.migration import load_migrations, migrate
+from holdfast.store.sqlite.pages.log_length import lost_end
 from holdfast.store.sqlite.pages.survey import damaged_pages
 from holdfast.store.verification.findings import USELESS_TO_GO_ON, Finding, Progress, Report
 
@@ -32,6 +34,8 @@ async def inspect(engine: SqliteEngine) -> AsyncIterator[Report]:
         broken |= finding.violation.code in USELESS_TO_GO_ON
     if broken:
         return
+    if (lost := lost_end(engine.path)) is not None:
+        yield stray("log_cut", "the log", lost)
     async for report in _pages(engine):
         yield report
     tables = await engine.read(_table_names)

@@ -11,6 +11,7 @@ machine. SQLite makes the file anew when the first process opens the database, s
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from struct import unpack_from
 
@@ -41,8 +42,8 @@ class LogState(Struct, frozen=True):
 
 
 def check_log_whole(path: Path) -> None:
-    """Tell the operator of pages that are missing at the end of the log of this database. Raises StoreUnusable if what is
-    left does not fit to the database."""
+    """Note pages that are missing at the end of the log of this database. Raises StoreUnusable if what is left does not fit
+    to the database."""
     for _ in range(READS):
         state = _state_of(path)
         if state is None or not state.pages:
@@ -60,8 +61,27 @@ def check_log_whole(path: Path) -> None:
             f"been copied into {path}, which is newer than what is left; move {path.name}-wal and {path.name}-shm away, and run "
             "`holdfast db verify`: docs/guides/damage.md"
         )
-    if max(left, state.copied) < state.pages:
-        warn("store.log_cut", path=str(path), pages=state.pages, left=max(left, state.copied))
+    left = max(left, state.copied)
+    if left < state.pages:
+        warn("store.log_cut", path=str(path), pages=state.pages, left=left)
+        with suppress(OSError):  # a disk that takes nothing any more
+            _note_beside(path).write_text(
+                f"the last {state.pages - left} of {state.pages} pages of its log were gone when it was opened, and with them "
+                f"the last turns; delete {_note_beside(path).name} when you have looked after them"
+            )
+
+
+def lost_end(path: Path) -> str | None:
+    """What was missing at the end of the log when the database was opened, until an operator deletes the note of it."""
+    try:
+        return _note_beside(path).read_text()
+    except FileNotFoundError:
+        return None
+
+
+def _note_beside(path: Path) -> Path:
+    """A file, since the first process that opens the database is the last one that can know."""
+    return path.with_name(path.name + "-cut")
 
 
 def _state_of(path: Path) -> LogState | None:
