@@ -126,6 +126,7 @@ BRIEF: Mapping[str, str] = {
     "holdfast.sessions.stateless_turns.StatelessTurns.submit": "one turn, which draining waits for",
     "holdfast.sessions.turns.watch.paused": "a wait of its caller, who ends it",
     "holdfast.store.postgres.groups.StatementGroup._go_on": "one statement, whose callers wait for it",
+    "holdfast.store.postgres.pool.Pool.give": "the end of one connection, which closing waits for",
     "holdfast.store.postgres.hints.PostgresHints.tell": "one statement, which may be lost",
     "holdfast.store.postgres.loop_engines.LoopEngines.engine": "does nothing until its loop ends",
     "holdfast.tools.mcp.connection.McpConnection._greet": "a wait of its caller, who ends it",

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.postgres.pool import Pool, PooledConnection
+from holdfast.store.postgres.pool import IDLE_KEPT, Pool, PooledConnection
 
 LATER = float("inf")
 
@@ -28,6 +28,9 @@ class FakeConnection:
         return False
 
     def terminate(self) -> None:
+        self.closed = True
+
+    async def close(self, *, timeout: float) -> None:
         self.closed = True
 
 
@@ -68,6 +71,25 @@ async def test_leave_to_make_a_connection_is_passed_on_by_a_waiter_that_is_out_o
         await first
     await settle()
     assert second.done(), "the second was never told"
+
+
+async def test_connections_that_load_has_made_are_closed_once_they_are_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = Pool(connect, size=10)
+    links = [await pool.take(until=LATER) for _ in range(10)]
+    for each in links:
+        pool.give(each)
+    await settle()
+    assert all(each.usable for each in links), "load may come back"
+    monkeypatch.setattr("holdfast.store.postgres.pool.IDLE_S", 0.0)
+    for _ in range(10):  # as a server at rest asks one question after the other
+        pool.give(await pool.take(until=LATER))
+    await settle()
+    assert sum(each.usable for each in links) == IDLE_KEPT
+    assert pool.dropped == 0, "nothing that was written on them is in doubt"
+    more = [await pool.take(until=LATER) for _ in range(10)]
+    assert len({id(each) for each in more}) == 10
 
 
 @pytest.mark.parametrize("seed", range(200))

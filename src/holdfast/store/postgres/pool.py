@@ -1,4 +1,4 @@
-"""Connections: a bounded number of them, made when needed, thrown away when in doubt.
+"""Connections: a bounded number of them, made when needed, closed when idle for long, thrown away when in doubt.
 
 1. A connection is used by one caller at a time, the one that was used last first: an idle one may be closed by
    the server, and few warm ones are better than many cold ones.
@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from asyncio import Future
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,6 +26,10 @@ from holdfast.store.postgres.queries import Bound, PostgresQuery, Row
 SERVER_AT_LEAST = (13, 0)
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MOST_S = 1.0
+IDLE_KEPT = 2
+"""Idle connections that stay open. PostgreSQL has a process for each, and a server at rest needs no more."""
+IDLE_S = 60.0
+"""Any other connection is closed once it has been idle for so long: load comes in waves, and making one takes time."""
 GRACE_S = 5.0
 """How much longer than we wait for it the server lets a statement, or a transaction that has gone quiet, live."""
 
@@ -47,6 +52,7 @@ class PooledConnection:
         # of the server that it meets. What we keep of it is its description.
         self._named = named
         self._statements: dict[str, asyncpg.prepared_stmt.PreparedStatement[asyncpg.Record]] = {}
+        self.idle_since_s = 0.0
 
     async def fetch(
         self, query: PostgresQuery, values: Sequence[Bound], *, timeout_s: float
@@ -67,6 +73,15 @@ class PooledConnection:
     @property
     def usable(self) -> bool:
         return not self.connection.is_closed() and not self.connection.is_in_transaction()
+
+
+async def _close(link: PooledConnection, *, timeout_s: float) -> None:
+    try:
+        await link.connection.close(timeout=timeout_s)
+    except Exception as error:
+        if fault_of(error) is None:
+            raise
+        link.connection.terminate()
 
 
 Connect = Callable[[], Awaitable[PooledConnection]]
@@ -121,6 +136,8 @@ class Pool:
         self.connect = connect
         self._size = size
         self._idle: list[PooledConnection] = []
+        """In the order in which they were given back."""
+        self._closing: set[asyncio.Task[None]] = set()
         self._links: set[PooledConnection] = set()
         self._making = 0
         self._waiting: deque[Future[PooledConnection | None]] = deque()
@@ -161,7 +178,15 @@ class Pool:
             if not waiter.done():
                 waiter.set_result(link)
                 return
+        link.idle_since_s = time.monotonic()
         self._idle.append(link)
+        longest = self._idle[0]
+        if len(self._idle) > IDLE_KEPT and link.idle_since_s - longest.idle_since_s >= IDLE_S:
+            del self._idle[0]
+            self._links.discard(longest)
+            closing = asyncio.create_task(_close(longest, timeout_s=GRACE_S))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     def drop(self, link: PooledConnection) -> None:
         """Throw away a connection. What runs on it may still happen, or have happened."""
@@ -178,12 +203,8 @@ class Pool:
         idle, self._idle = self._idle, []
         for link in idle:
             self._links.discard(link)
-            try:
-                await link.connection.close(timeout=timeout_s)
-            except Exception as error:
-                if fault_of(error) is None:
-                    raise
-                link.connection.terminate()
+            await _close(link, timeout_s=timeout_s)
+        await asyncio.gather(*self._closing)
 
     def _demand_open(self) -> None:
         if self._closed:
