@@ -736,7 +736,7 @@ def _ill(world: World, node: Node) -> list[str]:
     ]
 
 
-_LASTING = ("heart", "signals", "sweeper", "indexer", "pruner")
+_LASTING = ("heart", "signals", "sweeper", "census", "indexer", "pruner")
 _FREQUENT = ("heart", "sweeper", "indexer")
 """Those that have had a round since the last fault, whatever else a node does."""
 
