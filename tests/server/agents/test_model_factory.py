@@ -114,7 +114,7 @@ def test_a_provider_that_nobody_knows_is_told_with_those_of_the_file() -> None:
         made(provider="mistrall", model="m")
     words = str(UnknownProvider("hause", own=["house", "shed"]))
     assert "did you mean 'house'? There are the file's own house, shed;" in words
-    with pytest.raises(UnknownProvider, match="'chatgpt' is not asked here: .* take 'openai'"):
+    with pytest.raises(UnknownProvider, match=r"'chatgpt' is not asked here: .* take 'openai'"):
         made(provider="chatgpt", model="m")
 
 
