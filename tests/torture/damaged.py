@@ -224,8 +224,9 @@ async def _cut(run: Run, progress: Progress, place: Place, serve: Serve) -> Figu
     told = await asyncio.to_thread(
         _holdfast, "db", "verify", "--json", "--heads", str(heads), "--store", place.url
     )
-    if alone.returncode != 1 or " 1 finding" not in alone.stdout or "log_cut" not in alone.stdout:
-        wrong.append(f"what is left is not sound, or not told to be less: {alone.stdout[-300:]}")
+    said = alone.stdout + alone.stderr
+    if alone.returncode != 1 or " 1 finding" not in said or "log_cut" not in said:
+        wrong.append(f"what is left is not sound, or not told to be less: {said[-300:]}")
     found = Counter(each.code for each in msgspec.json.decode(told.stdout, type=_Verified).findings)
     found.pop("log_cut", None)
     if told.returncode != 1 or not found:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import apsw
 import pytest
+from click.testing import CliRunner
 
+from holdfast.cli import main
 from holdfast.errors import StoreUnusable
 from holdfast.ids import Minter
 from holdfast.store.sqlite import SqliteStore
@@ -131,6 +133,15 @@ async def test_a_log_that_has_lost_its_end_is_told_of(
     store = await SqliteStore.open(path)
     assert [each async for each in verify(store) if isinstance(each, Finding)] == []
     await store.close()
+
+
+async def test_a_command_tells_of_a_log_that_has_lost_its_end(tmp_path: Path, mint: Minter) -> None:
+    """A command looks at the tables before it opens the store."""
+    path, _ = await killed(tmp_path, mint, copied=False)
+    cut(Path(f"{path}-wal"))
+    asked = ["db", "verify", "--store", f"sqlite:///{path}"]
+    done = await asyncio.to_thread(CliRunner().invoke, main, asked)
+    assert done.exit_code == 1 and "log_cut" in done.output
 
 
 @pytest.mark.parametrize("copied", [False, True])

@@ -29,6 +29,7 @@ from holdfast import limits
 from holdfast.errors import StoreUnusable
 from holdfast.store.sqlite.faults import described, is_damage, translated
 from holdfast.store.sqlite.locks import WriteTurn
+from holdfast.store.sqlite.pages.log_length import check_log_whole
 
 STATEMENTS_CACHED = 256
 """More than the store has queries, so each is prepared once per connection."""
@@ -112,6 +113,8 @@ def _open(path: Path, flags: int, vfs: str | None) -> Connection:
             f"{path} was open when this process was forked, and SQLite cannot open it again here; "
             "start the process afresh (spawn instead of fork), or open the store after forking"
         )
+    if identity(path) not in _process.open.values():  # closing it would drop our own locks on it
+        check_log_whole(path)
     try:
         connection = Connection(
             str(path), flags=flags, vfs=vfs, statementcachesize=STATEMENTS_CACHED

@@ -1,12 +1,11 @@
 """Checks of the place of a database file, before it is opened.
 
-Five things make a SQLite file unsafe in ways that no later check would notice:
+Four things make a SQLite file unsafe in ways that no later check would notice:
 
 1. a SQLite library with the WAL-reset bug, which can lose committed pages;
 2. a network file system, where POSIX locks and the shared memory of WAL do not hold;
 3. a place that we cannot write to, or that is no plain file;
-4. a log whose database is gone: opening it would make a new database, and remove the log with its commits;
-5. a log that was cut, so that it does not fit to its database any more.
+4. a log whose database is gone: opening it would make a new database, and remove the log with its commits.
 
 Each is checked by a function that raises StoreUnusable with the way out.
 Whether the file *is* a database is left to SQLite: opening it by other means in a process that
@@ -25,7 +24,6 @@ import apsw
 from msgspec import Struct
 
 from holdfast.errors import StoreUnusable
-from holdfast.store.sqlite.pages.log_length import check_log_whole
 
 
 def check_all(path: Path) -> None:
@@ -34,7 +32,6 @@ def check_all(path: Path) -> None:
     check_place(path)
     check_log(path)
     check_file_system(path, read_mounts())
-    check_log_whole(path)
 
 
 def check_library(version: str) -> None:

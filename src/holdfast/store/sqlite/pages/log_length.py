@@ -43,7 +43,7 @@ class LogState(Struct, frozen=True):
 
 def check_log_whole(path: Path) -> None:
     """Note pages that are missing at the end of the log of this database. Raises StoreUnusable if what is left does not fit
-    to the database."""
+    to the database. Call it while this process does not have the database open."""
     for _ in range(READS):
         state = _state_of(path)
         if state is None or not state.pages:
