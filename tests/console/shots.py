@@ -214,7 +214,7 @@ async def live(here: Window, name: str) -> None:
 async def operations(here: Window, name: str) -> None:
     await here.open("/operations")
     await expect(here.find(".panel tbody tr").first).to_be_visible()
-    await here.page.wait_for_timeout(9000)
+    await here.page.wait_for_timeout(21_000)  # a few samples, of five seconds each
 
 
 BEFORE: dict[str, Callable[[Window, str], Awaitable[None]]] = {
