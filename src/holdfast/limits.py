@@ -530,6 +530,8 @@ foreign_names_max: Final = 10_000
 """Names of tools that an agent's foreign toolsets (MCP and the like) have had since it was loaded; further ones are not
 offered."""
 script_commands_max: Final = 64
+hook_timeout_s: Final = 60.0
+"""Of a hook whose agent file does not say how long it may take."""
 hook_words_max: Final = 2_000
 """Characters of a hook's reason to block a call: the model reads it."""
 hook_response_chars_max: Final = 64 * 1024

@@ -83,7 +83,7 @@ class Hook(Value):
     command: str
     matcher: str = "*"
     """The tools that it applies to: a regular expression for the whole name. Events without a tool ignore it."""
-    timeout_s: float = 60.0
+    timeout_s: float = limits.hook_timeout_s
     env: Mapping[str, str] = {}
     """Variables for this hook alone; they may hold secrets."""
     directory: str = ""

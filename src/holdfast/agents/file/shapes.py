@@ -72,7 +72,7 @@ class HookShape(Shape):
     """Of something built in."""
     name: str = ""
     """For people; it has no effect."""
-    timeout: Seconds = 60.0
+    timeout: Seconds = limits.hook_timeout_s
     env: dict[str, str] = msgspec.field(default_factory=dict)
     working_dir: str = ""
     strict_output: bool = False
