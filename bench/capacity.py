@@ -52,7 +52,7 @@ class Costs(msgspec.Struct, frozen=True):
     """Of those bytes, what indexes take. Assumed; `holdfast db stats` and pg_relation_size say it for yours."""
     notify_us: float = 10.0
     """CPU of the database for handing one notification to one listener. Assumed."""
-    stream_kb: float = 60.0
+    stream_kb: float = 67.0
     """Memory of a server for an open stream. `make bench GROUP=memory`."""
 
 
