@@ -471,6 +471,32 @@ async def test_what_is_damaged_is_left_out_of_a_copy_that_verifies(
     await target.close()
 
 
+@pytest.mark.parametrize("tree", ["item", "turn"])
+async def test_a_copy_of_what_can_be_read_goes_on_past_what_cannot(
+    whole: tuple[Path, Truth], tmp_path: Path, tree: str
+) -> None:
+    """Each conversation is in the copy as it was, or `verify` names it there, or the copy has named it as left out."""
+    path, truth = whole
+    flip(path, (_page_of(path, tree=tree, kind="leaf") - 1) * PAGE_BYTES + 2_000, 3)
+    with salvaged(path, tmp_path) as found:
+        assert found is not None
+        source = await SqliteStore.open(found.path)
+        target = await SqliteStore.open(tmp_path / "copy.db")
+        reports = [each async for each in copy(source, target, damaged=True)]
+        left_out = {each.what for each in reports if isinstance(each, NotCopied)}
+        named = {each.session_id async for each in verify(target) if isinstance(each, Finding)}
+        copied = await truth_of(target)
+        assert {each: whole for each, whole in copied.items() if each not in named} == {
+            each: whole for each, whole in truth.items() if each not in named | left_out
+        }
+        assert len(copied) > len(truth) // 2
+        assert (named, left_out) != (set(), set())
+        assert not named & left_out
+        assert (tree == "item") == bool(named)  # an item has its place in the copy, a turn has none
+        await source.close()
+        await target.close()
+
+
 # ── retention ────────────────────────────────────────────────────────────────────────────────
 
 

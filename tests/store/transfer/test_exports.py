@@ -24,7 +24,7 @@ from holdfast.store.memory_store import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store
 from holdfast.store.transfer import export_lines
-from holdfast.store.transfer.copies import CopyProgress, copy
+from holdfast.store.transfer.copies import CopyProgress, NotCopied, copy
 from holdfast.store.transfer.exports import Exported, LeftOut, export
 from holdfast.store.transfer.import_checks import without_leases
 from holdfast.store.transfer.imports import ImportedSession, OnConflict, take_in
@@ -525,6 +525,22 @@ async def test_a_copy_holds_everything_that_lasts(
     async with changes_nothing(destination):
         again = [each async for each in copy(store, destination) if isinstance(each, CopyProgress)]
     assert (again[-1].fresh, again[-1].memories) == (0, 0)
+
+
+async def test_a_copy_goes_on_past_a_session_that_is_another_one_there(
+    store: Store, destination: Store, player: Player, mint: Minter
+) -> None:
+    turn = await player.play("trip")
+    fork = (await store.fork(ACME, turn.session_id, version=Version(1), fresh=mint(SessionId))).id
+    _ = [each async for each in copy(store, destination)]
+    await player.play("trip", "And on")
+    last = await player.play("last")
+    told = [each async for each in copy(store, destination)]
+    left_out = {each.what: each for each in told if isinstance(each, NotCopied)}
+    assert set(left_out) == {turn.session_id, fork}
+    why = f"a different session '{turn.session_id}' is there already"
+    assert (left_out[turn.session_id].why, left_out[turn.session_id].is_damaged) == (why, False)
+    assert await destination.session(ACME, last.session_id) is not None
 
 
 async def test_a_copy_that_dies_anywhere_goes_on_where_it_stopped(

@@ -206,7 +206,8 @@ def copy(ctx: click.Context, source: str, target: str, damaged: bool) -> None:
         ]
     for each in left_out:
         whose = f"{each.tenant}/" if each.tenant else ""
-        output.say(f"{whose}{each.what} left out: it is damaged ({each.why})", err=True)
+        why = f"it is damaged ({each.why})" if each.is_damaged else each.why
+        output.say(f"{whose}{each.what} left out: {why}", err=True)
     for finding in findings:
         output.say(str(finding))
     there = "0 sessions" if copied is None else display.counted(copied.done, "session")

@@ -4,8 +4,9 @@ Each session and each memory is copied whole or not at all, and one that the tar
 repeats a copy that broke off, and it goes on where it stopped. Not copied: leases, signals, and the search index, which
 is made anew. The source is verified first: a session that is broken is left out and named, and so is a key, a memory or
 an approval that is not what was written, since the copy would look sound. With `damaged`, only what cannot be read is
-left out.
-The source should be at rest: if a session goes on after it was copied, a second copy meets a different session.
+left out: a session that lacks items is copied with marks in their places, so that `verify` names it in the copy, too.
+The source should be at rest: if a session goes on after it was copied, a second copy meets a different session, leaves
+it as it is there, and names it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.core.codec import Value
-from holdfast.errors import ImportConflict, InvalidValue, StoreDamaged
+from holdfast.errors import InvalidValue, StoreDamaged
 from holdfast.ids import SessionId, Tenant
-from holdfast.store.outcomes import RestoreRefused
+from holdfast.store.outcomes import RestoreRefused, SessionDump
+from holdfast.store.rows import ItemRow
 from holdfast.store.store import Store
 from holdfast.store.transfer import exports
 from holdfast.store.verification.verification import Finding, verify
@@ -43,11 +45,13 @@ class CopyProgress(Value):
 
 
 class NotCopied(Value):
-    """A session, or a row beside the sessions, that is not in the copy because it is damaged."""
+    """A session, or a row beside the sessions, that is not in the copy because it is damaged, or because something else
+    of its name is there."""
 
     tenant: str
     what: str
     why: str
+    is_damaged: bool = True
 
 
 MADE_ANEW = frozenset(("index_off", "derived_off", "open_off", "queued_off", "file_damaged"))
@@ -89,8 +93,8 @@ class Flaws:
 async def copy(
     source: Store, target: Store, *, damaged: bool = False
 ) -> AsyncIterator[CopyProgress | NotCopied]:
-    """Copy everything that lasts and is sound; with `damaged`, everything that can be read. Raises ImportConflict if the
-    target has a different session under the same id."""
+    """Copy everything that lasts and is sound; with `damaged`, everything that can be read. What
+    cannot be copied is told, and does not end the copy."""
     flaws = Flaws() if damaged else await Flaws.of(source)
     for (owner, name), why in flaws.rows.items():
         yield NotCopied(tenant=owner, what=name, why=why)
@@ -118,7 +122,7 @@ async def copy(
                     await target.put_grant(grant)
         except StoreDamaged as damage:
             yield NotCopied(tenant=tenant, what="approvals, from one on", why=damage.why)
-        broken = flaws.sessions[tenant]
+        broken, missing = flaws.sessions[tenant], set[SessionId]()
         async for dump in exports.dumps(source, tenant, ids, tombstones=True, broken=broken):
             if isinstance(dump, exports.LeftOut):
                 yield NotCopied(tenant=tenant, what=dump.session_id, why=dump.why)
@@ -128,13 +132,46 @@ async def copy(
                 keys=tuple(flaws.without(tenant, dump.keys, lambda row: row.key)),
                 claims=tuple(flaws.without(tenant, dump.claims, lambda row: row.key)),
             )
-            outcome = await target.restore(tenant, sound_dump)
+            if lost := missing.intersection(each.session_id for each in dump.session.lineage):
+                missing.add(dump.session.id)
+                why = f"it goes on from {min(lost)}, which is left out"
+                yield NotCopied(tenant=tenant, what=dump.session.id, why=why)
+                continue
+            outcome = await target.restore(tenant, marked(sound_dump) if damaged else sound_dump)
             if isinstance(outcome, RestoreRefused):
-                raise ImportConflict(dump.session.id, outcome.why)
+                missing.add(dump.session.id)
+                yield NotCopied(
+                    tenant=tenant,
+                    what=dump.session.id,
+                    why=outcome.why,
+                    is_damaged=not outcome.conflict,
+                )
+                continue
             done, fresh = done + 1, fresh + outcome.fresh
             yield CopyProgress(
                 tenant=tenant, done=done, of=max(done, of), fresh=fresh, memories=memories
             )
+
+
+LOST = b"lost"
+"""Stands for an item that is gone. It is no JSON, so that each reader and `verify` take it for damaged."""
+
+
+def marked(dump: SessionDump) -> SessionDump:
+    """A dump with a mark in the place of each item that its turns have and that is gone."""
+    session, kept = dump.session, {row.pos: row for row in dump.items}
+    for turn in dump.turns:
+        for pos in range(turn.start, turn.end) if turn.seq is not None else ():
+            lost = ItemRow(
+                tenant=session.tenant,
+                session_id=session.id,
+                pos=pos,
+                turn_id=turn.turn_id,
+                path="",
+                body=LOST,
+            )
+            kept.setdefault(pos, lost)
+    return msgspec.structs.replace(dump, items=tuple(kept[pos] for pos in sorted(kept)))
 
 
 async def _pages(
