@@ -303,7 +303,7 @@ def a_turn_that_acted_was_forgotten(run: Recording) -> Recording:
 @noticed_as("against_policy")
 def a_turn_that_was_to_be_resumed_was_ended(run: Recording) -> Recording:
     keyed = {send.text for send in run.sends if send.policy.crash == "resume"}
-    turn = first(each for each in _turns(run) if opening_of(each) in keyed)
+    turn = first(each for each in _turns(run) if opening_of(each) in keyed and each.row.lease_token)
     return _with_turn(run, turn.row.turn_id, ended_by="crash", attempt=1)
 
 

@@ -444,7 +444,7 @@ CALLS = (
     *("renew", "begin", "append", "commit", "end", "takeover", "release", "signal", "signals"),
     *("orphans", "queued", "enqueue", "open_queued", "withdraw", "snapshot", "session", "turn"),
     *("journal", "index", "resolve", "find_attempt", "find_signal", "acknowledge"),
-    *("annotate", "bind", "fork", "remove", "resign"),
+    *("annotate", "bind", "fork", "remove", "resign", "nodes"),
 )
 """Every kind of call that a node makes: each may be denied, or fail in a way that nobody has foreseen."""
 _FREEZES = ("begin", "append", "commit", "commit", "end")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import limits
+from holdfast.errors import SessionDamaged
 from holdfast.ids import Minter, SessionId
 from holdfast.store.memory_store import MemoryStore
 from holdfast.store.operations.reads import BODIES_OF, snapshot
@@ -76,12 +77,14 @@ def test_one_that_is_deleted_with_its_rows_still_there_is_read(
     assert found is not None and len(found.items) == found.session.length
 
 
-def test_of_a_damaged_one_is_read_what_is_left(store: MemoryStore, session_id: SessionId) -> None:
+def test_one_that_has_lost_a_row_is_not_read_as_if_it_were_whole(
+    store: MemoryStore, session_id: SessionId
+) -> None:
     def damage() -> None:
         store.run(write(Delete(ITEMS, (ACME, session_id, 0))))
 
-    found = read(store, session_id, damage)
-    assert found is not None and len(found.items) == found.session.length - 1
+    with pytest.raises(SessionDamaged, match="rows of its history are missing"):
+        read(store, session_id, damage)
 
 
 async def test_the_ends_of_many_sessions_are_read_together(
