@@ -28,7 +28,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from holdfast import limits
 from holdfast.core.history.checks import Violation
 from holdfast.core.history.conversation import Snapshot
-from holdfast.errors import InvalidValue, SessionDamaged, StoreDamaged
+from holdfast.errors import InvalidValue, SessionDamaged, StoreDamaged, StoreReadOnly
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId, Version
 from holdfast.store import outcomes, pages
 from holdfast.store.operations import (
@@ -70,6 +70,8 @@ def by_write(operation: Callable[P, Operation[T]], *, once: bool = False) -> Met
             return await self._write(start, once=once)
         except StoreDamaged as damage:
             if not await self._meet(damage, writing=True):
+                if (reason := self.read_only) is not None:  # what each later write is told
+                    raise StoreReadOnly(reason) from damage
                 raise
         return await self._write(start, once=once)
 

@@ -292,6 +292,33 @@ def _pages_of(path: Path, *, tree: str, kind: str = "*") -> list[int]:
         return [int(str(number)) for (number,) in db.execute(pages, (tree, kind))]
 
 
+async def test_a_request_is_told_of_damage_by_the_name_that_it_knows(
+    whole: tuple[Path, Truth], mint: Minter
+) -> None:
+    """A request brings a fresh id for the conversation that it may make; nobody knows that id. Where everything meets, the
+    first request is told what the next ones are."""
+    path, _ = whole
+    (root,) = (
+        number
+        for (tree, kind), pages in trees_of(path).items()
+        for number in pages
+        if tree == "session_key" and kind.startswith("root")
+    )
+    store = await SqliteStore.open(path)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew()
+    ask = await player.ask("nobody", "Hello")
+    await store.close()
+    flip(path, (root - 1) * PAGE_BYTES + 2_000, 3)
+    store = await SqliteStore.open(path)
+    for _ in range(2):
+        with pytest.raises(StoreReadOnly):
+            await store.begin(ask)
+    assert store.read_only is not None
+    assert ("conversation 'nobody'" in store.damages, len(store.damages)) == (True, 1)
+    await store.close()
+
+
 async def test_damage_where_everything_meets_makes_the_store_read_only_until_it_is_verified(
     whole: tuple[Path, Truth], mint: Minter
 ) -> None:

@@ -19,6 +19,7 @@ from holdfast.core.turns.events import (
     Usage,
 )
 from holdfast.core.turns.journal import encode_records, numbered
+from holdfast.errors import SessionDamaged, StoreDamaged
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.store import decisions, row_changes
 from holdfast.store.first_words import opening_of
@@ -33,6 +34,7 @@ from holdfast.store.operations.finders import (
 from holdfast.store.operations.lines import STAYS, name_after, new_line
 from holdfast.store.operations.nodes import held
 from holdfast.store.outcomes import (
+    Anonymous,
     Attempt,
     Begin,
     BeginOutcome,
@@ -109,9 +111,7 @@ class BeginLook(Facts):
 
     node: NodeRow | None = one(NODES, node_id=":node")
     key: KeyRow | None = one(KEYS, tenant=":tenant", key=":key")
-    session: SessionRow | None = one(
-        SESSIONS, tenant=":tenant", id=("key.session_id", ":session_id")
-    )
+    session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=("key.session_id", ":meant"))
     holder: NodeRow | None = holder("session.lease_node")
     has_begun: bool = has(TURNS, tenant=":tenant", turn_id=":turn_id")
     claim: IdempotencyRow | None = one(CLAIMS, tenant=":tenant", key=":claim")
@@ -121,9 +121,7 @@ class TargetLook(Facts):
     """The session that a target names, and the row of an idempotency key."""
 
     key: KeyRow | None = one(KEYS, tenant=":tenant", key=":key")
-    session: SessionRow | None = one(
-        SESSIONS, tenant=":tenant", id=("key.session_id", ":session_id")
-    )
+    session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=("key.session_id", ":meant"))
     claim: IdempotencyRow | None = one(CLAIMS, tenant=":tenant", key=":claim")
 
 
@@ -164,9 +162,12 @@ def find_attempt(
     `begin` checks again; this is for callers whose further checks must not apply to a retry, such as `If-Match`.
     """
     name, session_id = decisions.named_by(target) if target else (None, None)
-    found = yield from look(
-        TargetLook, tenant=tenant, key=name, session_id=session_id, claim=attempt.key
-    )
+    try:
+        found = yield from look(
+            TargetLook, tenant=tenant, key=name, meant=session_id, claim=attempt.key
+        )
+    except SessionDamaged as damage:
+        raise _of_target(target, damage) from damage.__cause__
     claim = yield from claim_of(found.claim)
     meant = found.key.session_id if found.key else None
     known = decisions.judge_claim(attempt, claim, meant=meant)
@@ -219,15 +220,18 @@ def begin_facts(ask: Begin) -> Operation[decisions.BeginFacts]:
     and are as valid then."""
     tenant, turn_id = ask.tenant, ask.request.turn_id
     key, session_id = decisions.named_by(ask.target)
-    found = yield from look(
-        BeginLook,
-        tenant=tenant,
-        node=ask.node,
-        key=key,
-        session_id=session_id,
-        turn_id=turn_id,
-        claim=ask.attempt.key,
-    )
+    try:
+        found = yield from look(
+            BeginLook,
+            tenant=tenant,
+            node=ask.node,
+            key=key,
+            meant=session_id,
+            turn_id=turn_id,
+            claim=ask.attempt.key,
+        )
+    except SessionDamaged as damage:
+        raise _of_target(ask.target, damage) from damage.__cause__
     session, now_ms = found.session, found.now_ms
     facts = decisions.BeginFacts(
         now_ms=now_ms,
@@ -252,6 +256,13 @@ def begin_facts(ask: Begin) -> Operation[decisions.BeginFacts]:
         own = yield from look(TurnFacts, tenant=tenant, turn_id=turn_id)
         facts = msgspec.structs.replace(facts, own_turn=own.turn, own_session=own.session)
     return facts
+
+
+def _of_target(target: Target | None, damage: SessionDamaged) -> StoreDamaged:
+    """What damage that a request meets means: a conversation that it would make has an id that nobody knows yet."""
+    if isinstance(target, Anonymous | NewLine):
+        return StoreDamaged("what a new conversation needs", damage.why, in_pages=damage.in_pages)
+    return damage
 
 
 # ── begin ────────────────────────────────────────────────────────────────────────────────────

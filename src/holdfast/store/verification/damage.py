@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from holdfast.core.codec import DAMAGE
 from holdfast.errors import SessionDamaged, StoreDamaged
 from holdfast.observe.events import warn
 from holdfast.store.sql.dialects import text_of
-from holdfast.store.sql.tables import CHUNK_WORDS, CHUNKS, INDEXED
+from holdfast.store.sql.tables import CHUNK_WORDS, CHUNKS, INDEXED, KEYS, SESSIONS, Table
 from holdfast.store.steps import (
     AskStep,
     Change,
@@ -36,8 +37,9 @@ _UNMADE = (*DAMAGE, ValueError, TypeError)
 NOTED_MAX = 10_000
 """Causes that are remembered, so that each is told once; beyond that, some are told again."""
 
-_CONVERSATION = ("session_id", "turn_id", "key", "id")
-"""The given values that name a conversation, the plainest first."""
+_CONVERSATION = ("session_id", "key", "meant", "turn_id", "id")
+"""The given values that name a conversation, the plainest first. A request that names a conversation by its key has a
+fresh id with it, `meant`, which is used if the key names none."""
 
 
 def is_damage(step: Step, error: Exception, *, in_pages: bool) -> bool:
@@ -72,6 +74,8 @@ def _named(step: Step) -> str | None:
             return next((str(given[each]) for each in _CONVERSATION if given.get(each)), None)
         case WriteStep(on=(session, *_)):
             return str(session.id)
+        case WriteStep(changes=changes) if _makes_session(changes):
+            return next((str(row.key) for row in _rows(changes, KEYS)), None)
         case WriteStep(changes=changes) if not _is_for_search(changes):
             return next(_written(changes), None)
         case _:
@@ -81,6 +85,17 @@ def _named(step: Step) -> str | None:
 def _is_for_search(changes: Iterable[Change]) -> bool:
     """Whether only the search index is written, and how far it goes: then no conversation is damaged."""
     return all(each.table in (CHUNKS, CHUNK_WORDS, INDEXED) for each in changes)
+
+
+def _makes_session(changes: Iterable[Change]) -> bool:
+    """Whether a session is made, whose id no client knows yet."""
+    return any(_rows(changes, SESSIONS))
+
+
+def _rows(changes: Iterable[Change], table: Table[Any]) -> Iterator[Any]:
+    for each in changes:
+        if isinstance(each, Insert) and each.table is table:
+            yield from each.rows
 
 
 def _written(changes: Iterable[Change]) -> Iterator[str]:
@@ -93,6 +108,8 @@ def _subject(step: Step) -> str:
     match step:
         case WriteStep(changes=changes) if _is_for_search(changes):
             return "the search index"
+        case WriteStep(changes=changes) if _makes_session(changes):
+            return "a new conversation"
         case WriteStep() | PauseStep():
             return "what a server keeps for itself"
         case LookStep(look=look):
