@@ -132,7 +132,9 @@ async def test_a_memory_store_is_a_store() -> None:
 
 async def test_what_is_to_exist_is_not_made(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/holdfast.db"
-    with pytest.raises(StoreUnusable, match=r"there is no database at .*holdfast db migrate"):
+    with pytest.raises(
+        StoreUnusable, match=r"there is no database at .*--store names another place"
+    ):
         await open_existing(url)
     assert left_in(tmp_path) == set()
 

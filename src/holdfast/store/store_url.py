@@ -162,7 +162,7 @@ def existing_file(url: str, *, any_step: bool = False) -> Path:
     found = look_at(path)
     if found is None:
         raise StoreUnusable(
-            f"there is no database at {path}; `holdfast db migrate` makes one, --store names another"
+            f"there is no database at {path} (in {path.resolve().parent}); --store names another place"
         )
     if found.step == 0:
         raise StoreUnusable(f"{path} is empty; `holdfast db migrate` makes a store of it")

@@ -42,8 +42,8 @@ def test_no_command_but_migrate_makes_a_database(
     assert told.exit_code == 2
     assert told.stdout == ""
     assert told.stderr == (
-        "holdfast: there is no database at holdfast.db; "
-        "`holdfast db migrate` makes one, --store names another\n"
+        f"holdfast: there is no database at holdfast.db (in {Path.cwd().resolve()}); "
+        "--store names another place\n"
     )
     assert list(elsewhere.iterdir()) == []
 
