@@ -212,9 +212,10 @@ def copy(ctx: click.Context, source: str, target: str, damaged: bool) -> None:
         output.say(str(finding))
     there = "0 sessions" if copied is None else display.counted(copied.done, "session")
     fresh = 0 if copied is None else copied.fresh
-    judged = "all is well" if not findings else display.counted(len(findings), "finding")
-    lost = f", {len(left_out):,} left out" if left_out else ""
-    output.say(f"{there} there, {fresh:,} of them new{lost}; checked, {judged}", err=True)
+    well = "what is there is sound" if left_out else "all is well"
+    judged = display.counted(len(findings), "finding") if findings else well
+    lost = f"; {len(left_out):,} left out, named above" if left_out else ""
+    output.say(f"{there} there, {fresh:,} of them new; checked, {judged}{lost}", err=True)
     ctx.exit(FOUND if findings or left_out else 0)
 
 

@@ -251,7 +251,11 @@ def _gaps(dump: SessionDump) -> str | None:
         and [row.rev for row in dump.annotations] == list(range(rev + 1, session.meta_rev + 1))
         and all(version < row.seq <= session.head for row in dump.state)
     )
-    return None if whole else f"the dump of {session.id} is not whole"
+    return (
+        None
+        if whole
+        else f"the dump of {session.id} is not whole: turns, items or notes of it are missing"
+    )
 
 
 def _is_dense(turns: Iterable[TurnRow], items: Sequence[ItemRow], *, start: int, end: int) -> bool:
