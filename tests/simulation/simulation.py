@@ -444,7 +444,7 @@ CALLS = (
     *("renew", "begin", "append", "commit", "end", "takeover", "release", "signal", "signals"),
     *("orphans", "queued", "enqueue", "open_queued", "withdraw", "snapshot", "session", "turn"),
     *("journal", "index", "resolve", "find_attempt", "find_signal", "acknowledge"),
-    *("annotate", "bind", "fork", "remove", "resign", "nodes"),
+    *("annotate", "bind", "fork", "remove", "resign"),
 )
 """Every kind of call that a node makes: each may be denied, or fail in a way that nobody has foreseen."""
 _FREEZES = ("begin", "append", "commit", "commit", "end")
@@ -736,7 +736,7 @@ def _ill(world: World, node: Node) -> list[str]:
     ]
 
 
-_LASTING = ("heart", "signals", "sweeper", "census", "indexer", "pruner")
+_LASTING = ("heart", "signals", "sweeper", "indexer", "pruner")
 _FREQUENT = ("heart", "sweeper", "indexer")
 """Those that have had a round since the last fault, whatever else a node does."""
 

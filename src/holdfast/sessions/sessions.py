@@ -256,7 +256,6 @@ class Sessions:
         self._lasting = (keep("signals", self._owner.hear_signals),)
         self._background = (
             keep("sweeper", self._recovery.sweep_and_wait),
-            keep("census", self._recovery.count_nodes),
             keep("indexer", upkeep.index),
             keep("pruner", upkeep.prune),
         )

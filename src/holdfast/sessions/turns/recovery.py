@@ -47,7 +47,6 @@ from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.turns.live_turn import LiveTurn
 from holdfast.sessions.turns.owner import Owner, wait_for_hint
 from holdfast.sessions.turns.sweep_errors import SweepErrors
-from holdfast.sessions.turns.sweep_rota import SweepRota
 from holdfast.store.outcomes import Orphan, Taken, WaitingTurn
 from holdfast.store.rows import JournalRow, TurnRow
 from holdfast.store.store import Store
@@ -142,34 +141,25 @@ class Recovery:
         self._ambient = ambient
         self._tally = tally
         self._side_by_side = asyncio.Semaphore(SIDE_BY_SIDE_MAX)
-        self._rota = SweepRota(chance=lambda: int(ambient.nonce(), 16) / 2**64)
 
     async def sweep_and_wait(self) -> None:
-        """Sweep, and wait until the next round: a round for the supervisor."""
-        is_due = self._rota.is_due(asyncio.get_running_loop().time())
-        # A turn that this node holds and does not play is found by a sweep of all turns only.
-        await self.sweep(everywhere=is_due or bool(self._owner.breaks or self._owner.unstored))
+        """Sweep, and wait until the next sweep is due: a round for the supervisor."""
+        await self.sweep()
         await wait_for_hint(self._owner.room, at_most_s=limits.sweep_s)
-
-    async def count_nodes(self) -> None:
-        """Count the living nodes, which decides how often this one sweeps, and wait until they are counted again: a round
-        for the supervisor."""
-        nodes, now_ms = await self._store.nodes(), self._ambient.now_ms()
-        self._rota.nodes = sum(each.expires_ms > now_ms for each in nodes)
-        await asyncio.sleep(limits.sweep_count_s)
 
     async def find_losses(self) -> None:
         """Wait, and then do the part of a sweep that a node still does while it shuts down: it takes nothing over, but
         stops playing the turns that it has lost. A round for the supervisor."""
         await asyncio.sleep(limits.sweep_s)
         playing = self._owner.playing
-        self._notice_losses(playing, await self._own(playing))
+        orphans, complete = await self._orphans()
+        if complete:
+            self._notice_losses(playing, orphans)
 
-    async def sweep(self, *, everywhere: bool = True) -> int:
+    async def sweep(self) -> int:
         """Take over turns without a live holder, end stray ones, and open queued turns whose session is free. Returns how
         many of all these.
         Turns that were handed over, and queued ones, wait until this or another node has room.
-        Not `everywhere`: of the open turns, look only at those that are played here.
 
         Raises StoreUnavailable if the store cannot be reached. A turn that cannot be recovered or opened is logged, and
         left to the next sweep.
@@ -179,14 +169,9 @@ class Recovery:
         self._owner.others_wait = (
             False  # before the read: a turn that has to wait meanwhile sets it again
         )
-        orphans: tuple[Orphan, ...] = ()
-        if everywhere:
-            orphans, complete = await self._orphans()
-            if complete:
-                self._forget_settled(orphans)
-                self._notice_losses(playing, orphans)
-        else:
-            self._notice_losses(playing, await self._own(playing))
+        orphans, complete = await self._orphans()
+        if complete:
+            self._notice_losses(playing, orphans)
         shared_out = self._from_our_place(orphans)
         held = (each for each in shared_out if not _is_handed_over(each))
         taken = await self._recover_side_by_side(held, errors)
@@ -260,29 +245,14 @@ class Recovery:
         orphans = await self._store.orphans(node=self._owner.lease.node, limit=limit)
         return orphans, len(orphans) < limit
 
-    async def _own(self, playing: tuple[LiveTurn, ...]) -> tuple[Orphan, ...]:
-        """Those of these turns that this node still holds."""
-        if not playing:
-            return ()
-        among = [(live.fence.tenant, live.fence.turn_id) for live in playing]
-        node = self._owner.lease.node
-        return await self._store.orphans(node=node, limit=len(among), among=among)
-
-    def _held_of(self, orphans: tuple[Orphan, ...]) -> set[TurnId]:
-        return {each.turn_id for each in orphans if each.holder == self._owner.lease.node}
-
-    def _forget_settled(self, orphans: tuple[Orphan, ...]) -> None:
-        """Forget what went wrong with turns that this node does not hold any more."""
-        held = self._held_of(orphans)
+    def _notice_losses(self, playing: tuple[LiveTurn, ...], orphans: tuple[Orphan, ...]) -> None:
+        """Stop playing turns that the store does not list as this node's. A player that records nothing for a while
+        would not find out by itself, and would block its lane. A player that does not stop is abandoned."""
+        held = {each.turn_id for each in orphans if each.holder == self._owner.lease.node}
         for gone in self._owner.breaks.keys() - held:
             del self._owner.breaks[gone]
         for gone in self._owner.unstored.keys() - held:
             del self._owner.unstored[gone]
-
-    def _notice_losses(self, playing: tuple[LiveTurn, ...], orphans: tuple[Orphan, ...]) -> None:
-        """Stop playing turns that the store does not list as this node's. A player that records nothing for a while
-        would not find out by itself, and would block its lane. A player that does not stop is abandoned."""
-        held = self._held_of(orphans)
         for live in playing:
             if live.fence.turn_id in held:
                 continue
