@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.config import ApproveInChat, McpResources
-from holdfast.errors import HoldfastError, StoreFault
+from holdfast.errors import HoldfastError, StoreDamaged, StoreFault
 from holdfast.observe.events import audit, bind, event
 from holdfast.observe.recent_log import RecentLog
 from holdfast.observe.spans import NO_SPAN, Span, is_tracing, span
@@ -200,7 +200,8 @@ class App:
             problem = problem_of(error, busy_status=self._busy_status)
             if TURN_ID.name in exchange.about:
                 problem = after_begin(problem, exchange.headers)
-            if problem.status == 500 or isinstance(error, StoreFault):
+            is_told = isinstance(error, StoreDamaged)  # by an event, once for each cause
+            if (problem.status == 500 and not is_told) or isinstance(error, StoreFault):
                 log.exception("%s %s (%s)", exchange.method, exchange.path, exchange.request_id)
         except ClientGone:
             raise

@@ -117,6 +117,20 @@ class PartlyDamaged(MemoryStore):
         return await super().snapshot(tenant, session_id, *args, **more)
 
 
+async def test_a_request_on_damage_is_no_error_of_the_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The store tells of damage by an event, once; a traceback for each request would bury it."""
+    store = PartlyDamaged()
+    async with serving(agent(ScriptedModel(says("Hello"))), store=store) as server:
+        await server.chat("Hi", to="lost")
+        store.lost = (await server.get("/api/sessions/lost")).json["id"]
+        refused = await server.get(f"/api/sessions/{store.lost}")
+    assert (refused.status, refused.json["error"]["code"]) == (500, "conversation_damaged")
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+    await store.close()
+
+
 async def test_a_damaged_session_leaves_the_lists_to_the_others() -> None:
     store = PartlyDamaged()
     asks = says("May I?", calls=[("pay", "{}")])
