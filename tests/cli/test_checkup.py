@@ -37,7 +37,12 @@ def test_a_store_that_is_well_has_nothing_to_do() -> None:
         ({"step": 0}, "tables", "warning", "holdfast db migrate"),
         ({"step": 2}, "tables", "problem", "holdfast db backup"),
         ({"step": 9}, "tables", "problem", "newer"),
-        ({"damage": ("row 1 missing",)}, "integrity", "problem", "docs/guides/damage.md"),
+        (
+            {"damage": ("row 1 missing",)},
+            "integrity",
+            "problem",
+            "with --heads who has lost turns; docs/guides/damage.md",
+        ),
         ({"read_only": "page 7 of item"}, "integrity", "problem", "holdfast db verify"),
         ({"checksums": False}, "checksums", "warning", "holdfast db copy"),
         ({"log_bytes": 2 * 1024**3}, "log", "warning", "end other programs"),

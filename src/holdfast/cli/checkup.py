@@ -144,8 +144,8 @@ def _judge_damage(condition: Condition) -> CheckupFinding:
     if condition.damage:
         return problem(
             "integrity",
-            f"SQLite finds damage: {'; '.join(condition.damage)}",
-            "holdfast db verify says whose; docs/guides/damage.md says what to do",
+            f"the store is damaged: {'; '.join(condition.damage)}",
+            "holdfast db verify says whose, and with --heads who has lost turns; docs/guides/damage.md says what to do",
         )
     if condition.read_only:
         return problem(
