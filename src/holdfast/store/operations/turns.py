@@ -111,7 +111,9 @@ class BeginLook(Facts):
 
     node: NodeRow | None = one(NODES, node_id=":node")
     key: KeyRow | None = one(KEYS, tenant=":tenant", key=":key")
-    session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=("key.session_id", ":meant"))
+    session: SessionRow | None = one(
+        SESSIONS, tenant=":tenant", id=("key.session_id", ":session_id")
+    )
     holder: NodeRow | None = holder("session.lease_node")
     has_begun: bool = has(TURNS, tenant=":tenant", turn_id=":turn_id")
     claim: IdempotencyRow | None = one(CLAIMS, tenant=":tenant", key=":claim")
@@ -121,7 +123,9 @@ class TargetLook(Facts):
     """The session that a target names, and the row of an idempotency key."""
 
     key: KeyRow | None = one(KEYS, tenant=":tenant", key=":key")
-    session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=("key.session_id", ":meant"))
+    session: SessionRow | None = one(
+        SESSIONS, tenant=":tenant", id=("key.session_id", ":session_id")
+    )
     claim: IdempotencyRow | None = one(CLAIMS, tenant=":tenant", key=":claim")
 
 
@@ -164,7 +168,7 @@ def find_attempt(
     name, session_id = decisions.named_by(target) if target else (None, None)
     try:
         found = yield from look(
-            TargetLook, tenant=tenant, key=name, meant=session_id, claim=attempt.key
+            TargetLook, tenant=tenant, key=name, session_id=session_id, claim=attempt.key
         )
     except SessionDamaged as damage:
         raise _of_target(target, damage) from damage.__cause__
@@ -226,7 +230,7 @@ def begin_facts(ask: Begin) -> Operation[decisions.BeginFacts]:
             tenant=tenant,
             node=ask.node,
             key=key,
-            meant=session_id,
+            session_id=session_id,
             turn_id=turn_id,
             claim=ask.attempt.key,
         )

@@ -37,9 +37,9 @@ _UNMADE = (*DAMAGE, ValueError, TypeError)
 NOTED_MAX = 10_000
 """Causes that are remembered, so that each is told once; beyond that, some are told again."""
 
-_CONVERSATION = ("session_id", "key", "meant", "turn_id", "id")
-"""The given values that name a conversation, the plainest first. A request that names a conversation by its key has a
-fresh id with it, `meant`, which is used if the key names none."""
+_CONVERSATION = ("key", "session_id", "turn_id", "id")
+"""The given values that name a conversation, the plainest first: a request that names it by its key has a fresh id with
+it, for the case that the key names none."""
 
 
 def is_damage(step: Step, error: Exception, *, in_pages: bool) -> bool:
