@@ -134,3 +134,9 @@ def test_an_answer_is_found_without_its_question(text: str) -> None:
     said = without_question(text)
     assert without_question(f"{said}\n\n{asked().text}").rstrip() == said.rstrip()
     assert without_question(f"{said}\n\n{asked().repeated('Why.')}").rstrip() == said.rstrip()
+
+
+def test_where_nothing_is_stored_the_question_says_how_to_be_able_to_answer_it() -> None:
+    text = msgspec.structs.replace(asked(), is_kept=False).text
+    assert "cannot be answered here" in text and "`X-Conversation-Id`" in text
+    assert "holdfast approvals" not in text, "there would be nothing to decide about"

@@ -280,6 +280,8 @@ def test_results_after_the_last_answer_are_looked_up_by_their_calls() -> None:
     assert {call_digest("call_1"), call_digest("call_2")} <= branch.digests()
     assert branch_of([*asks, tells("call_1"), heard("A")]).results == ()
     assert branch_of([*asks, tells("call_1"), says("b")]).results == ()
+    twice = branch_of([*asks, tells("call_2"), tells("call_2")])
+    assert twice.results == ((2, "call_2"),), "a result that is told again is no other one"
     alone = branch_of([tells("call_1")])
     assert not alone.exchanges
     assert alone.digests() == frozenset({call_digest("call_1")})

@@ -114,6 +114,14 @@ def test_it_decides_nothing_if(
     assert found == StillAsked(question=question(session), why=why)
 
 
+def test_an_answer_that_asks_cannot_go_on_undecided() -> None:
+    """A chat program's request to go on with the last answer is no decision."""
+    session = waits()
+    history = [says("Pay"), hears(question(session).text)]
+    found = reconcile(session, history, mint, speaker=READER, known=2, needs_question=False)
+    assert found == StillAsked(question=question(session), why="no_answer")
+
+
 def test_a_message_from_before_the_question_decides_nothing() -> None:
     session = waits()
     since = Arrival(version=Version(0))

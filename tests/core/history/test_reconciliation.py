@@ -950,6 +950,8 @@ def test_after_the_history_that_a_client_owns_only_open_calls_take_results() -> 
     told_so_far = (says("Hello"), heard("One moment.", tell.call_id))
     found = owned(2, *told_so_far, tells("old"), tells(tell.call_id), on=session)
     assert isinstance(found, Fresh) and words(found.input) == [f"ok {tell.call_id}"]
+    found = owned(1, says("Hello"), tells(tell.call_id), on=session)
+    assert isinstance(found, Fresh) and words(found.input) == [f"ok {tell.call_id}"]
     brings = (*SO_FAR, heard("", "new"), tells("old"), tells("new"), says("Go on"))
     found = owned(len(SO_FAR), *brings, on=TALK)
     assert isinstance(found, Fresh)
