@@ -201,7 +201,11 @@ def gauge_metrics(load: Load) -> Iterator[prometheus.Metric]:
             "1 if the store is damaged and not written.",
             int(load.read_only),
         ),
-        ("holdfast_store_damaged", "Conversations that cannot be read there.", load.damaged),
+        (
+            "holdfast_store_damaged",
+            "Causes of damage that were met there since it was opened.",
+            load.damaged,
+        ),
         ("holdfast_lease_live", "1 if all workers may hold sessions.", int(load.live)),
         ("holdfast_tasks_failing", "Tasks whose last round failed.", len(load.failing)),
     ):
