@@ -133,8 +133,9 @@ torture-api: $(READY) ## ask a server 50,000 things that nobody would think of, 
 torture-replay: $(READY) ## play 1,000 responses on a server that dies, and compare what was seen with their logs
 	@$(BIN)/python -m tests.torture.replay $(ARGS)
 
-# SEEDS=100000 for a night; `--minutes`, `--store` and `--first` go into ARGS. What is broken on purpose comes first, and
-# the same stories on a real PostgreSQL, in real time, come last.
+# SEEDS=100000 ARGS="--resume build/campaign.json" for a night or two: it goes on where it was stopped. `--minutes`,
+# `--store` and `--first` go into ARGS. What is broken on purpose comes first, and the same stories on a real
+# PostgreSQL, in real time, come last.
 # One seed again, event by event: .venv/bin/python -m tests.simulation --seed N --store memory --trace
 SEEDS ?= 10000
 REAL_SEEDS ?= 200

@@ -2,6 +2,7 @@
 
 python -m tests.simulation --seeds 100000              # from a random first seed; says which
 python -m tests.simulation --minutes 30 --store sqlite
+python -m tests.simulation --seeds 100000 --resume build/campaign.json  # goes on where it was stopped
 python -m tests.simulation --seed 4711 --store memory --trace
 python -m tests.simulation --seeds 200 --store postgres  # in real time, many at once (real_time.py)
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import hashlib
 import itertools
 import multiprocessing
 import os
@@ -17,10 +19,12 @@ import secrets
 import sys
 import time
 import traceback
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal, TypeAlias, get_args
+
+import msgspec
 
 from holdfast.core.codec import Value
 from tests.postgres import QUICK, SHARED, Server
@@ -46,6 +50,62 @@ class Verdict(Value):
     home: Where
     broken: tuple[str, ...]
     figures: dict[str, int]
+
+
+class Standing(msgspec.Struct):
+    """How far a campaign is. A campaign that can be resumed keeps this in a file."""
+
+    code: str
+    """Digest of what the seeds run: a campaign is about one version of it."""
+    first: int
+    stores: tuple[Where, ...]
+    done: int = 0
+    """All seeds before this one, counted from the first, have been run."""
+    figures: dict[str, int] = msgspec.field(default_factory=dict)
+    broken: list[str] = msgspec.field(default_factory=list)
+    """How to run each seed with a broken promise again."""
+
+    def count(self, verdict: Verdict) -> None:
+        self.done += 1
+        for name, count in verdict.figures.items():
+            self.figures[name] = self.figures.get(name, 0) + count
+        if verdict.broken:
+            self.broken.append(replay(verdict))
+
+    def write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f"{path.name}.new")
+        beside.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
+        beside.replace(path)
+
+
+class OtherCampaign(Exception):
+    """The file is of a campaign with other seeds, stores or code than were asked for."""
+
+
+def standing(path: Path | None, first: int | None, stores: tuple[Where, ...]) -> Standing:
+    """Where a campaign begins: at its first seed, or where the campaign of this file was stopped."""
+    code = code_digest()
+    if path is None or not path.exists():
+        chosen = secrets.randbelow(1 << 40) if first is None else first
+        return Standing(code=code, first=chosen, stores=stores)
+    found = msgspec.json.decode(path.read_bytes(), type=Standing)
+    if found.code != code:
+        raise OtherCampaign(f"{path} is of other code; name another file, or remove it")
+    if found.stores != stores or first not in (None, found.first):
+        raise OtherCampaign(f"{path} is of other seeds or stores; name another file")
+    return found
+
+
+def code_digest() -> str:
+    """Digest of all modules that are loaded here, and so of what a seed runs, and of the store's SQL."""
+    loaded = {getattr(module, "__file__", None) or "" for module in sys.modules.values()}
+    modules = {Path(each) for each in loaded if "/holdfast/" in each or "/tests/" in each}
+    queries = {query for module in modules for query in module.parent.glob("*.sql")}
+    digest = hashlib.sha256()
+    for each in sorted(modules | queries):
+        digest.update(each.name.encode() + each.read_bytes())
+    return digest.hexdigest()
 
 
 def record(seed: int, home: Where, *, trace: Trace | None = None) -> Recording:
@@ -93,7 +153,11 @@ def main(argv: list[str] | None = None) -> int:
     with _database(homes):
         if asked.seed is not None:
             return _one(asked.seed, homes[0], trace=asked.trace)
-        return _campaign(asked, homes)
+        try:
+            return _campaign(asked, standing(asked.resume, asked.first, homes))
+        except OtherCampaign as error:
+            print(error, file=sys.stderr)
+            return 2
 
 
 @contextmanager
@@ -112,6 +176,12 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=10_000, help="how many (default: %(default)s)")
     parser.add_argument("--minutes", type=float, help="stop after this long, whatever is left")
     parser.add_argument("--first", type=int, help="the first seed (default: a random one)")
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="FILE",
+        help="keep in FILE how far it is, and go on from there",
+    )
     parser.add_argument(
         "--store",
         choices=(*get_args(Home), "postgres"),
@@ -138,48 +208,48 @@ def _one(seed: int, home: Where, *, trace: bool) -> int:
     return 1 if broken else 0
 
 
-def _campaign(asked: argparse.Namespace, homes: tuple[Where, ...]) -> int:
-    first = secrets.randbelow(1 << 40) if asked.first is None else asked.first
-    print(f"{asked.seeds} seeds from {first} on, over {', '.join(homes)}, {asked.jobs} processes")
+def _campaign(asked: argparse.Namespace, so_far: Standing) -> int:
+    first, homes = so_far.first + so_far.done, so_far.stores
+    left = max(0, asked.seeds - so_far.done)
+    print(f"{left} seeds from {first} on, over {', '.join(homes)}, {asked.jobs} processes")
     began = said = time.monotonic()
     until = began + asked.minutes * 60 if asked.minutes else float("inf")
-    total: Counter[str] = Counter()
-    broken: list[Verdict] = []
     done = 0
     chunk = 1 if "postgres" in homes else 8
     with multiprocessing.get_context("spawn").Pool(asked.jobs, _settle_down) as pool:
-        for verdict in pool.imap_unordered(
-            _judge, _jobs(first, asked.seeds, homes), chunksize=chunk
-        ):
+        jobs = itertools.islice(_jobs(so_far.first, homes), so_far.done, asked.seeds)
+        for verdict in pool.imap(_judge, jobs, chunksize=chunk):
             done += 1
-            total.update(verdict.figures)
-            if verdict.broken:
-                broken.append(verdict)
-                if len(broken) <= SHOWN_MAX:
-                    _tell(verdict)
+            so_far.count(verdict)
+            if verdict.broken and len(so_far.broken) <= SHOWN_MAX:
+                _tell(verdict)
             now = time.monotonic()
             if now - said > 10:
                 said = now
                 print(
-                    f"  {done} seeds, {done / (now - began):.1f}/s, {len(broken)} broken",
+                    f"  {so_far.done} seeds, {done / (now - began):.1f}/s, {len(so_far.broken)} broken",
                     flush=True,
                 )
+                if asked.resume:
+                    so_far.write(asked.resume)
             if now > until:
                 pool.terminate()
                 break
+    if asked.resume:
+        so_far.write(asked.resume)
     spent_s = time.monotonic() - began
-    print(f"\n{done} seeds in {spent_s:.0f} s, {done / spent_s:.1f} seeds/s")
-    for name, count in total.items():
+    print(f"\n{done} seeds in {spent_s:.0f} s, {done / spent_s:.1f} seeds/s; {so_far.done} in all")
+    for name, count in so_far.figures.items():
         print(f"{count:10}  {name}")
-    print(f"{len(broken):10}  seeds with a broken promise")
-    return 1 if broken else 0
+    print(f"{len(so_far.broken):10}  seeds with a broken promise")
+    return 1 if so_far.broken else 0
 
 
-def _jobs(first: int, count: int, homes: tuple[Where, ...]) -> Iterator[tuple[int, Where]]:
+def _jobs(first: int, homes: tuple[Where, ...]) -> Iterator[tuple[int, Where]]:
     """SQLite is some times slower, so it gets one seed of five."""
     all_of_them: tuple[Where, ...] = ("memory", "unlocked", "memory", "unlocked", "sqlite")
     weighted = homes if len(homes) == 1 else all_of_them
-    return zip(range(first, first + count), itertools.cycle(weighted), strict=False)
+    return zip(itertools.count(first), itertools.cycle(weighted), strict=False)
 
 
 def _settle_down() -> None:

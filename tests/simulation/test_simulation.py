@@ -6,11 +6,13 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from random import Random
 from typing import Any, get_args
 
 import pytest
 
+from tests.simulation import campaign
 from tests.simulation.campaign import judge, replay
 from tests.simulation.faults import FaultyStore
 from tests.simulation.loop import SimulatedLoop, Stuck, run
@@ -192,3 +194,19 @@ def test_a_stopped_place_goes_on_where_it_was() -> None:
 
     run(loop, main())
     assert ticks == [1, 11.5, 12.5]
+
+
+def test_a_campaign_that_was_stopped_goes_on_where_it_was_and_only_with_its_own_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred thousand seeds take hours; what was run counts only for the code that it was run with."""
+    resumable = ["--store", "memory", "--jobs", "1", "--resume", str(tmp_path / "campaign.json")]
+    assert campaign.main(["--seeds", "2", "--first", "500", *resumable]) == 0
+    assert campaign.main(["--seeds", "3", *resumable]) == 0
+    assert "1 seeds from 502 on" in (told := capsys.readouterr().out)
+    assert "3 in all" in told
+    assert campaign.main(["--seeds", "3", "--first", "501", *resumable]) == 2
+
+    monkeypatch.setattr(campaign, "code_digest", lambda: "another")
+    assert campaign.main(["--seeds", "3", *resumable]) == 2
+    assert "other code" in capsys.readouterr().err
