@@ -12,7 +12,7 @@ import msgspec
 from holdfast.client.address import ServerAddress
 from holdfast.client.events import StreamCut, refusal
 from holdfast.client.requests import ClientRequest
-from holdfast.core.codec import Decoder
+from holdfast.core.codec import DAMAGE, Decoder
 from holdfast.errors import InvalidValue, ServerRefused, ServerUnreachable
 from holdfast.wire.problems import ErrorAnswer
 from holdfast.wire.sse import EventTooLong
@@ -51,7 +51,7 @@ def checked(
     try:
         decoder: Decoder[T] = Decoder(request.answer)
         return decoder.strict(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DAMAGE as error:
         raise strange(address, f"an answer that does not fit ({error})") from error
 
 
@@ -61,7 +61,7 @@ def refused(
     """The error to raise for an answer with an error status."""
     try:
         error = msgspec.json.decode(body, type=ErrorAnswer).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except DAMAGE:
         return strange(address, f"status {status}, without an error of Holdfast's")
     return refusal(error, status=status, headers=headers)
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from holdfast.core.codec import Value
+from holdfast.core.codec import DAMAGE, Value
 from holdfast.core.turns.events import ToolDefinition
 from holdfast.errors import InvalidValue
 
@@ -119,5 +119,5 @@ def _read(text: str, kind: type[S], what: str) -> S:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
         raise InvalidValue(f"{what} cannot be understood: {error}") from error
-    except (msgspec.DecodeError, RecursionError) as error:
+    except DAMAGE as error:
         raise InvalidValue(f"{what} is not valid JSON: {error}") from error

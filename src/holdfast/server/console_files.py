@@ -12,7 +12,7 @@ from functools import cached_property
 
 from holdfast.console import ConsoleFile, Files, load
 from holdfast.server.http.routing import HttpCall, Route
-from holdfast.wire.problems import Problem, Refused
+from holdfast.wire.problems import not_found
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
@@ -54,7 +54,9 @@ class ConsoleFiles:
         build, name = call.names
         found = self._files.others.get(name)
         if found is None:
-            raise Refused(_not_found(name))
+            raise not_found(
+                "unknown_url", f"the console has no file {name[:100]!r}; load the page anew"
+            )
         await _send(call, found, NEVER_ASK if build == self._files.build else ALWAYS_ASK)
 
 
@@ -68,12 +70,3 @@ async def _send(call: HttpCall, file: ConsoleFile, caching: str) -> None:
     if "gzip" in exchange.headers.get("accept-encoding", ""):
         body, headers["content-encoding"] = file.squeezed, "gzip"
     await exchange.answer(200, body, headers=headers, media_type=file.media_type)
-
-
-def _not_found(name: str) -> Problem:
-    return Problem(
-        status=404,
-        code="unknown_url",
-        message=f"the console has no file {name[:100]!r}; load the page anew",
-        should_retry=False,
-    )

@@ -40,7 +40,7 @@ from holdfast.errors import (
 from holdfast.ids import TurnId
 from holdfast.sessions.session_requests import Ending
 from holdfast.wire.headers import CONVERSATION_VERSION, IDEMPOTENCY_KEY, IF_MATCH, ON_BUSY
-from holdfast.wire.problems import BusyStatus, Problem, busy
+from holdfast.wire.problems import BusyStatus, Problem, busy, permanent
 
 STORE_RETRY_S = 2.0
 ENDED_RETRY_S = 1.0
@@ -69,34 +69,34 @@ def problem_of(error: HoldfastError, *, busy_status: BusyStatus = 409) -> Proble
             )
         case SessionConflict():
             version = ((CONVERSATION_VERSION.name, str(error.found)),)
-            return _permanent(412, error.code, message, param=IF_MATCH.name, more_headers=version)
+            return permanent(412, error.code, message, param=IF_MATCH.name, more_headers=version)
         case ImportConflict() | NameTaken():
-            return _permanent(409, error.code, message, kind="conflict_error")
+            return permanent(409, error.code, message, kind="conflict_error")
         case SessionMissing():
             return _missing(error)
         case SessionGone():
-            return _permanent(410, error.code, message)
+            return permanent(410, error.code, message)
         case KeyReused():
-            return _permanent(422, error.code, message, param=IDEMPOTENCY_KEY.name)
+            return permanent(422, error.code, message, param=IDEMPOTENCY_KEY.name)
         case CannotContinue():
-            return _permanent(409, error.reason, message, kind="conflict_error")
+            return permanent(409, error.reason, message, kind="conflict_error")
         case TurnRejected() if error.reason in APPROVALS_OVER:
-            return _permanent(409, error.reason, message, kind="conflict_error")
+            return permanent(409, error.reason, message, kind="conflict_error")
         case TurnRejected():
-            return _permanent(400, error.reason, message, param="messages")
+            return permanent(400, error.reason, message, param="messages")
         case InvalidValue():
-            return _permanent(400, error.code, message)
+            return permanent(400, error.code, message)
         case ModelNotFound():
-            return _permanent(404, error.code, message, param="model")
+            return permanent(404, error.code, message, param="model")
         case AgentUnavailable():
-            return _permanent(409, error.code, message, kind="conflict_error", param="model")
+            return permanent(409, error.code, message, kind="conflict_error", param="model")
         case InDoubt():
-            problem = _permanent(503, error.code, message, kind="server_error")
+            problem = permanent(503, error.code, message, kind="server_error")
             return msgspec.structs.replace(problem, retry_after_s=STORE_RETRY_S)
         case StoreReadOnly():
-            return _permanent(503, error.code, message, kind="server_error")
+            return permanent(503, error.code, message, kind="server_error")
         case StoreDamaged():
-            return _permanent(500, error.code, message, kind="server_error")
+            return permanent(500, error.code, message, kind="server_error")
         case StoreError():
             return Problem(
                 status=503,
@@ -107,18 +107,18 @@ def problem_of(error: HoldfastError, *, busy_status: BusyStatus = 409) -> Proble
                 should_retry=True,
             )
         case _:
-            return _permanent(500, error.code, message, kind="server_error")
+            return permanent(500, error.code, message, kind="server_error")
 
 
 def _missing(error: SessionMissing) -> Problem:
     if error.what.startswith("session"):  # in the words that clients match on
-        return _permanent(404, error.code, f"Conversation with id '{error.name}' not found.")
-    return _permanent(404, f"{error.what}_not_found", str(error))
+        return permanent(404, error.code, f"Conversation with id '{error.name}' not found.")
+    return permanent(404, f"{error.what}_not_found", str(error))
 
 
 def unexpected(request_id: str) -> Problem:
     """The answer to a request that met a bug of ours. It shows nothing but the id that the log has."""
-    return _permanent(
+    return permanent(
         500,
         "internal_error",
         f"an unexpected error inside the server; its log has more about {request_id}",
@@ -317,23 +317,3 @@ def _coded(detail: str) -> tuple[str, str]:
     """A turn row's detail, split into its code and its words; the code is empty if it has none."""
     found = _CODED.fullmatch(detail)
     return (found[1], found[2]) if found else ("", detail)
-
-
-def _permanent(
-    status: int,
-    code: str,
-    message: str,
-    *,
-    param: str | None = None,
-    kind: str = "invalid_request_error",
-    more_headers: tuple[tuple[str, str], ...] = (),
-) -> Problem:
-    return Problem(
-        status=status,
-        code=code,
-        message=message,
-        kind=kind,
-        param=param,
-        should_retry=False,
-        more_headers=more_headers,
-    )

@@ -26,7 +26,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.core.codec import Value
+from holdfast.core.codec import DAMAGE, Value
 from holdfast.core.items import Permissions
 from holdfast.tools.tool import Json, ToolSpec
 
@@ -116,7 +116,7 @@ def parsed_arguments(text: str) -> Arguments:
     """The arguments of a call; none if they are not a JSON object: such a call never runs."""
     try:
         found: Json = msgspec.json.decode(text or "{}")
-    except (msgspec.DecodeError, RecursionError):
+    except DAMAGE:
         return {}
     return found if isinstance(found, dict) else {}
 

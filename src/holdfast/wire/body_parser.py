@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast import limits
-from holdfast.core.codec import Value
+from holdfast.core.codec import DAMAGE, Value
 from holdfast.core.turns.events import (
     FORCED_TOOL_CHOICE,
     GivenParameter,
@@ -75,7 +75,7 @@ def read_body(decoder: BodyDecoder[T_co], body: bytes) -> T_co:
         return decoded(decoder, body)
     except msgspec.ValidationError as error:
         raise _invalid(error, decoder.type) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except DAMAGE as error:
         raise bad_request("invalid_json", f"the body is not valid JSON: {error}") from error
 
 

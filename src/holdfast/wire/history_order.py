@@ -12,7 +12,7 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
-from holdfast.core.codec import Value
+from holdfast.core.codec import DAMAGE, Value
 from holdfast.core.items import (
     AssistantMessage,
     ForeignItem,
@@ -118,7 +118,7 @@ def arguments_object(arguments: str) -> msgspec.Raw:
     try:
         if isinstance(msgspec.json.decode(arguments or "{}"), dict):
             return msgspec.Raw((arguments or "{}").encode())
-    except (msgspec.DecodeError, RecursionError):
+    except DAMAGE:
         pass
     return msgspec.Raw(msgspec.json.encode({"arguments": arguments}))
 

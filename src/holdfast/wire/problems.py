@@ -113,6 +113,27 @@ HOSTED_BUSY = (
 )
 
 
+def permanent(
+    status: int,
+    code: str,
+    message: str,
+    *,
+    kind: str = "invalid_request_error",
+    param: str | None = None,
+    more_headers: tuple[tuple[str, str], ...] = (),
+) -> Problem:
+    """A problem that the same request would meet again."""
+    return Problem(
+        status=status,
+        code=code,
+        message=message,
+        kind=kind,
+        param=param,
+        should_retry=False,
+        more_headers=more_headers,
+    )
+
+
 class Refused(Exception):
     """A request is answered with a problem. Raised while the request is parsed, before anything has begun."""
 
@@ -122,4 +143,8 @@ class Refused(Exception):
 
 
 def bad_request(code: str, message: str, *, param: str | None = None) -> Refused:
-    return Refused(Problem(status=400, code=code, message=message, param=param, should_retry=False))
+    return Refused(permanent(400, code, message, param=param))
+
+
+def not_found(code: str, message: str, *, param: str | None = None) -> Refused:
+    return Refused(permanent(404, code, message, param=param))

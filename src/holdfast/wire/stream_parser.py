@@ -10,15 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
+from holdfast.core.codec import DAMAGE
 from holdfast.core.turns.deltas import Delta
 from holdfast.errors import without_frames
 from holdfast.wire.openai.chat.chunks import ErrorObject, mended
 from holdfast.wire.sse import EventTooLong, SseParser
-
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""The errors of decoding bytes that are not what they should be."""
 
 
 class StreamFailure(Exception):
@@ -66,7 +62,7 @@ class StreamParser:
                     if event.name == "error" and _says_something(data):
                         self.demand_envelope(data)
                     self.parse(data, deltas)
-                except UNREADABLE as error:
+                except DAMAGE as error:
                     if data == b"[DONE]":
                         self._ended = True
                     elif _says_something(data):
@@ -90,7 +86,7 @@ class StreamParser:
             raise _garbled(error) from error
         try:
             self.parse(text, deltas)
-        except UNREADABLE:
+        except DAMAGE:
             raise _garbled(error) from error
 
     def demand_envelope(self, data: bytes) -> None:

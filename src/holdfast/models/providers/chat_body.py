@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.core.codec import Value
+from holdfast.core.codec import DAMAGE, Value
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
 from holdfast.models.families.gpt import (
@@ -98,7 +98,7 @@ def json_of(text: str, what: str) -> bytes:
     """The text as bytes, checked to be one JSON value."""
     try:
         return bytes(_decode_raw(text))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except DAMAGE as error:
         raise InvalidValue(f"{what} is not valid JSON: {error}") from error
 
 
@@ -188,5 +188,5 @@ def _response_format(schema: str) -> bytes:
 def _decoded(text: str, what: str) -> object:
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except DAMAGE as error:
         raise InvalidValue(f"{what} is not valid JSON: {error}") from error

@@ -17,7 +17,7 @@ from holdfast.server.http.routing import AnswerDescription, HttpCall, Route
 from holdfast.version import VERSION
 from holdfast.wire.a2a.cards import AgentCard, CardSkill, CardSubject, card
 from holdfast.wire.a2a.problems import REST_PROBLEMS
-from holdfast.wire.problems import Problem, Refused
+from holdfast.wire.problems import Refused, not_found
 
 _CARD = AnswerDescription("A card, for clients of versions 1.0 and 0.3.", AgentCard)
 _CODES = ("host_not_allowed", "invalid_host", "card_not_found", "storage_unavailable")
@@ -121,12 +121,8 @@ def _subject(entry: ModelEntry) -> CardSubject:
 
 def _no_card() -> Refused:
     """The refusal for a card. It is the same whether the agent is not published or does not exist."""
-    return Refused(
-        Problem(
-            status=404,
-            code="card_not_found",
-            message="no card is published here; with a key, an agent's extended card is at "
-            "/a2a/AGENT/extendedAgentCard",
-            should_retry=False,
-        )
+    return not_found(
+        "card_not_found",
+        "no card is published here; with a key, an agent's extended card is at "
+        "/a2a/AGENT/extendedAgentCard",
     )

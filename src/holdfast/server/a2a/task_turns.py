@@ -19,7 +19,7 @@ from holdfast.sessions.turns.watch import Watch
 from holdfast.wire.a2a.messages import Blobs, SentMessage, blobs_of, history_of, sent_in
 from holdfast.wire.a2a.objects import TERMINAL, TaskState
 from holdfast.wire.a2a.tasks import TaskEnd, TaskHead, ended_task, waiting_text
-from holdfast.wire.problems import Problem, Refused
+from holdfast.wire.problems import Problem, Refused, not_found
 
 REPLACED = (
     "another message came before a person had decided, and the calls that waited were refused"
@@ -210,11 +210,4 @@ def _is_message(items: Items) -> bool:
 
 
 def unknown_task(name: str) -> Refused:
-    return Refused(
-        Problem(
-            status=404,
-            code="task_not_found",
-            message=f"there is no task {name[:100]!r}",
-            should_retry=False,
-        )
-    )
+    return not_found("task_not_found", f"there is no task {name[:100]!r}")

@@ -25,7 +25,7 @@ from holdfast.store.api_keys import parse_key
 from holdfast.store.rows import ApiKeyRow
 from holdfast.store.store import Store
 from holdfast.wire.headers import API_KEY, AUTHORIZATION
-from holdfast.wire.problems import Problem, Refused
+from holdfast.wire.problems import Problem, Refused, permanent
 
 LOCAL = Tenant("local")
 """The tenant of every request, where no key is needed."""
@@ -160,25 +160,23 @@ def may(scopes: tuple[str, ...], needed: Scope) -> bool:
 
 
 def _unknown(shown: str) -> Problem:
-    return Problem(
-        status=401,
-        code="invalid_api_key",
-        message=f"{shown} was provided; send one as 'Authorization: Bearer hf_…' or 'x-api-key: hf_…'. "
+    return permanent(
+        401,
+        "invalid_api_key",
+        f"{shown} was provided; send one as 'Authorization: Bearer hf_…' or 'x-api-key: hf_…'. "
         "The operator of this server makes them with `holdfast keys create`",
-        should_retry=False,
         more_headers=(("www-authenticate", "Bearer"),),
     )
 
 
 def insufficient(caller: Caller, needed: Scope) -> Problem:
     """The answer to a caller whose key lacks the needed scope."""
-    return Problem(
-        status=403,
-        code="insufficient_scope",
-        message=f"this needs a key with the scope '{needed}', and {caller.key_id} has "
+    return permanent(
+        403,
+        "insufficient_scope",
+        f"this needs a key with the scope '{needed}', and {caller.key_id} has "
         f"{', '.join(caller.scopes) or 'none'}",
         kind="permission_error",
-        should_retry=False,
         more_headers=(
             ("www-authenticate", f'Bearer error="insufficient_scope", scope="{needed}"'),
         ),

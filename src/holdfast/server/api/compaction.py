@@ -22,7 +22,7 @@ from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import SummaryMoved
 from holdfast.wire.api.objects import SessionSummary, UsageObject
-from holdfast.wire.problems import Problem, Refused, bad_request
+from holdfast.wire.problems import Problem, Refused, bad_request, permanent
 
 PORTION_BYTES = 128 * 1024
 """How much the model sums up at once: about 30,000 tokens, which fit into any window that is worth a summary."""
@@ -86,12 +86,11 @@ class CompactionApi:
             raise Refused(_not_written(failure, failure.reason)) from failure
 
 
-_MOVED = Problem(
-    status=409,
-    code="summary_moved",
-    message="another request has summed up the session meanwhile; look at it, and try again if need be",
+_MOVED = permanent(
+    409,
+    "summary_moved",
+    "another request has summed up the session meanwhile; look at it, and try again if need be",
     kind="conflict_error",
-    should_retry=False,
 )
 
 

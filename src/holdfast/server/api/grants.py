@@ -25,14 +25,13 @@ from holdfast.store.rows import GrantRow
 from holdfast.store.store import Store
 from holdfast.wire.api import objects as api
 from holdfast.wire.openai.pages import read_limit
-from holdfast.wire.problems import Problem, Refused, bad_request
+from holdfast.wire.problems import Refused, bad_request, permanent
 
-TOO_MANY = Problem(
-    status=409,
-    code="too_many_grants",
-    message=f"at most {limits.grants_max} approvals are remembered for one agent; revoke some, "
+TOO_MANY = permanent(
+    409,
+    "too_many_grants",
+    f"at most {limits.grants_max} approvals are remembered for one agent; revoke some, "
     "or list the tool under 'allow' in the agent's file",
-    should_retry=False,
 )
 
 

@@ -19,7 +19,7 @@ from holdfast.server.http.body_memory import READ, BodyMemory
 from holdfast.wire.api_forms import api_form_of
 from holdfast.wire.conversation_names import BASE, named_path
 from holdfast.wire.headers import REQUEST_ID, problem_headers
-from holdfast.wire.problems import Problem, ProblemForm, Refused
+from holdfast.wire.problems import Problem, ProblemForm, Refused, permanent
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -385,21 +385,14 @@ def _joined(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def _too_large(bytes_max: int) -> Refused:
-    return Refused(
-        Problem(
-            status=413,
-            code="request_too_large",
-            message=f"the body is larger than {bytes_max} bytes; send less of it",
-            should_retry=False,
-        )
-    )
+    message = f"the body is larger than {bytes_max} bytes; send less of it"
+    return Refused(permanent(413, "request_too_large", message))
 
 
-_ENCODED = Problem(
-    status=415,
-    code="unsupported_content_encoding",
-    message="bodies are taken as they are; send it without content-encoding",
-    should_retry=False,
+_ENCODED = permanent(
+    415,
+    "unsupported_content_encoding",
+    "bodies are taken as they are; send it without content-encoding",
     more_headers=(("accept-encoding", "identity"),),
 )
 

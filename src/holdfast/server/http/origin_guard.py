@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from holdfast.environment import variable
 from holdfast.server.http.exchange import Exchange
 from holdfast.wire.headers import EXPOSED, NAMES, allowed
-from holdfast.wire.problems import Problem, Refused, bad_request
+from holdfast.wire.problems import Refused, bad_request, permanent
 
 
 class OriginGuard:
@@ -168,6 +168,4 @@ def _netloc(origin: str) -> str:
 
 
 def _refused(code: str, message: str) -> Refused:
-    return Refused(
-        Problem(status=403, code=code, message=message, kind="permission_error", should_retry=False)
-    )
+    return Refused(permanent(403, code, message, kind="permission_error"))

@@ -27,7 +27,15 @@ from holdfast.server.http.exchange import Exchange
 from holdfast.server.http.parameters import Kind, Parameter
 from holdfast.wire.body_parser import unknown_parameter
 from holdfast.wire.headers import ETAG
-from holdfast.wire.problems import OPENAI_PROBLEMS, Problem, ProblemForm, Refused, bad_request
+from holdfast.wire.problems import (
+    OPENAI_PROBLEMS,
+    Problem,
+    ProblemForm,
+    Refused,
+    bad_request,
+    not_found,
+    permanent,
+)
 
 Scope: TypeAlias = Literal["chat", "read", "admin", "metrics"]
 """What an API key allows: `chat` runs turns, `read` looks, `admin` does all, and deletes, exports and imports.
@@ -255,7 +263,10 @@ class Routes:
             others.update(dict.fromkeys(node.routes))
         if others:
             raise Refused(_wrong_method(method, tuple(others)))
-        raise Refused(_not_found(raw_path))
+        raise not_found(
+            "unknown_url",
+            f"there is nothing at {raw_path[:200]}; see /v1/models, /v1/chat/completions and /api/sessions",
+        )
 
     def methods(self, raw_path: str) -> tuple[str, ...]:
         """The methods of a path; none if no route has it."""
@@ -307,19 +318,9 @@ def _matches(
 
 
 def _wrong_method(method: str, allowed: tuple[str, ...]) -> Problem:
-    return Problem(
-        status=405,
-        code="method_not_allowed",
-        message=f"{method[:20]} is not possible here; use {' or '.join(allowed)}",
-        should_retry=False,
+    return permanent(
+        405,
+        "method_not_allowed",
+        f"{method[:20]} is not possible here; use {' or '.join(allowed)}",
         more_headers=(("allow", ", ".join(allowed)),),
-    )
-
-
-def _not_found(raw_path: str) -> Problem:
-    return Problem(
-        status=404,
-        code="unknown_url",
-        message=f"there is nothing at {raw_path[:200]}; see /v1/models, /v1/chat/completions and /api/sessions",
-        should_retry=False,
     )

@@ -47,7 +47,6 @@ from holdfast.wire.openai.conversations import (
     read_metadata,
     read_new_conversation,
     unknown_conversation,
-    unknown_item,
 )
 from holdfast.wire.openai.pages import PageAsk, page_object, read_page
 from holdfast.wire.openai.request_types import AddedItems, NewConversation, NewMetadata
@@ -57,6 +56,7 @@ from holdfast.wire.openai.responses.items import (
     find_item,
     item_object,
     listed,
+    unknown_item,
     with_cuts,
 )
 from holdfast.wire.openai.responses.request import SHOW_TOOLS

@@ -19,7 +19,7 @@ from holdfast.wire.openai.responses.items import (
     by_id,
     find_item,
     question_message,
-    unknown_reference,
+    unknown_item,
 )
 
 
@@ -55,7 +55,7 @@ class ItemReferences:
                 continue
             item = await self._find(each)
             if item is None:
-                raise unknown_reference(each.id)
+                raise unknown_item(each.id, param="input")
             said = brought_along(item)
             if said is not None:
                 found.append(said)

@@ -30,7 +30,7 @@ from holdfast.wire.openai.responses.answer import (
     ended_response,
 )
 from holdfast.wire.openai.responses.items import is_output
-from holdfast.wire.problems import Problem, Refused
+from holdfast.wire.problems import Problem, Refused, not_found
 
 
 class StoredResponse(Value):
@@ -156,11 +156,4 @@ def _deleted(response_id: ResponseId) -> str:
 
 
 def unknown_response(name: str) -> Refused:
-    return Refused(
-        Problem(
-            status=404,
-            code="response_not_found",
-            message=f"Response with id '{name[:100]}' not found.",
-            should_retry=False,
-        )
-    )
+    return not_found("response_not_found", f"Response with id '{name[:100]}' not found.")

@@ -29,7 +29,7 @@ from holdfast.sessions.stateless_turns import LooseConversation
 from holdfast.wire.openai.responses.items import InputPiece
 from holdfast.wire.openai.responses.request import ResponsesAsk, read_responses_request
 from holdfast.wire.openai.responses.socket import read_message
-from holdfast.wire.problems import Problem, Refused
+from holdfast.wire.problems import Refused, not_found, permanent
 
 PATH = "/v1/responses"
 
@@ -77,14 +77,8 @@ class ResponsesSockets:
 
 
 async def _refuse(call: HttpCall) -> None:
-    raise Refused(
-        Problem(
-            status=404,
-            code="unknown_url",
-            message=f"there is no WebSocket at {call.exchange.raw_path[:200]}; there is one at {PATH}",
-            should_retry=False,
-        )
-    )
+    where = call.exchange.raw_path[:200]
+    raise not_found("unknown_url", f"there is no WebSocket at {where}; there is one at {PATH}")
 
 
 class _Prepared(Struct, frozen=True):
@@ -160,12 +154,11 @@ def _size(held: LooseConversation | _Prepared) -> int:
     return held.size_bytes
 
 
-TOO_LARGE = Problem(
-    status=413,
-    code="request_too_large",
-    message=f"the input that was prepared on this socket is larger than {limits.body_bytes_max} bytes; "
+TOO_LARGE = permanent(
+    413,
+    "request_too_large",
+    f"the input that was prepared on this socket is larger than {limits.body_bytes_max} bytes; "
     "send less, or let it be answered in between",
-    should_retry=False,
 )
 
 

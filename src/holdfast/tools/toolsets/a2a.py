@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast import limits
-from holdfast.core.codec import Value
+from holdfast.core.codec import DAMAGE, Value
 from holdfast.tools.built_in_tools import BuiltInTool, parameters, text_in, text_output
 from holdfast.tools.execution import clean, failure
 from holdfast.tools.names import valid_names
@@ -294,7 +294,7 @@ def _texts_of(said: Said) -> Iterator[str]:
 def _object(data: bytes) -> dict[str, Any]:
     try:
         said = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except DAMAGE as error:
         raise Unusable("something that is no JSON") from error
     if not isinstance(said, dict):
         raise Unusable("something that is no JSON object")

@@ -14,7 +14,7 @@ import binascii
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -28,6 +28,7 @@ from holdfast.wire.a2a.objects import (
     A2ATask,
     ArtifactUpdate,
     ListParams,
+    Role,
     SendParams,
     StatusUpdate,
     StreamEvent,
@@ -94,18 +95,8 @@ def _plain(made: object) -> Any:
 
 # ── version 1.0 ──────────────────────────────────────────────────────────────────────────────
 
-_STATES: tuple[TaskState, ...] = (
-    "TASK_STATE_UNSPECIFIED",
-    "TASK_STATE_SUBMITTED",
-    "TASK_STATE_WORKING",
-    "TASK_STATE_COMPLETED",
-    "TASK_STATE_FAILED",
-    "TASK_STATE_CANCELED",
-    "TASK_STATE_INPUT_REQUIRED",
-    "TASK_STATE_REJECTED",
-    "TASK_STATE_AUTH_REQUIRED",
-)
-_ROLES = ("ROLE_UNSPECIFIED", "ROLE_USER", "ROLE_AGENT")
+_STATES: tuple[TaskState, ...] = get_args(TaskState)
+_ROLES: tuple[Role, ...] = get_args(Role)
 
 
 def _same(given: dict[str, object]) -> dict[str, object]:
@@ -133,16 +124,8 @@ VERSION_1 = Form(version="1.0", read=_same, task=lambda task: task, event=_event
 # ── version 0.3 over JSON-RPC ────────────────────────────────────────────────────────────────
 
 _OLD_STATES: Mapping[TaskState, str] = {
-    "TASK_STATE_UNSPECIFIED": "unknown",
-    "TASK_STATE_SUBMITTED": "submitted",
-    "TASK_STATE_WORKING": "working",
-    "TASK_STATE_COMPLETED": "completed",
-    "TASK_STATE_FAILED": "failed",
-    "TASK_STATE_CANCELED": "canceled",
-    "TASK_STATE_INPUT_REQUIRED": "input-required",
-    "TASK_STATE_REJECTED": "rejected",
-    "TASK_STATE_AUTH_REQUIRED": "auth-required",
-}
+    each: each.removeprefix("TASK_STATE_").lower().replace("_", "-") for each in _STATES
+} | {"TASK_STATE_UNSPECIFIED": "unknown"}
 _OLD_ROLES = {"user": "ROLE_USER", "agent": "ROLE_AGENT"}
 
 
@@ -216,49 +199,54 @@ def _old_message(message: A2AMessage) -> dict[str, object]:
     return {**_plain(message), "kind": "message", "role": role, "parts": parts}
 
 
-def _old_status(status: A2AStatus) -> dict[str, object]:
-    made = {**_plain(status), "state": _OLD_STATES[status.state]}
-    if status.message is not UNSET:
-        made["message"] = _old_message(status.message)
-    return made
-
-
-def _old_artifact(artifact: A2AArtifact) -> dict[str, object]:
-    return {**_plain(artifact), "parts": [_old_part(each) for each in artifact.parts]}
-
-
-def _old_task(task: A2ATask) -> dict[str, object]:
-    made = {**_plain(task), "kind": "task", "status": _old_status(task.status)}
-    if task.artifacts:
-        made["artifacts"] = [_old_artifact(each) for each in task.artifacts]
-    if task.history:
-        made["history"] = [_old_message(each) for each in task.history]
-    return made
-
-
-def _old_event(event: TaskEvent) -> dict[str, object]:
-    match event:
-        case A2ATask():
-            return _old_task(event)
-        case StatusUpdate():
-            status = _old_status(event.status)
-            return {
-                **_plain(event),
-                "kind": "status-update",
-                "status": status,
-                "final": ends_stream(event),
-            }
-        case ArtifactUpdate():
-            artifact = _old_artifact(event.artifact)
-            return {**_plain(event), "kind": "artifact-update", "artifact": artifact}
-
-
 def ends_stream(event: StatusUpdate) -> bool:
     """Whether this is the last event of a stream: the task has ended, or waits."""
     return event.status.state not in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
 
 
-VERSION_0_3 = Form(version="0.3", read=_read_old, task=_old_task, event=_old_event)
+class _OldWriter(Value):
+    """What both ways to write version 0.3 do alike. They differ in parts, messages and the names of states."""
+
+    part: Callable[[A2APart], dict[str, object]]
+    message: Callable[[A2AMessage], dict[str, object]]
+    states: Mapping[TaskState, str]
+    """The states that have another name."""
+
+    def written(self, event: TaskEvent, **kind: str) -> dict[str, object]:
+        """A task or an event, with a member that says what it is, where the form has one."""
+        made: dict[str, object] = {**_plain(event), **kind}
+        match event:
+            case ArtifactUpdate():
+                return {**made, "artifact": self._artifact(event.artifact)}
+            case StatusUpdate():
+                return {**made, "status": self._status(event.status), "final": ends_stream(event)}
+            case A2ATask():
+                made["status"] = self._status(event.status)
+                if event.artifacts:
+                    made["artifacts"] = [*map(self._artifact, event.artifacts)]
+                if event.history:
+                    made["history"] = [*map(self.message, event.history)]
+                return made
+
+    def _status(self, status: A2AStatus) -> dict[str, object]:
+        made = {**_plain(status), "state": self.states.get(status.state, status.state)}
+        if status.message is not UNSET:
+            made["message"] = self.message(status.message)
+        return made
+
+    def _artifact(self, artifact: A2AArtifact) -> dict[str, object]:
+        return {**_plain(artifact), "parts": [*map(self.part, artifact.parts)]}
+
+
+_OLD = _OldWriter(part=_old_part, message=_old_message, states=_OLD_STATES)
+_KINDS = {A2ATask: "task", StatusUpdate: "status-update", ArtifactUpdate: "artifact-update"}
+
+
+def _old_event(event: TaskEvent) -> dict[str, object]:
+    return _OLD.written(event, kind=_KINDS[type(event)])
+
+
+VERSION_0_3 = Form(version="0.3", read=_read_old, task=_old_event, event=_old_event)
 
 # ── version 0.3 over REST ────────────────────────────────────────────────────────────────────
 
@@ -324,39 +312,18 @@ def _proto_message(message: A2AMessage) -> dict[str, object]:
     return {**made, "content": [_proto_part(each) for each in message.parts]}
 
 
-def _proto_status(status: A2AStatus) -> dict[str, object]:
-    made = _plain(status)
-    if status.state == "TASK_STATE_CANCELED":
-        made["state"] = "TASK_STATE_CANCELLED"
-    if status.message is not UNSET:
-        made["message"] = _proto_message(status.message)
-    return made  # type: ignore[no-any-return]
-
-
-def _proto_artifact(artifact: A2AArtifact) -> dict[str, object]:
-    return {**_plain(artifact), "parts": [_proto_part(each) for each in artifact.parts]}
-
-
-def _proto_task(task: A2ATask) -> dict[str, object]:
-    made = {**_plain(task), "status": _proto_status(task.status)}
-    if task.artifacts:
-        made["artifacts"] = [_proto_artifact(each) for each in task.artifacts]
-    if task.history:
-        made["history"] = [_proto_message(each) for each in task.history]
-    return made
+_PROTO = _OldWriter(
+    part=_proto_part,
+    message=_proto_message,
+    states={"TASK_STATE_CANCELED": "TASK_STATE_CANCELLED"},
+)
+_NAMES = {A2ATask: "task", StatusUpdate: "statusUpdate", ArtifactUpdate: "artifactUpdate"}
 
 
 def _proto_event(event: TaskEvent) -> dict[str, object]:
-    match event:
-        case A2ATask():
-            return {"task": _proto_task(event)}
-        case StatusUpdate():
-            status = _proto_status(event.status)
-            made = {**_plain(event), "status": status, "final": ends_stream(event)}
-            return {"statusUpdate": made}
-        case ArtifactUpdate():
-            made = {**_plain(event), "artifact": _proto_artifact(event.artifact)}
-            return {"artifactUpdate": made}
+    return {_NAMES[type(event)]: _PROTO.written(event)}
 
 
-VERSION_0_3_REST = Form(version="0.3", read=_read_old_proto, task=_proto_task, event=_proto_event)
+VERSION_0_3_REST = Form(
+    version="0.3", read=_read_old_proto, task=_PROTO.written, event=_proto_event
+)

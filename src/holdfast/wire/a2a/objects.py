@@ -24,12 +24,7 @@ TaskState: TypeAlias = Literal[
 ]
 
 TERMINAL: frozenset[TaskState] = frozenset(
-    {
-        "TASK_STATE_COMPLETED",
-        "TASK_STATE_FAILED",
-        "TASK_STATE_CANCELED",
-        "TASK_STATE_REJECTED",
-    }
+    ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_REJECTED")
 )
 """The states that a task does not leave."""
 

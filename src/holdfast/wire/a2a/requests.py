@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.core.codec import Value
+from holdfast.core.codec import DAMAGE, Value
 from holdfast.wire.a2a.forms import VERSION_0_3, VERSION_1, Form, ProtocolVersion
 from holdfast.wire.a2a.problems import RpcId
-from holdfast.wire.problems import Problem, Refused, bad_request
+from holdfast.wire.problems import Refused, bad_request, not_found
 
 Method: TypeAlias = Literal["send", "stream", "get", "list", "cancel", "subscribe", "card", "push"]
 
@@ -86,7 +86,7 @@ def read_json(body: bytes) -> Any:
     """Raises Refused if a body is not JSON."""
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except DAMAGE as error:
         raise bad_request("invalid_json", f"the body is not valid JSON: {error}") from error
 
 
@@ -105,13 +105,8 @@ def read_call(envelope: RpcEnvelope) -> RpcCall:
     found = METHODS.get(method)
     if found is None:
         known = ", ".join(METHODS)
-        raise Refused(
-            Problem(
-                status=404,
-                code="unknown_method",
-                message=f"there is no method {method[:100]!r}; there are: {known}",
-                should_retry=False,
-            )
+        raise not_found(
+            "unknown_method", f"there is no method {method[:100]!r}; there are: {known}"
         )
     return RpcCall(method=found[0], form=found[1], params=given.get("params", {}))
 

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from holdfast.core.codec import Value, encode
+from holdfast.core.codec import DAMAGE, Value, encode
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -83,7 +83,7 @@ def read_line(line: bytes) -> Received:
         said = _lines.decode(line)
     except msgspec.ValidationError as error:
         return _bad(None, INVALID_REQUEST, str(error))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except DAMAGE as error:
         return _bad(None, PARSE_ERROR, f"this line is not JSON: {error}")
     given = None if said.id is UNSET else said.id
     if said.jsonrpc != "2.0":

@@ -7,6 +7,7 @@ import re
 import msgspec
 from msgspec import Raw
 
+from holdfast.core.codec import DAMAGE
 from holdfast.core.items import ToolCall, ToolResult, text_of
 from holdfast.core.transcript import ends
 from holdfast.wire.acp.blocks import AcpText
@@ -72,7 +73,7 @@ def decoded(arguments: str) -> dict[str, object]:
     """A call's arguments; empty if they are not an object."""
     try:
         return msgspec.json.decode(arguments, type=dict[str, object])
-    except (msgspec.DecodeError, RecursionError):
+    except DAMAGE:
         return {}
 
 
@@ -85,7 +86,7 @@ def locations_of(arguments: str, cwd: str) -> tuple[CallLocation, ...]:
     """The file that a call names."""
     try:
         given = msgspec.json.decode(arguments, type=_Arguments)
-    except (msgspec.DecodeError, RecursionError):
+    except DAMAGE:
         return ()
     return (CallLocation(path=located(given.path, cwd), line=given.line),) if given.path else ()
 

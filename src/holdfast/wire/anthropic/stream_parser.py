@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.codec import DAMAGE
 from holdfast.core.turns.deltas import (
     Delta,
     ExtraDelta,
@@ -26,7 +27,7 @@ from holdfast.core.turns.deltas import (
 from holdfast.core.turns.events import Finish, Usage
 from holdfast.wire.anthropic.thoughts import ThoughtOrigin, kept_thought
 from holdfast.wire.openai.chat.chunks import ErrorObject
-from holdfast.wire.stream_parser import UNREADABLE, GarbledStream, StreamFailure, StreamParser
+from holdfast.wire.stream_parser import GarbledStream, StreamFailure, StreamParser
 
 FINISHES: dict[str, Finish] = {
     "end_turn": "stop",
@@ -236,7 +237,7 @@ def parse_whole(body: bytes, origin: ThoughtOrigin | None = None) -> Sequence[De
     """An answer that was not streamed, as the deltas it could have been. Raises StreamFailure."""
     try:
         message = _decode_whole(body)
-    except UNREADABLE as error:
+    except DAMAGE as error:
         raise GarbledStream(f"the answer cannot be read: {error}") from error
     parser = AnthropicStreamParser(event_bytes_max=0, origin=origin)
     deltas: list[Delta] = []

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.codec import DAMAGE
 from holdfast.core.items import Image, Inline
 from holdfast.core.turns.deltas import (
     Delta,
@@ -30,7 +31,7 @@ from holdfast.core.turns.deltas import (
 from holdfast.core.turns.events import DraftKind, Finish, Usage
 from holdfast.wire.google.dialect import kept_signature
 from holdfast.wire.openai.chat.chunks import ErrorObject
-from holdfast.wire.stream_parser import UNREADABLE, GarbledStream, StreamFailure, StreamParser
+from holdfast.wire.stream_parser import GarbledStream, StreamFailure, StreamParser
 
 FINISHES: dict[str, Finish] = {
     "STOP": "stop",
@@ -247,7 +248,7 @@ def parse_whole(body: bytes, model: str = "") -> Sequence[Delta]:
     deltas: list[Delta] = []
     try:
         responses = _decode_list(body) if body.lstrip()[:1] == b"[" else [_decode(body)]
-    except UNREADABLE as error:
+    except DAMAGE as error:
         raise GarbledStream(f"the answer cannot be read: {error}") from error
     for response in responses:
         parser.respond(response, deltas)
@@ -265,7 +266,7 @@ def read_error(body: bytes) -> tuple[ErrorObject, float | None] | None:
     """The error in the body of an HTTP error, and how many seconds to wait; None if it is not Google's format."""
     try:
         said = _decode_list(body)[0] if body.lstrip()[:1] == b"[" else _decode(body)
-    except (*UNREADABLE, IndexError):
+    except (*DAMAGE, IndexError):
         return None
     if said.error is None:
         return None

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from holdfast.core.approval_questions import ChatQuestion
+from holdfast.core.codec import DAMAGE
 from holdfast.ids import CallId
 from holdfast.wire.mcp.messages import INVALID_PARAMS, McpFault
 from holdfast.wire.mcp.tools import tool_names
@@ -60,7 +61,7 @@ def decisions_in(question: ChatQuestion, reply: Raw | None) -> dict[CallId, bool
     if reply is not None:
         try:
             said = msgspec.json.decode(reply, type=_Reply)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except DAMAGE as error:
             raise McpFault(INVALID_PARAMS, f"an answer to {METHOD}: {error}") from error
     runs = said.action == "accept"
     if len(question.calls) == 1:

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from holdfast.core.codec import Value
+from holdfast.core.codec import DAMAGE, Value
 from holdfast.wire.problems import Problem, ProblemAnswer, ProblemForm
 from holdfast.wire.sse import data_frame
 
@@ -51,7 +51,7 @@ class McpRequest(Value):
         """The parameters as this type. Raises McpFault."""
         try:
             return msgspec.json.decode(self.params, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except DAMAGE as error:
             raise McpFault(INVALID_PARAMS, f"{self.method}: {error}") from error
 
 
@@ -93,7 +93,7 @@ def read_message(body: bytes) -> McpMessage:
         said = _decode(body)
     except msgspec.ValidationError as error:
         raise McpFault(INVALID_REQUEST, f"this is not one message of JSON-RPC: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except DAMAGE as error:
         raise McpFault(PARSE_ERROR, f"this is not JSON: {error}") from error
     if said.jsonrpc != "2.0":
         raise McpFault(INVALID_REQUEST, 'jsonrpc must be "2.0"')

@@ -13,7 +13,7 @@ from holdfast.ids import SessionId
 from holdfast.wire.body_parser import NULL, as_json, missing_parameter, read_body
 from holdfast.wire.openai.responses.items import InputPiece, read_input
 from holdfast.wire.openai.responses.request import demand_metadata
-from holdfast.wire.problems import Problem, Refused, bad_request
+from holdfast.wire.problems import Refused, bad_request, not_found
 from holdfast.wire.seal import Seal
 
 
@@ -93,12 +93,4 @@ def deleted_object(session_id: SessionId) -> dict[str, object]:
 
 
 def unknown_conversation(name: str) -> Refused:
-    return _unknown("conversation_not_found", f"Conversation with id '{name[:100]}' not found.")
-
-
-def unknown_item(name: str) -> Refused:
-    return _unknown("item_not_found", f"Item with id '{name[:100]}' not found.")
-
-
-def _unknown(code: str, message: str) -> Refused:
-    return Refused(Problem(status=404, code=code, message=message, should_retry=False))
+    return not_found("conversation_not_found", f"Conversation with id '{name[:100]}' not found.")

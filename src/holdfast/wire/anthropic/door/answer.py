@@ -20,6 +20,7 @@ from typing import Literal, TypeAlias, assert_never
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from holdfast.core.codec import DAMAGE
 from holdfast.core.items import AssistantMessage, Item, Items, Reasoning, Refusal, Text, ToolCall
 from holdfast.core.turns import events as ev
 from holdfast.ids import ItemId, TurnId
@@ -357,7 +358,7 @@ class MessagesStream(StreamedAnswer):
             return True
         try:
             msgspec.json.decode(now.told)
-        except (msgspec.DecodeError, RecursionError):
+        except DAMAGE:
             return False
         return True
 

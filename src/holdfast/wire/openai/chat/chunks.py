@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.codec import DAMAGE
 from holdfast.core.turns.events import Usage
 from holdfast.wire.sse import data_frame, one_line
 
@@ -180,7 +181,7 @@ def read_error(body: bytes) -> ErrorObject:
     """The error in the body of an HTTP error, as far as it can be read."""
     try:
         said = read_chunk(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except DAMAGE:
         return ErrorObject(message=_plain(body))
     found = said.failure()
     if found is not None:

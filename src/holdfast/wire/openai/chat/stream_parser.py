@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.core.codec import DAMAGE
 from holdfast.core.turns.deltas import (
     Delta,
     FinishDelta,
@@ -30,7 +31,7 @@ from holdfast.wire.openai.chat.chunks import (
     read_error,
     read_text_chunk,
 )
-from holdfast.wire.stream_parser import UNREADABLE, GarbledStream, StreamFailure, StreamParser
+from holdfast.wire.stream_parser import GarbledStream, StreamFailure, StreamParser
 
 FINISHES: dict[str, Finish] = {
     "stop": "stop",
@@ -65,7 +66,7 @@ class ChatStreamParser(StreamParser):
         if self._says_text:  # nearly always, and this runs for every token
             try:
                 text = read_text_chunk(data).choices[0].delta.content
-            except UNREADABLE:
+            except DAMAGE:
                 self._says_text = False
             else:
                 if text:
@@ -152,7 +153,7 @@ def parse_whole(body: bytes) -> Sequence[Delta]:
     deltas: list[Delta] = []
     try:
         parser.parse(body, deltas)
-    except UNREADABLE as error:
+    except DAMAGE as error:
         parser.parse_mended(body, error, deltas)
     if not parser.finished:
         raise GarbledStream("the answer has no finish_reason")

@@ -71,7 +71,7 @@ from holdfast.wire.openai.responses.item_addresses import (
     read_address,
 )
 from holdfast.wire.pictures import pictures_in
-from holdfast.wire.problems import Problem, Refused, bad_request
+from holdfast.wire.problems import Refused, bad_request, not_found
 from holdfast.wire.seal import Seal, opened
 
 # ── in ───────────────────────────────────────────────────────────────────────────────────────
@@ -777,14 +777,6 @@ def sealed_reasoning(item: Reasoning, seal: Seal) -> str | None:
     return seal.close("reasoning", msgspec.json.encode(thought))
 
 
-def unknown_reference(name: str) -> Refused:
+def unknown_item(name: str, *, param: str | None = None) -> Refused:
     """The refusal of an unknown item, with the message and status of the hosted service."""
-    return Refused(
-        Problem(
-            status=404,
-            code="item_not_found",
-            message=f"Item with id '{name[:100]}' not found.",
-            param="input",
-            should_retry=False,
-        )
-    )
+    return not_found("item_not_found", f"Item with id '{name[:100]}' not found.", param=param)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.codec import DAMAGE
 from holdfast.core.turns.deltas import (
     Delta,
     ExtraDelta,
@@ -26,7 +27,7 @@ from holdfast.core.turns.deltas import (
 from holdfast.core.turns.events import Finish, Usage
 from holdfast.wire.openai.chat.chunks import ErrorObject
 from holdfast.wire.openai.responses.dialect import kept_reasoning
-from holdfast.wire.stream_parser import UNREADABLE, GarbledStream, StreamFailure, StreamParser
+from holdfast.wire.stream_parser import GarbledStream, StreamFailure, StreamParser
 
 # ── the stream's events ──────────────────────────────────────────────────────────────────────
 
@@ -203,7 +204,7 @@ def parse_whole(body: bytes) -> Sequence[Delta]:
         response = _decode_whole(body)
         for index, item in enumerate(response.output or ()):
             parser.end(index, bytes(item), deltas)
-    except UNREADABLE as error:
+    except DAMAGE as error:
         raise GarbledStream(f"the answer cannot be read: {error}") from error
     if response.status is None:
         raise GarbledStream("the answer has no status")
