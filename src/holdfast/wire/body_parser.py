@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -149,6 +149,12 @@ def demand_between(name: str, value: float | None, low: float, high: float) -> N
         )
 
 
+def demand_least(name: str, value: int | None, least: int) -> None:
+    """Raises Refused if the number is given and too small."""
+    if value is not None and value < least:
+        raise bad_request("invalid_value", f"{name} must be at least {least}", param=name)
+
+
 def demand_few(name: str, count: int, most: int = limits.request_items_max) -> None:
     """Raises Refused if a list has more members than one request may have."""
     if count > most:
@@ -207,6 +213,13 @@ def as_json(value: object) -> str | None:
         return None
     said = bytes(value).strip() if isinstance(value, Raw) else msgspec.json.encode(value)
     return None if said == b"null" else said.decode()
+
+
+def passed_on(request: Struct, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The parameters with these names that a request has, as JSON."""
+    for name in names:
+        if (said := as_json(getattr(request, name))) is not None:
+            yield name, said
 
 
 def has_member(raw: Raw | str, name: str) -> bool:
@@ -287,7 +300,7 @@ def read_tools(
 
 
 def tool_definition(
-    where: str, *, name: str, description: str | None, parameters: Raw, strict: bool | None
+    where: str, name: str, description: str | None, parameters: Raw, strict: bool | None
 ) -> ToolDefinition:
     """The definition of a client's function tool. Raises Refused."""
     if not _TOOL_NAME.fullmatch(name):

@@ -122,6 +122,14 @@ def unanswered(items: tuple[Item, ...], by: WaitsFor) -> list[ToolCall]:
     return [each for each in calls if each.waits_for == by]
 
 
+def finish_of(end: AnswerEnd) -> ev.Finish:
+    if end.limited:
+        return "length"
+    if waiting_for_client(end.items):
+        return "tool_calls"
+    return "content_filter" if end.filtered else "stop"
+
+
 def question_for(head: AnswerHead, end: AnswerEnd) -> str:
     """The question that ends the text; empty if nothing is asked."""
     if not head.options.asks_in_words:

@@ -29,6 +29,7 @@ from holdfast.store.outcomes import SessionInfo
 from holdfast.store.rows import TurnRow
 from holdfast.store.verification.verification import IndexCheck, check_session
 from holdfast.wire.api import overview as shown
+from holdfast.wire.api.objects import items_shown
 from holdfast.wire.body_parser import read_body
 from holdfast.wire.openai.pages import read_page
 from holdfast.wire.problems import bad_request
@@ -274,7 +275,7 @@ def _page(snapshot: Snapshot, row: TurnRow, seen: frozenset[ItemId]) -> shown.Hi
         retry_of=row.retry_of,
         replayable=row.replayable,
         start=row.start,
-        items=shown.items_shown(items),
+        items=items_shown(items),
         unseen=shown.ids_among(items, readable - seen),
         hidden=shown.ids_among(items, snapshot.notes.hidden_from_people),
     )

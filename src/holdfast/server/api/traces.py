@@ -27,7 +27,7 @@ from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.rows import TurnRow
 from holdfast.store.store import Store
-from holdfast.wire.api import overview
+from holdfast.wire.api.objects import items_shown
 from holdfast.wire.api.traces import (
     StepPrompt,
     TracedTurn,
@@ -105,7 +105,7 @@ class TracesApi:
         )
         items = traced.items[: traced.before[step.step - 1]] if step.step else traced.items
         seen = seen_in_branch(items, step.path, after=() if step.path else before)
-        shown = overview.items_shown(seen)
+        shown = items_shown(seen)
         await call.say(
             StepPrompt(
                 turn_id=row.turn_id,

@@ -11,7 +11,6 @@ A block names a blob by its digest, in the member `data`, as `wire.openai.chat.m
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias, assert_never
 
@@ -56,7 +55,7 @@ from holdfast.wire.history_order import (
     result_text,
     words_of,
 )
-from holdfast.wire.openai.chat.messages import blobs_in, placeholder, with_blobs
+from holdfast.wire.openai.chat.messages import BlobNames, base64_of, placeholder
 from holdfast.wire.prefix_digest import Prefixes
 
 # ── blocks ───────────────────────────────────────────────────────────────────────────────────
@@ -111,7 +110,7 @@ class AnthropicMessage(Struct, frozen=True):
 # ── items → messages ─────────────────────────────────────────────────────────────────────────
 
 
-class AnthropicDialect:
+class AnthropicDialect(BlobNames):
     """How a history looks to Anthropic. See `models.model.Dialect` and `BindingDialect`.
 
     `bound_to`: a model whose thoughts hold only for what they came after; other models' thoughts are left out.
@@ -128,11 +127,8 @@ class AnthropicDialect:
     def fit(self, messages: bytes, before: Prefixes) -> bytes:
         return fitting(messages, before[self.name])
 
-    def blobs_in(self, messages: bytes) -> frozenset[str]:
-        return blobs_in(messages)
-
     def with_blobs(self, messages: bytes, blobs: Mapping[str, bytes]) -> bytes:
-        return with_blobs(_with_texts(messages, blobs), blobs)
+        return super().with_blobs(_with_texts(messages, blobs), blobs)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -259,8 +255,7 @@ def _is_text(media_type: str) -> bool:
 
 
 def _bytes(source: Inline | Blob) -> BlockSource:
-    data = placeholder(source) if isinstance(source, Blob) else b64encode(source.data).decode()
-    return BlockSource(type="base64", media_type=source.media_type, data=data)
+    return BlockSource(type="base64", media_type=source.media_type, data=base64_of(source))
 
 
 _TEXT_PLACEHOLDER = re.compile(

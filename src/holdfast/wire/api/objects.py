@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -403,8 +404,9 @@ def read_event(data: bytes) -> Record | TurnEnded | ErrorAnswer:
 def items_of(snapshot: Snapshot, *, as_model: bool = False, items_max: int | None = None) -> Items:
     """All items, or those that the model sees now, of which `items_max` is the most."""
     seen = seen_by_agent(snapshot, items_max=items_max) if as_model else snapshot.items
-    return Items(version=snapshot.version, items=tuple(map(_readable, seen)))
+    return Items(version=snapshot.version, items=items_shown(seen))
 
 
-def _readable(item: StoredItem) -> Item | UnreadableItem:
-    return UnreadableItem() if isinstance(item, Unreadable) else item
+def items_shown(items: Iterable[StoredItem]) -> tuple[Item | UnreadableItem, ...]:
+    """Items for an answer: an unreadable item keeps its place, without content."""
+    return tuple(UnreadableItem() if isinstance(each, Unreadable) else each for each in items)

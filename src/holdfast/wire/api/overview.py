@@ -242,11 +242,6 @@ class Remark(RequestBody):
         return self.show_to_people is not None or self.show_to_model is not None
 
 
-def items_shown(items: Iterable[StoredItem]) -> tuple[Item | UnreadableItem, ...]:
-    """Items for an answer: an unreadable item keeps its place, without content."""
-    return tuple(UnreadableItem() if isinstance(each, Unreadable) else each for each in items)
-
-
 def ids_among(items: Iterable[StoredItem], chosen: frozenset[ItemId]) -> tuple[str, ...]:
     """The ids of these items that are among the chosen ones."""
     readable = (each.id for each in items if not isinstance(each, Unreadable))

@@ -12,8 +12,7 @@ A part names a blob by its digest, in the member `data`, as `wire.openai.chat.me
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias, assert_never
 
 import msgspec
@@ -22,10 +21,8 @@ from msgspec import Struct
 from holdfast.core.items import (
     AssistantMessage,
     Audio,
-    Blob,
     File,
     Image,
-    Inline,
     Item,
     Link,
     Opaque,
@@ -49,7 +46,7 @@ from holdfast.wire.history_order import (
     result_text,
     words_of,
 )
-from holdfast.wire.openai.chat.messages import blobs_in, placeholder, with_blobs
+from holdfast.wire.openai.chat.messages import BlobNames, base64_of
 
 OWNER = "google"
 """The owner of an `Opaque` that holds the signature of a part."""
@@ -101,7 +98,7 @@ class GoogleContent(Struct, frozen=True):
 # ── items → contents ─────────────────────────────────────────────────────────────────────────
 
 
-class GoogleDialect:
+class GoogleDialect(BlobNames):
     """How a history looks to Gemini. See `models.model.Dialect`.
 
     `signed`: for models that refuse a call without a signature. `model`: the one that is asked.
@@ -116,12 +113,6 @@ class GoogleDialect:
 
     def encode(self, items: Sequence[Item]) -> bytes:
         return b",".join(map(_encode, contents_of(items, signed=self._signed, model=self._model)))
-
-    def blobs_in(self, messages: bytes) -> frozenset[str]:
-        return blobs_in(messages)
-
-    def with_blobs(self, messages: bytes, blobs: Mapping[str, bytes]) -> bytes:
-        return with_blobs(messages, blobs)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -277,14 +268,7 @@ def _part(part: Part) -> GooglePart | None:
 
 
 def _bytes(source: Source) -> GooglePart:
-    match source:
-        case Link():
-            return GooglePart(file_data=FileUri(file_uri=source.url))
-        case Inline():
-            data = b64encode(source.data).decode()
-            return GooglePart(inline_data=InlineData(mime_type=source.media_type, data=data))
-        case Blob():
-            data = placeholder(source)
-            return GooglePart(inline_data=InlineData(mime_type=source.media_type, data=data))
-        case _:  # pragma: no cover
-            assert_never(source)
+    if isinstance(source, Link):
+        return GooglePart(file_data=FileUri(file_uri=source.url))
+    data = InlineData(mime_type=source.media_type, data=base64_of(source))
+    return GooglePart(inline_data=data)

@@ -119,8 +119,12 @@ def result_of(request_id: McpId, result: object) -> bytes:
 
 def fault_of(request_id: McpId | None, fault: McpFault) -> bytes:
     """The error that answers a request; without an id if the request could not be read."""
-    data = UNSET if fault.data is None else Raw(msgspec.json.encode(fault.data))
-    error = McpErrorBody(code=fault.code, message=fault.message, data=data)
+    return _error(request_id, fault.code, fault.message, fault.data)
+
+
+def _error(request_id: McpId | None, code: int, message: str, data: object) -> bytes:
+    told = UNSET if data is None else Raw(msgspec.json.encode(data))
+    error = McpErrorBody(code=code, message=message, data=told)
     return msgspec.json.encode(McpErrorAnswer(jsonrpc="2.0", id=request_id, error=error))
 
 
@@ -153,9 +157,7 @@ def mcp_problems(request_id: McpId | None) -> ProblemForm:
     """The form of problems in the answer to this request: errors of JSON-RPC whose data has our code."""
 
     def body(problem: Problem) -> bytes:
-        data = Raw(msgspec.json.encode({"code": problem.code}))
-        error = McpErrorBody(code=INTERNAL_ERROR, message=problem.sentence, data=data)
-        return msgspec.json.encode(McpErrorAnswer(jsonrpc="2.0", id=request_id, error=error))
+        return _error(request_id, INTERNAL_ERROR, problem.sentence, {"code": problem.code})
 
     return ProblemForm(
         kind=McpErrorAnswer,

@@ -54,40 +54,37 @@ class _PlainImage(Struct, frozen=True, tag="input_image", forbid_unknown_fields=
     file_id: None = None
 
 
+class _PlainItem(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    id: str | None = None
+    status: Literal["completed"] | None = None
+
+
 _Given: TypeAlias = str | list[_PlainText | _PlainImage]
 
 
-class _PlainInput(Struct, frozen=True, forbid_unknown_fields=True):
+class _PlainInput(_PlainItem, frozen=True):
     role: Literal["user", "system"]
     content: _Given
     type: Literal["message"] | None = None
-    id: str | None = None
-    status: Literal["completed"] | None = None
 
 
-class _PlainMessage(Struct, frozen=True, forbid_unknown_fields=True):
+class _PlainMessage(_PlainItem, frozen=True):
     role: Literal["assistant"]
     content: str | list[_PlainAnswer | _PlainRefusal]
     type: Literal["message"] | None = None
-    id: str | None = None
-    status: Literal["completed"] | None = None
 
 
-class _PlainCall(Struct, frozen=True, forbid_unknown_fields=True):
+class _PlainCall(_PlainItem, frozen=True):
     type: Literal["function_call"]
     call_id: str
     name: str
     arguments: str
-    id: str | None = None
-    status: Literal["completed"] | None = None
 
 
-class _PlainResult(Struct, frozen=True, forbid_unknown_fields=True):
+class _PlainResult(_PlainItem, frozen=True):
     type: Literal["function_call_output"]
     call_id: str
     output: str
-    id: str | None = None
-    status: Literal["completed"] | None = None
 
 
 _plain: dict[str, msgspec.json.Decoder[Any]] = {

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.core.codec import DAMAGE
-from holdfast.core.items import AssistantMessage, Item, Items, Reasoning, Refusal, Text, ToolCall
+from holdfast.core.items import AssistantMessage, Item, Items, Reasoning, ToolCall, text_of
 from holdfast.core.turns import events as ev
 from holdfast.ids import ItemId, TurnId
 from holdfast.wire.anthropic.dialect import TextBlock, ToolUseBlock
@@ -35,6 +35,7 @@ from holdfast.wire.turn_answers import (
     AnswerHead,
     about_answer,
     about_turn,
+    finish_of,
     goes_on,
     is_said,
     is_thought,
@@ -90,12 +91,16 @@ def usage_of(usage: ev.Usage) -> MessageUsage:
     )
 
 
+_STOPS: dict[ev.Finish, StopReason] = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+}
+
+
 def stop_reason(end: AnswerEnd) -> StopReason:
-    if end.limited:
-        return "max_tokens"
-    if waiting_for_client(end.items):
-        return "tool_use"
-    return "refusal" if end.filtered else "end_turn"
+    return _STOPS[finish_of(end)]
 
 
 class MessagesForm:
@@ -136,7 +141,7 @@ class MessagesForm:
         waiting = waiting_for_client(end.items)
         for item in end.items:
             cut = goes_on(item, cut)
-            if is_said(item) and (words := _words(item)):
+            if is_said(item) and (words := text_of(item.content)):
                 text += words if cut or not text else STEP_BREAK + words
                 cut = False
             elif block := self._other(item, waiting):
@@ -157,10 +162,6 @@ class MessagesForm:
                 id=item.call_id, name=item.name, input=arguments_object(item.arguments)
             )
         return None
-
-
-def _words(item: AssistantMessage) -> str:
-    return "".join(part.text for part in item.content if isinstance(part, Text | Refusal))
 
 
 def _mark(item: ItemId) -> str:
@@ -340,7 +341,7 @@ class MessagesStream(StreamedAnswer):
             return self._tell(item.id, self._kinds[item.id], held) if held else b""
         match item:
             case AssistantMessage():
-                return self._text_of(item.id, _words(item))
+                return self._text_of(item.id, text_of(item.content))
             case Reasoning() if self._shows_thoughts and item.text:
                 return self._tell(item.id, "reasoning", item.text)
             case ToolCall() if item.waits_for == "client":

@@ -32,6 +32,7 @@ from holdfast.wire.body_parser import (
     demand_between,
     demand_few_messages,
     demand_known,
+    demand_least,
     given_parameters,
     missing_parameter,
     plain_names,
@@ -230,8 +231,7 @@ def _check(request: MessagesRequest, *, is_counted: bool) -> None:
         raise bad_request("no_new_user_message", "messages is empty: send one", param="messages")
     if request.max_tokens is None and not is_counted:
         raise missing_parameter("max_tokens")
-    if request.max_tokens is not None and request.max_tokens < 1:
-        raise bad_request("invalid_value", "max_tokens must be at least 1", param="max_tokens")
+    demand_least("max_tokens", request.max_tokens, 1)
     demand_between("temperature", request.temperature, 0, 1)
     demand_between("top_p", request.top_p, 0, 1)
 
@@ -315,13 +315,7 @@ def _definition(where: str, raw: Raw) -> ToolDefinition | None:
     tool = _tool_decoder.decode(raw)
     if tool.type not in (None, "custom"):
         return None
-    return tool_definition(
-        where,
-        name=tool.name,
-        description=tool.description,
-        parameters=tool.input_schema,
-        strict=tool.strict,
-    )
+    return tool_definition(where, tool.name, tool.description, tool.input_schema, tool.strict)
 
 
 # ── blocks ───────────────────────────────────────────────────────────────────────────────────

@@ -28,6 +28,7 @@ from holdfast.wire.turn_answers import (
     AnswerEnd,
     AnswerHead,
     about_answer,
+    finish_of,
     goes_on,
     is_said,
     is_thought,
@@ -52,14 +53,6 @@ class ChatForm:
         self, *, set_aside: frozenset[ItemId] = frozenset(), before: Items = ()
     ) -> ChatStream:
         return ChatStream(self._head, set_aside=set_aside, before=before)
-
-
-def finish_reason(end: AnswerEnd) -> str:
-    if end.limited:
-        return "length"
-    if waiting_for_client(end.items):
-        return "tool_calls"
-    return "content_filter" if end.filtered else "stop"
 
 
 # ── as one object ────────────────────────────────────────────────────────────────────────────
@@ -94,7 +87,7 @@ def completion(head: AnswerHead, end: AnswerEnd) -> bytes:
                 "index": 0,
                 "message": message,
                 "logprobs": None,
-                "finish_reason": finish_reason(end),
+                "finish_reason": finish_of(end),
             }
         ],
         "usage": usage_object(end.usage),
@@ -178,7 +171,7 @@ class ChatStream(StreamedAnswer):
             rest += self._chunks.chunk(encode_json({"images": images}))
         if words := question_for(self._head, end):
             rest += self._words(STEP_BREAK + words if self._saying else words)
-        finish = self._chunks.chunk(finish=finish_reason(end), about=about_answer(self._head, end))
+        finish = self._chunks.chunk(finish=finish_of(end), about=about_answer(self._head, end))
         usage = self._chunks.usage(end.usage) if self._head.include_usage else b""
         return rest + finish + usage + DONE
 

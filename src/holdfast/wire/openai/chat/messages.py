@@ -44,9 +44,9 @@ from holdfast.core.items import (
     UserMessage,
     text_of,
 )
-from holdfast.core.turns.closure import note_for_model
 from holdfast.errors import InvalidValue
 from holdfast.ids import ItemId
+from holdfast.wire.history_order import result_text, words_of
 from holdfast.wire.openai.kept_members import CLIENT, Nothing
 
 # ── messages ─────────────────────────────────────────────────────────────────────────────────
@@ -221,7 +221,17 @@ def _decoded(text: str, where: str) -> bytes:
 # ── items → messages ─────────────────────────────────────────────────────────────────────────
 
 
-class ChatDialect:
+class BlobNames:
+    """The base of dialects that name blobs as this module does."""
+
+    def blobs_in(self, messages: bytes) -> frozenset[str]:
+        return blobs_in(messages)
+
+    def with_blobs(self, messages: bytes, blobs: Mapping[str, bytes]) -> bytes:
+        return with_blobs(messages, blobs)
+
+
+class ChatDialect(BlobNames):
     """How a history looks to a Chat Completions server. See `models.model.Dialect`."""
 
     binds = False
@@ -234,12 +244,6 @@ class ChatDialect:
     def encode(self, items: Sequence[Item]) -> bytes:
         messages = spoken(items, reasoning_back=self._reasoning_back)
         return b",".join(map(_encode_message, messages))
-
-    def blobs_in(self, messages: bytes) -> frozenset[str]:
-        return blobs_in(messages)
-
-    def with_blobs(self, messages: bytes, blobs: Mapping[str, bytes]) -> bytes:
-        return with_blobs(messages, blobs)
 
 
 _encode_message = msgspec.json.Encoder().encode
@@ -332,20 +336,9 @@ def _spoken(
         case SystemMessage():
             return ChatMessage(role="system", content=text_of(item.content))
         case ToolResult():
-            text = text_of(item.content)
-            if not text and item.outcome != "ok":
-                text = f"[{item.outcome.replace('_', ' ')}]"
-            return ChatMessage(role="tool", content=text, tool_call_id=item.call_id)
-        case Interruption():  # many servers take a system role only in the first message
-            return ChatMessage(role="user", content=note_for_model(item))
-        case Summary():
-            return ChatMessage(
-                role="user", content=f"[Summary of the conversation so far: {item.text}]"
-            )
-        case ForeignItem():
-            return ChatMessage(role="user", content=item.original.text)
-        case _:  # pragma: no cover
-            assert_never(item)
+            return ChatMessage(role="tool", content=result_text(item), tool_call_id=item.call_id)
+        case _:  # many servers take a system role only in the first message
+            return ChatMessage(role="user", content=text_of(words_of(item)))
 
 
 def _content(parts: Parts) -> str | list[ContentPart]:
@@ -372,15 +365,9 @@ def _content_part(part: Part) -> ContentPart:
 
 
 def _audio(part: Audio) -> ContentPart:
-    match part.source:
-        case Inline(data=data):
-            sound = b64encode(data).decode()
-        case Blob():
-            sound = placeholder(part.source)
-        case Link(url=url):
-            return TextPart(text=part.transcript or f"[audio: {url}]")
-        case _:  # pragma: no cover
-            assert_never(part.source)
+    if isinstance(part.source, Link):
+        return TextPart(text=part.transcript or f"[audio: {part.source.url}]")
+    sound = base64_of(part.source)
     return AudioPart(input_audio=AudioData(data=sound, format=part.format or "wav"))
 
 
@@ -407,6 +394,13 @@ def url_of(source: Source) -> str:
 
 
 # ── blobs ────────────────────────────────────────────────────────────────────────────────────
+
+
+def base64_of(source: Inline | Blob) -> str:
+    """The bytes of a source in base64, or the name of a blob."""
+    if isinstance(source, Blob):
+        return placeholder(source)
+    return b64encode(source.data).decode()
 
 
 def placeholder(blob: Blob) -> str:

@@ -27,8 +27,10 @@ from holdfast.wire.body_parser import (
     bad_tool,
     demand_between,
     demand_few_messages,
+    demand_least,
     given_parameters,
     has_member,
+    passed_on,
     read_body,
     read_tools,
     tool_definition,
@@ -235,17 +237,12 @@ def _check(request: ChatRequest) -> None:
     for name in ("functions", "function_call"):
         if as_json(getattr(request, name)) not in (None, "[]"):
             raise unsupported(name, f"{name} is long deprecated: use tools and tool_choice")
-    for name, low, high in (
-        ("temperature", 0, 2),
-        ("top_p", 0, 1),
-        ("frequency_penalty", -2, 2),
-        ("presence_penalty", -2, 2),
-    ):
-        demand_between(name, getattr(request, name), low, high)
-    for name in ("max_tokens", "max_completion_tokens"):
-        value = getattr(request, name)
-        if value is not None and value < 1:
-            raise bad_request("invalid_value", f"{name} must be at least 1", param=name)
+    demand_between("temperature", request.temperature, 0, 2)
+    demand_between("top_p", request.top_p, 0, 1)
+    demand_between("frequency_penalty", request.frequency_penalty, -2, 2)
+    demand_between("presence_penalty", request.presence_penalty, -2, 2)
+    demand_least("max_tokens", request.max_tokens, 1)
+    demand_least("max_completion_tokens", request.max_completion_tokens, 1)
 
 
 # ── parameters ───────────────────────────────────────────────────────────────────────────────
@@ -253,9 +250,6 @@ def _check(request: ChatRequest) -> None:
 
 def _parameters(request: ChatRequest, tool_choice: str | None) -> Parameters:
     stop = request.stop
-    others = tuple(
-        (name, said) for name in _PASSED_ON if (said := as_json(getattr(request, name))) is not None
-    )
     return Parameters(
         temperature=request.temperature,
         top_p=request.top_p,
@@ -266,7 +260,7 @@ def _parameters(request: ChatRequest, tool_choice: str | None) -> Parameters:
         parallel_tool_calls=request.parallel_tool_calls,
         tool_choice=tool_choice,
         output_schema=_output_schema(request.response_format),
-        others=others,
+        others=tuple(passed_on(request, _PASSED_ON)),
     )
 
 
@@ -329,11 +323,5 @@ def _definition(where: str, raw: Raw) -> ToolDefinition | None:
     if tool.function is None:
         form = "it has the form of Responses; here it" if has_member(raw, "name") else "a function"
         raise bad_tool(where, f'{form} is {{"type": "function", "function": {{"name": …}}}}')
-    function = tool.function
-    return tool_definition(
-        where,
-        name=function.name,
-        description=function.description,
-        parameters=function.parameters,
-        strict=function.strict,
-    )
+    said = tool.function
+    return tool_definition(where, said.name, said.description, said.parameters, said.strict)

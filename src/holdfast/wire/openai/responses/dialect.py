@@ -7,7 +7,7 @@ reasoning that none of them follows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias, assert_never
 
 import msgspec
@@ -33,7 +33,7 @@ from holdfast.core.items import (
 )
 from holdfast.core.turns.closure import note_for_model
 from holdfast.wire.history_order import Said, Step, extras_of, in_order, result_text, words_of
-from holdfast.wire.openai.chat.messages import blobs_in, url_of, with_blobs
+from holdfast.wire.openai.chat.messages import BlobNames, url_of
 
 OWNER = "openai"
 """The owner of an `Opaque` that holds an item of reasoning, as it came."""
@@ -78,7 +78,7 @@ class PromptResult(Struct, frozen=True, tag="function_call_output"):
 InputItem: TypeAlias = PromptMessage | PromptCall | PromptResult | msgspec.Raw
 
 
-class ResponsesDialect:
+class ResponsesDialect(BlobNames):
     """How a history looks to a Responses server. See `models.model.Dialect`."""
 
     name = "responses"
@@ -86,12 +86,6 @@ class ResponsesDialect:
 
     def encode(self, items: Sequence[Item]) -> bytes:
         return b",".join(map(_encode, input_of(items)))
-
-    def blobs_in(self, messages: bytes) -> frozenset[str]:
-        return blobs_in(messages)
-
-    def with_blobs(self, messages: bytes, blobs: Mapping[str, bytes]) -> bytes:
-        return with_blobs(messages, blobs)
 
 
 _encode = msgspec.json.Encoder().encode

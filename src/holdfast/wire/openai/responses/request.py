@@ -25,9 +25,11 @@ from holdfast.wire.body_parser import (
     as_json,
     bad_tool,
     demand_between,
+    demand_least,
     given_parameters,
     has_member,
     missing_parameter,
+    passed_on,
     read_body,
     read_tools,
     tool_definition,
@@ -263,10 +265,8 @@ def _check(request: ResponsesRequest) -> None:
     demand_between("top_p", request.top_p, 0, 1)
     demand_between("presence_penalty", request.presence_penalty, -2, 2)
     demand_between("frequency_penalty", request.frequency_penalty, -2, 2)
-    for name, least in (("max_output_tokens", 16), ("max_tool_calls", 1)):
-        value = getattr(request, name)
-        if value is not None and value < least:
-            raise bad_request("invalid_value", f"{name} must be at least {least}", param=name)
+    demand_least("max_output_tokens", request.max_output_tokens, 16)
+    demand_least("max_tool_calls", request.max_tool_calls, 1)
     demand_metadata(request.metadata or {})
 
 
@@ -337,11 +337,6 @@ def _conversation(name: str | ConversationName | None) -> SessionId | None:
 
 def _parameters(request: ResponsesRequest, tool_choice: str | None) -> Parameters:
     text, reasoning = request.text or TextOptions(), request.reasoning or ReasoningOptions()
-    others = [
-        (name, said) for name in _PASSED_ON if (said := as_json(getattr(request, name))) is not None
-    ]
-    if text.verbosity is not None:
-        others.append(("verbosity", msgspec.json.encode(text.verbosity).decode()))
     return Parameters(
         temperature=request.temperature,
         top_p=request.top_p,
@@ -350,7 +345,7 @@ def _parameters(request: ResponsesRequest, tool_choice: str | None) -> Parameter
         parallel_tool_calls=request.parallel_tool_calls,
         tool_choice=tool_choice,
         output_schema=_output_schema(text.format),
-        others=tuple(others),
+        others=(*passed_on(request, _PASSED_ON), *passed_on(text, ("verbosity",))),
     )
 
 
@@ -412,13 +407,7 @@ def _definition(where: str, raw: Raw) -> ToolDefinition | None:
     if not tool.name and has_member(raw, "function"):
         what = "it has the form of Chat Completions; here it"
         raise bad_tool(where, f'{what} is {{"type": "function", "name": …}}')
-    return tool_definition(
-        where,
-        name=tool.name,
-        description=tool.description,
-        parameters=tool.parameters,
-        strict=tool.strict,
-    )
+    return tool_definition(where, tool.name, tool.description, tool.parameters, tool.strict)
 
 
 def _echoed(tools: list[Raw]) -> tuple[str, list[str]]:
@@ -439,13 +428,7 @@ def _echoed(tools: list[Raw]) -> tuple[str, list[str]]:
 
 def _shown(tool: ResponsesTool) -> dict[str, object]:
     """A function with all its members."""
-    return {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-        "strict": tool.strict,
-    }
+    return {name: getattr(tool, name) for name in tool.__struct_fields__}
 
 
 # ── the echo ─────────────────────────────────────────────────────────────────────────────────
@@ -453,30 +436,15 @@ def _shown(tool: ResponsesTool) -> dict[str, object]:
 
 def _echo(request: ResponsesRequest, tools: str, parameters: Parameters) -> Echo:
     reasoning = request.reasoning or ReasoningOptions()
-    plain = Echo()
+    said = {name: value for name in _ECHOED if (value := getattr(request, name)) is not None}
     return Echo(
-        model=request.model,
-        instructions=request.instructions,
-        previous_response_id=request.previous_response_id,
+        **said,
         tools=tools,
-        tool_choice=as_json(request.tool_choice) or plain.tool_choice,
-        parallel_tool_calls=request.parallel_tool_calls is not False,
+        tool_choice=as_json(request.tool_choice) or Echo().tool_choice,
         text=_text_shown(request.text or TextOptions(), parameters),
         reasoning_effort=reasoning.effort,
         reasoning_summary=reasoning.summary or reasoning.generate_summary,
-        temperature=_or(request.temperature, plain.temperature),
-        top_p=_or(request.top_p, plain.top_p),
-        presence_penalty=_or(request.presence_penalty, plain.presence_penalty),
-        frequency_penalty=_or(request.frequency_penalty, plain.frequency_penalty),
-        truncation=request.truncation or plain.truncation,
-        max_output_tokens=request.max_output_tokens,
-        max_tool_calls=request.max_tool_calls,
-        store=request.store is not False,
-        background=bool(request.background),
         metadata=tuple(sorted((request.metadata or {}).items())),
-        safety_identifier=request.safety_identifier,
-        prompt_cache_key=request.prompt_cache_key,
-        user=request.user,
         show_tools=SHOW_TOOLS in (request.include or ()),
         seal_reasoning=SEAL_REASONING in (request.include or ()),
     )
@@ -488,5 +456,8 @@ def _text_shown(text: TextOptions, parameters: Parameters) -> str:
     return f'{{"format":{format_shown}{verbosity}}}'
 
 
-def _or(value: float | None, otherwise: float) -> float:
-    return otherwise if value is None else value
+_ECHOED = """
+    model instructions previous_response_id parallel_tool_calls temperature top_p presence_penalty frequency_penalty
+    truncation max_output_tokens max_tool_calls store background safety_identifier prompt_cache_key user
+    """.split()
+"""Parameters that are repeated as they are; one that is absent has the default of `Echo`."""

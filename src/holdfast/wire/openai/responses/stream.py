@@ -15,6 +15,7 @@ watched from another node or requested after its end; or of an old journal whose
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -61,6 +62,8 @@ from holdfast.wire.openai.responses.items import (
 from holdfast.wire.problems import Problem
 from holdfast.wire.sse import DONE, event_frame, one_line
 
+NOWHERE: Mapping[str, object] = {}
+
 PartKind = Literal["output_text", "refusal"]
 
 _TERMINAL: dict[Status, str] = {
@@ -88,6 +91,11 @@ class _Place:
     @property
     def added(self) -> bool:
         return self.index >= 0
+
+    @property
+    def at(self) -> dict[str, object]:
+        """The members of an event that say which item it is about."""
+        return {"item_id": self.where, "output_index": self.index}
 
     def whole(self, extras: Opaques) -> Item:
         """The item as it has grown."""
@@ -197,19 +205,15 @@ class ResponseStream:
         """The last event of a stream that cannot be finished, though its response may be: another node runs the
         turn. So it is no event of the response and has no number; a client that comes back with the
         last number that it has seen misses nothing."""
-        error = {
-            "type": problem.kind,
-            "code": problem.code,
-            "message": problem.message,
-            "param": None,
-        }
+        said = {"code": problem.code, "message": problem.message, "param": None}
+        error = {"type": problem.kind, **said}
         body = {**error, "type": "error", "status": problem.status, "error": error}
         return event_frame("error", _encode(body))
 
     # ── lifecycle ──
 
     def _lifecycle(self, name: str, status: Status) -> bytes:
-        return self._frame(name, {"response": response_object(self._head, status, None, [])})
+        return self._frame(name, response=response_object(self._head, status, None, []))
 
     def _terminal(self, end: ResponseEnd) -> bytes:
         response = response_object(self._head, end.status, end, list(self._done.values()))
@@ -217,7 +221,7 @@ class ResponseStream:
             stopped = Problem(status=409, code="turn_cancelled", message="the turn was cancelled")
             response["error"] = error_object(stopped)
         name = _TERMINAL.get(end.status, "response.failed")
-        return self._frame(name, {"response": response}) + DONE
+        return self._frame(name, response=response) + DONE
 
     # ── items ──
 
@@ -324,12 +328,10 @@ class ResponseStream:
         if self._shows.thoughts and item.text:
             if not place.before_delta:
                 frames += self._thinks(place, item.text)
-            at = {"item_id": place.where, "output_index": place.index, "summary_index": 0}
-            frames += self._frame(
-                "response.reasoning_summary_text.done", {**at, "text": item.text}
-            ) + self._frame(
-                "response.reasoning_summary_part.done", {**at, "part": summary_part(item.text)}
-            )
+            at = {**place.at, "summary_index": 0}
+            frames += self._frame("response.reasoning_summary_text.done", at, text=item.text)
+            part = summary_part(item.text)
+            frames += self._frame("response.reasoning_summary_part.done", at, part=part)
         return frames + self._item_done(place, reasoning_object(item, place.where, self._shows))
 
     def _whole_call(self, item: ToolCall) -> bytes:
@@ -338,15 +340,8 @@ class ResponseStream:
         if not place.added:
             frames = self._add_call(place)
             frames += self._delta(place, item.arguments) if item.arguments else b""
-        frames += self._frame(
-            "response.function_call_arguments.done",
-            {
-                "item_id": place.where,
-                "output_index": place.index,
-                "name": item.name,
-                "arguments": item.arguments,
-            },
-        )
+        said = {"name": item.name, "arguments": item.arguments}
+        frames += self._frame("response.function_call_arguments.done", place.at, **said)
         return frames + self._item_done(place, call_object(item, place.where))
 
     # ── adding and ending ──
@@ -372,10 +367,8 @@ class ResponseStream:
         """A piece of reasoning, as the only part of its summary."""
         added = b""
         if not place.before_delta:
-            at = {"item_id": place.where, "output_index": place.index, "summary_index": 0}
-            added = self._frame(
-                "response.reasoning_summary_part.added", {**at, "part": summary_part("")}
-            )
+            at = {**place.at, "summary_index": 0}
+            added = self._frame("response.reasoning_summary_part.added", at, part=summary_part(""))
             name = "response.reasoning_summary_text.delta"
             self._lay_down(place, name, b'"summary_index":0,"delta":')
         return added + self._delta(place, text)
@@ -393,16 +386,12 @@ class ResponseStream:
 
     def _added(self, place: _Place, shown: ItemObject) -> bytes:
         place.index = len(self._done)  # items are done one after the other
-        return self._frame(
-            "response.output_item.added", {"output_index": place.index, "item": shown}
-        )
+        return self._frame("response.output_item.added", output_index=place.index, item=shown)
 
     def _item_done(self, place: _Place, shown: ItemObject) -> bytes:
         self._current = None
         self._done[place.item] = shown
-        return self._frame(
-            "response.output_item.done", {"output_index": place.index, "item": shown}
-        )
+        return self._frame("response.output_item.done", output_index=place.index, item=shown)
 
     def _add_part(self, place: _Place, kind: PartKind) -> bytes:
         at = place.parts[kind] = len(place.parts)
@@ -412,40 +401,25 @@ class ResponseStream:
                 "response.output_text.delta",
                 b'"content_index":%d,"logprobs":[],"delta":' % at,
             )
-        return self._frame(
-            "response.content_part.added",
-            {
-                "item_id": place.where,
-                "output_index": place.index,
-                "content_index": at,
-                "part": _part_object(kind, ""),
-            },
-        )
+        part = _part_object(kind, "")
+        return self._frame("response.content_part.added", place.at, content_index=at, part=part)
 
     def _part_done(self, place: _Place, kind: PartKind, text: str) -> bytes:
-        at = {
-            "item_id": place.where,
-            "output_index": place.index,
-            "content_index": place.parts[kind],
-        }
+        at = {**place.at, "content_index": place.parts[kind]}
         if kind == "refusal":
-            said = self._frame("response.refusal.done", {**at, "refusal": text})
+            said = self._frame("response.refusal.done", at, refusal=text)
         else:
-            said = self._frame("response.output_text.done", {**at, "logprobs": [], "text": text})
-        return said + self._frame(
-            "response.content_part.done", {**at, "part": _part_object(kind, text)}
-        )
+            said = self._frame("response.output_text.done", at, logprobs=[], text=text)
+        part = _part_object(kind, text)
+        return said + self._frame("response.content_part.done", at, part=part)
 
     def _piece(self, place: _Place, kind: PartKind, text: str) -> bytes:
         if not text:
             return b""
         if kind == "output_text":
             return self._delta(place, text)
-        at = {"item_id": place.where, "output_index": place.index}
-        return self._frame(
-            "response.refusal.delta",
-            {**at, "content_index": place.parts[kind], "delta": text},
-        )
+        at = {**place.at, "content_index": place.parts[kind]}
+        return self._frame("response.refusal.delta", at, delta=text)
 
     def _picture(self, shown: ItemObject) -> bytes:
         """A picture, in one piece."""
@@ -484,29 +458,24 @@ class ResponseStream:
             return b""  # the call is tried again
         place = self._current = self._place_of(call.id, "call")
         added = self._added(place, served_call_object(call, place.where, None))
-        at = {"item_id": place.where, "output_index": place.index}
-        return (
-            added
-            + self._frame("response.mcp_call_arguments.done", {**at, "arguments": call.arguments})
-            + self._frame("response.mcp_call.in_progress", at)
-        )
+        said = self._frame("response.mcp_call_arguments.done", place.at, arguments=call.arguments)
+        return added + said + self._frame("response.mcp_call.in_progress", place.at)
 
     def _served_ends(self, call: ToolCall, result: ToolResult) -> bytes:
         place = self._place_of(call.id, "call")
         shown = served_call_object(call, place.where, result)
-        at = {"item_id": place.where, "output_index": place.index}
         name = f"response.mcp_call.{shown['status']}"
         del self._served[call.id]
-        return self._frame(name, at) + self._item_done(place, shown)
+        return self._frame(name, place.at) + self._item_done(place, shown)
 
     # ── frames ──
 
-    def _frame(self, name: str, members: dict[str, object]) -> bytes:
+    def _frame(self, name: str, at: Mapping[str, object] = NOWHERE, /, **members: object) -> bytes:
         number = self._number
         self._number += 1
         if number <= self._after:
             return b""
-        body = {"type": name, "sequence_number": number, **members}
+        body = {"type": name, "sequence_number": number, **at, **members}
         return event_frame(name, _encode(body))
 
     def _lay_down(self, place: _Place, name: str, last: bytes) -> None:
