@@ -17,12 +17,14 @@ import pytest
 
 from holdfast.errors import StoreDamaged
 from holdfast.ids import Minter
+from holdfast.store.rows import TurnRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import open_reader, open_writer
 from holdfast.store.sqlite.hints import HintingStore
 from holdfast.store.sqlite.pages import lost_rows
 from holdfast.store.sqlite.pages.index_repair import IndexRepair
-from holdfast.store.sqlite.pages.survey import damaged_pages
+from holdfast.store.sqlite.pages.records import Cells
+from holdfast.store.sqlite.pages.survey import FilePages, damaged_pages
 from holdfast.store.sqlite.pages.trees import Leaf, damaged_leaves
 from holdfast.store.verification.findings import Finding
 from holdfast.store.verification.verification import verify
@@ -275,7 +277,21 @@ async def test_a_repair_waits_for_a_check_point_of_another_process(
     assert is_sound(path)
 
 
-BOTH = (
+def leaf_about(path: Path, leaves: list[int], tree: str, turn: TurnRow) -> int:
+    """The leaf of a tree that has something of a turn, or of its session."""
+    names = {turn.turn_id, turn.session_id}
+    with closing(open_reader(path)) as db:
+        cells, is_numbered = Cells(FilePages(db)), tree in ("turn", "item")
+        return next(
+            leaf
+            for leaf in leaves
+            for record in cells.records(leaf, is_numbered)
+            if record is not None
+            and names.intersection(each for each in record if type(each) is str)
+        )
+
+
+TOGETHER = (
     ("session", "session_listed"),
     ("session_key", "session_key_by_session"),
     ("idempotency", "idempotency_by_turn"),
@@ -283,12 +299,14 @@ BOTH = (
     ("turn", "turn_by_seq"),
     ("turn", "sqlite_autoindex_turn_1"),
     ("item", "sqlite_autoindex_item_1"),
+    ("turn", "turn_by_session", "turn_by_seq", "session"),
+    ("turn", "sqlite_autoindex_turn_1", "turn_by_session"),
 )
-"""Tables, and an index of each."""
+"""Tables and indexes with leaves for the same rows."""
 
 
 @pytest.mark.slow
-async def test_sound_conversations_go_on_if_a_table_and_its_index_are_damaged(
+async def test_sound_conversations_go_on_if_a_table_and_its_indexes_are_damaged(
     tmp_path: Path, mint: Minter
 ) -> None:
     """The rows that are lost are told as damaged by the index, too: none is missing without a word."""
@@ -300,12 +318,14 @@ async def test_sound_conversations_go_on_if_a_table_and_its_index_are_damaged(
     truth = {each: await store.dump(ACME, each) for each in await truth_of(store)}
     await store.close()
     trees = trees_of(path)
-    for table, index in BOTH:
+    middle = list(truth.values())[len(truth) // 2]
+    assert middle is not None
+    for hit_trees in TOGETHER:
+        table, index = hit_trees[0], " ".join(hit_trees[1:])
         damaged = tmp_path / f"{index}.db"
         shutil.copyfile(path, damaged)
-        for tree in (table, index):
-            leaves = trees[tree, "leaf"]
-            damage(damaged, leaves[len(leaves) // 2])
+        for tree in hit_trees:
+            damage(damaged, leaf_about(path, trees[tree, "leaf"], tree, middle.turns[0]))
         hit = hit_by_damage(path, damaged)
         assert 0 < len(hit) < len(truth), table
         store = await HintingStore.open(damaged)

@@ -4,10 +4,11 @@ A row that no entry leads to would be missing for readers of the index, and they
 made anew only with an entry for each row that the leaf may have led to, if that row cannot be read:
 
 1. Numbers of rows tell how many may be lost. If each has its entry on another page of the index, this leaf had none.
-2. Indexes of the same table have their columns of the row. Together they may have all columns of this index.
-3. Sessions say which positions, versions and revisions there are, their own and those of their past. What has no entry is
+2. Sessions say which positions, versions and revisions there are, their own and those of their past. What has no entry is
    lost, and gets an entry that leads to a damaged leaf: a reader meets damage there, and the conversation is told as damaged.
-4. The same is done for sessions that a list would not name as damaged without an entry, and for those without a name.
+3. Turns are named by two indexes with all of them, by items, and by sessions that they are open in. If one of the two is
+   sound, or as many are named as are lost, these are all.
+4. As in 2, sessions get entries that a list would not name as damaged without one, and those without a name.
 5. Some indexes only tell what upkeep may do with a row (`UPKEEP`). Nothing can be done with a row that cannot be read.
 
 What cannot be found out is not guessed: then the leaf is left as it is.
@@ -16,7 +17,6 @@ What cannot be found out is not guessed: then the leaf is left as it is.
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
@@ -62,6 +62,9 @@ _NUMBERED_BY: dict[str, Callable[[Stretch], range]] = {
 }
 """Indexes by tenant, session and a number: which numbers a stretch of a history has."""
 
+_ALL_TURNS = ("sqlite_autoindex_turn_1", "turn_by_session")
+"""Indexes that have each turn."""
+
 _lineage: Decoder[Lineage] = Decoder(Lineage)
 
 
@@ -77,10 +80,7 @@ class DamagedTable:
 
     def entries(self, leaf: Leaf) -> list[Record] | None:
         """All entries of a leaf of the index; None if it cannot be said which these are."""
-        if (
-            self._leaves is None
-            or sum(1 for _ in self._pages_of(self._index.table_root)) > PAGES_MAX
-        ):
+        if self._leaves is None or self._count(self._index.table_root) > PAGES_MAX:
             return None
         found = [each for each in self._readable if is_between(leaf, each)]
         lost = self._lost(leaf, found)
@@ -95,6 +95,9 @@ class DamagedTable:
     def _pages_of(self, root: int) -> Iterator[int]:
         """The sound pages of a tree."""
         return (number for number, page in pages_of(self._pages, root) if page)
+
+    def _count(self, root: int) -> int:
+        return sum(1 for _ in self._pages_of(root))
 
     # rows that can be read
 
@@ -141,25 +144,68 @@ class DamagedTable:
             return []
         if index.name in _NUMBERED_BY:
             return self._unnumbered(leaf, found, min(self._numbers))
-        return self._from_siblings(leaf, left) if index.condition == ALL_ROWS else None
+        return self._turns(leaf) if index.name in _ALL_TURNS else None
 
-    def _from_siblings(self, leaf: Leaf, left: set[int]) -> list[Record] | None:
-        """By other indexes of the table: one has to be sound, and to have all rows."""
-        siblings = [each for each in indexes(self._db) if each.table == self._index.table]
-        known: dict[int, dict[str, Any]] = defaultdict(dict)
-        exists: set[int] | None = None
-        for sibling in siblings:
-            entries = [each for each in self._entries_of(sibling) if each[-1] in left]
-            for entry in entries:
-                known[entry[-1]].update(zip(sibling.columns, entry, strict=True))
-            is_whole = damaged_leaves(self._pages, sibling.root) == []
-            if sibling.condition == ALL_ROWS and is_whole:
-                exists = {each[-1] for each in entries}
-        columns = self._index.columns
-        if exists is None or any(not known[each].keys() >= {*columns} for each in exists):
+    def _turns(self, leaf: Leaf) -> list[Record] | None:
+        """By all that names a turn and its session: the two indexes that have all turns, that of versions, items, and
+        open turns."""
+        found = {each.name: each for each in indexes(self._db) if each.table == "turn"}
+        by_id, by_session = found["sqlite_autoindex_turn_1"], found["turn_by_session"]
+        place = 2 if self._index.name == by_session.name else 1
+        read = {(each[0], each[place]) for each in self._readable}
+        whose = {(each[0], each[1]): "" for each in self._entries_of(by_id)}
+        whose |= self._numbered(by_id, found["turn_by_seq"])
+        whose |= {(each[0], each[2]): each[1] for each in self._entries_of(by_session)}
+        has_all = self._is_sound(by_id) or self._is_sound(by_session)
+        if not has_all or not all(whose[each] for each in whose.keys() - read):
+            whose |= self._acting()
+        lost = {each: session for each, session in whose.items() if each not in read}
+        # Turns that did nothing, such as a discarded one, are named by these two indexes alone.
+        if not has_all and len(lost) != len(self._numbers):
             return None
-        made = [[known[each][column] for column in columns] for each in exists]
+        row = min(self._numbers)
+        made: list[Record]
+        if self._index.name == by_id.name:
+            made = [[*each, row] for each in lost]
+        elif all(lost.values()):
+            made = [[tenant, session, turn, row] for (tenant, turn), session in lost.items()]
+        else:
+            return None
         return [each for each in made if is_between(leaf, each)]
+
+    def _numbered(self, by_id: Index, by_seq: Index) -> dict[tuple[str, str], str]:
+        """The sessions of turns, by the numbers that two indexes give to the same row; none if these may be wrong: entries
+        that were made anew have the number of any row that cannot be read."""
+        if not (self._is_sound(by_id) and self._is_sound(by_seq)):
+            return {}
+        turns, sessions = (
+            [each for each in self._entries_of(index) if each[-1] in self._numbers]
+            for index in (by_id, by_seq)
+        )
+        turn_of = {number: (tenant, turn) for tenant, turn, number in turns}
+        session_of = {number: session for _, session, _, number in sessions}
+        is_exact = len(turn_of) == len(turns) and len(session_of) == len(sessions)
+        if not is_exact or not session_of.keys() <= turn_of.keys():
+            return {}
+        return {turn_of[number]: session for number, session in session_of.items()}
+
+    def _acting(self) -> dict[tuple[str, str], str]:
+        """The sessions of the turns that have items, or are open."""
+        whose = {
+            (each.tenant, each.open_turn): each.id for each in self._sessions if each.open_turn
+        }
+        root = self._roots["item"]
+        if self._count(root) <= PAGES_MAX:
+            rows = _Rows(self._db, self._cells, "item")
+            for number in self._pages_of(root):
+                for _, record in rows.on(number, is_numbered=True):
+                    if record is not None:
+                        item = rows.named(record)
+                        whose[item["tenant"], item["turn_id"]] = item["session_id"]
+        return whose
+
+    def _is_sound(self, index: Index) -> bool:
+        return damaged_leaves(self._pages, index.root) == []
 
     def _unnumbered(self, leaf: Leaf, found: list[Record], lost: int) -> list[Record]:
         """By what sessions say of their numbers. `lost` is the number of a row that cannot be read."""
@@ -242,6 +288,7 @@ class KnownSession(Struct, frozen=True):
     tenant: str
     id: str
     anonymous: bool
+    open_turn: str | None
     lineage: Lineage
     """Its past and its own part; empty if it cannot be read. Then nothing of the session is served."""
 
@@ -255,7 +302,7 @@ class KnownSession(Struct, frozen=True):
             upto_rev=row["meta_rev"],
         )
         lineage = () if isinstance(past, Unreadable) else (*past, end)
-        return cls(row["tenant"], row["id"], bool(row["anonymous"]), lineage)
+        return cls(row["tenant"], row["id"], bool(row["anonymous"]), row["open_turn"], lineage)
 
 
 class _Rows:
