@@ -9,11 +9,11 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from holdfast.agents.agent import PromptCommand
+from holdfast.agents.registry import Broken, Listed
 from holdfast.core.items import plain_text
 from holdfast.ids import Tenant
 from holdfast.models.model import ModelFailed, Prompt
 from holdfast.printable import printable_lines
-from holdfast.server.agents.directory import BrokenSourceEntry, ModelEntry
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.testing.scripted_model import Script
 from holdfast.tools.tool import ToolOutput, ToolRun, ToolSpec
@@ -33,11 +33,11 @@ class Hostile(StubDirectory):
     async def refresh(self) -> None:
         pass
 
-    def entries(self, tenant: Tenant | None = None) -> tuple[ModelEntry, ...]:
+    def entries(self, tenant: Tenant | None = None) -> tuple[Listed, ...]:
         bad = PAYLOADS[0]
         command = PromptCommand(name=NAME, description=bad, instruction=bad)
         return tuple(
-            ModelEntry(
+            Listed(
                 id=each.id,
                 agent=each.agent,
                 source=NAME,
@@ -48,8 +48,8 @@ class Hostile(StubDirectory):
             for each in super().entries()
         )
 
-    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSourceEntry, ...]:
-        return (BrokenSourceEntry(source=NAME, problems=(PAYLOADS[1],), serving=False),)
+    def broken(self, tenant: Tenant | None = None) -> tuple[Broken, ...]:
+        return (Broken(source=NAME, problems=(PAYLOADS[1],), serving=False),)
 
 
 class Parrot:

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.agents.agent import Agent, Team
+from holdfast.agents.registry import Broken, Listed
 from holdfast.config import ApproveInChat, Auth, McpResources
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import Permissions, plain_text
@@ -26,7 +27,7 @@ from holdfast.observe.recent_log import RecentLog
 from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.server.access.authentication import Authenticator
 from holdfast.server.access.quotas import Quotas
-from holdfast.server.agents.directory import BrokenSourceEntry, Directory, ModelEntry, choice_of
+from holdfast.server.agents.directory import Directory, choice_of
 from holdfast.server.app import App
 from holdfast.server.http.connection_register import ConnectionRegister
 from holdfast.server.http.listen_sockets import listen
@@ -55,10 +56,10 @@ class StubDirectory:
     async def refresh(self) -> None:
         pass
 
-    def entries(self, tenant: Tenant | None = None) -> tuple[ModelEntry, ...]:
-        return tuple(ModelEntry(id=name, agent=name, source="stub") for name in self._agents)
+    def entries(self, tenant: Tenant | None = None) -> tuple[Listed, ...]:
+        return tuple(Listed(id=name, agent=name, source="stub") for name in self._agents)
 
-    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSourceEntry, ...]:
+    def broken(self, tenant: Tenant | None = None) -> tuple[Broken, ...]:
         return ()
 
     def choose(self, ask: Ask, snapshot: Snapshot | None = None) -> AgentChoice:

@@ -64,8 +64,8 @@ class Listed(Value):
     agent: str
     source: str
     """The source's name."""
-    source_key: str
-    source_digest: str
+    source_key: str = ""
+    source_digest: str = ""
     description: str = ""
     welcome_message: str = ""
     commands: tuple[PromptCommand, ...] = ()

@@ -14,7 +14,7 @@ from holdfast.core.items import Item
 from holdfast.core.turns.deltas import Delta, FinishDelta, UsageDelta
 from holdfast.core.turns.events import Parameters, StepEstimate, ToolDefinition
 from holdfast.errors import FailedBy, InvalidValue, TurnFailed
-from holdfast.wire.openai.chat.chunks import ErrorObject
+from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 from holdfast.wire.prefix_digest import Prefixes
 from holdfast.wire.stream_parser import StreamFailure
 
@@ -237,11 +237,11 @@ class Wire(Protocol):
 
     def opening(self, prompt: Prompt) -> bytes | None:
         """What a request says before its messages, if thoughts are bound to it; otherwise None."""
-        ...
+        return None
 
     def without_thoughts(self, prompt: Prompt) -> Prompt | None:
         """The prompt without what only its provider can read; None if there is no such thing on this wire."""
-        ...
+        return None
 
     def parser(self, prompt: Prompt) -> AnswerParser:
         """A parser for the answer to this prompt."""
@@ -253,7 +253,7 @@ class Wire(Protocol):
 
     def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
         """The error in the body of an HTTP error, and how many seconds the server asks us to wait."""
-        ...
+        return read_error(body), None
 
 
 def shows(delta: Delta) -> bool:

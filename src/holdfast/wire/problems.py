@@ -134,6 +134,18 @@ def permanent(
     )
 
 
+def too_many(message: str, *, code: str = "concurrency_limit_exceeded") -> Problem:
+    """The caller has as many of something as it may have at once; one of them will end."""
+    return Problem(
+        status=429,
+        code=code,
+        message=message,
+        kind="requests",
+        retry_after_s=1.0,
+        should_retry=True,
+    )
+
+
 class Refused(Exception):
     """A request is answered with a problem. Raised while the request is parsed, before anything has begun."""
 

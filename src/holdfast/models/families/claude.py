@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, TypeAlias
 
 from holdfast.models.families.family import Family, VendorPage, find_family
@@ -76,242 +76,145 @@ HERMES = VendorPage(
 """Another client's table, which names the vendor's documentation as its source."""
 
 _COUNTS = (HAIKU_5_5, "length_counts_thoughts")
+_THINKS = (TROUBLES, "thinking thinks_unasked off")
+_FORCED = (EXTENDED, "forced")
+_BOUND = (PREFIXES, "bound")
+_TAKES = (HERMES, "efforts sampling")
+
+# What the families of one generation have in common.
+_unasked = partial(ClaudeFamily, window=1_000_000, thinks_unasked=True, hides_thoughts=True)
+_unstoppable = partial(_unasked, off="never", forced="never", bound=True)
+_efforted = partial(ClaudeFamily, efforts=(*LOW_TO_HIGH, "max"), sampling=True)
+_early = partial(ClaudeFamily, schema=False, efforts=(), sampling=True, prefill=True)
+_budgeted = partial(_early, thinking="budget", output_max=64_000)
+_OF_BUDGETED = (
+    _THINKS,
+    (EXTENDED, "forced interleaved length_counts_thoughts"),
+    _BOUND,
+    (MIGRATION, "prefill"),
+    (HERMES, "output_max efforts sampling"),
+)
+_OF_EFFORTED = (
+    _THINKS,
+    _FORCED,
+    _BOUND,
+    (MIGRATION, "prefill interleaved"),
+    (HERMES, "output_max efforts sampling"),
+    _COUNTS,
+)
+_OF_UNTHINKING = ((HERMES, "output_max thinking efforts sampling"), _BOUND)
 
 FAMILIES: tuple[ClaudeFamily, ...] = (
-    ClaudeFamily(
+    _unstoppable(
         names=("claude-fable-5-2", "claude-mythos-5-2"),
-        window=1_000_000,
-        thinks_unasked=True,
-        off="never",
-        hides_thoughts=True,
-        forced="never",
-        bound=True,
         sources=(
             (FABLE_5_2, "window output_max thinking thinks_unasked off bound"),
             (OPUS_5_5, "forced"),
-            (HERMES, "efforts sampling"),
+            _TAKES,
             _COUNTS,
         ),
     ),
-    ClaudeFamily(
+    _unstoppable(
         names=("claude-fable-5-1", "claude-mythos-5-1"),
-        window=1_000_000,
-        thinks_unasked=True,
-        off="never",
-        hides_thoughts=True,
-        forced="never",
-        bound=True,
         sources=(
             (OPUS_5, "window output_max thinking thinks_unasked"),
             (OPUS_5_5, "off forced"),
-            (PREFIXES, "bound"),
-            (HERMES, "efforts sampling"),
+            _BOUND,
+            _TAKES,
             _COUNTS,
         ),
     ),
-    ClaudeFamily(
+    _unstoppable(
         names=("claude-opus-5-5",),
-        window=1_000_000,
-        thinks_unasked=True,
-        off="never",
-        hides_thoughts=True,
-        forced="never",
-        bound=True,
         sources=(
             (OPUS_5, "window output_max"),
             (OPUS_5_5, "thinking thinks_unasked off hides_thoughts forced"),
-            (PREFIXES, "bound"),
-            (HERMES, "efforts sampling"),
+            _BOUND,
+            _TAKES,
             _COUNTS,
         ),
     ),
-    ClaudeFamily(
+    _unstoppable(
         names=("claude-sonnet-5-5",),
-        window=1_000_000,
-        thinks_unasked=True,
         off="between_tools",
-        hides_thoughts=True,
-        forced="never",
-        bound=True,
         sources=(
             (OPUS_5, "window output_max"),
             (SONNET_5_5, "thinking thinks_unasked off hides_thoughts forced"),
-            (PREFIXES, "bound"),
-            (HERMES, "efforts sampling"),
+            _BOUND,
+            _TAKES,
             _COUNTS,
         ),
     ),
-    ClaudeFamily(
+    _unasked(
         names=("claude-haiku-5-5",),
-        window=1_000_000,
-        thinks_unasked=True,
         off="disabled",
-        hides_thoughts=True,
         bound=True,
         sources=(
             (HAIKU_5_5, "window output_max thinking hides_thoughts sampling prefill"),
             (GATEWAY, "thinks_unasked off"),
-            (EXTENDED, "forced"),
-            (PREFIXES, "bound"),
+            _FORCED,
+            _BOUND,
             (HERMES, "efforts"),
             _COUNTS,
         ),
     ),
-    ClaudeFamily(
+    _unasked(
         names=("claude-opus-5", "claude-sonnet-5"),
-        window=1_000_000,
-        thinks_unasked=True,
         off="disabled",
-        hides_thoughts=True,
-        sources=(
-            (OPUS_5, "window output_max"),
-            (TROUBLES, "thinking thinks_unasked off"),
-            (EXTENDED, "forced"),
-            (PREFIXES, "bound"),
-            (HERMES, "efforts sampling"),
-            _COUNTS,
-        ),
+        sources=((OPUS_5, "window output_max"), _THINKS, _FORCED, _BOUND, _TAKES, _COUNTS),
     ),
-    ClaudeFamily(
+    _unasked(
         names=("claude-fable-5", "claude-mythos-5", "claude-mythos-preview"),
-        window=1_000_000,
-        thinks_unasked=True,
         off="never",
-        hides_thoughts=True,
         forced="never",
-        sources=(
-            (FABLE_5, "window output_max"),
-            (TROUBLES, "thinking thinks_unasked off"),
-            (PREFIXES, "bound"),
-            (HERMES, "efforts sampling"),
-            _COUNTS,
-        ),
+        sources=((FABLE_5, "window output_max"), _THINKS, _BOUND, _TAKES, _COUNTS),
     ),
     ClaudeFamily(
         names=("claude-opus-4-8", "claude-opus-4-7"),
         hides_thoughts=True,
         sources=(
-            (TROUBLES, "thinking thinks_unasked off"),
-            (EXTENDED, "forced"),
-            (PREFIXES, "bound"),
+            *(_THINKS, _FORCED, _BOUND),
             (HERMES, "output_max efforts sampling"),
             _COUNTS,
         ),
     ),
-    ClaudeFamily(
-        names=("claude-opus-4-6",),
-        efforts=(*LOW_TO_HIGH, "max"),
-        sampling=True,
-        sources=(
-            (TROUBLES, "thinking thinks_unasked off"),
-            (EXTENDED, "forced"),
-            (PREFIXES, "bound"),
-            (MIGRATION, "prefill interleaved"),
-            (HERMES, "output_max efforts sampling"),
-            _COUNTS,
-        ),
-    ),
-    ClaudeFamily(
-        names=("claude-sonnet-4-6",),
-        output_max=64_000,
-        efforts=(*LOW_TO_HIGH, "max"),
-        sampling=True,
-        sources=(
-            (TROUBLES, "thinking thinks_unasked off"),
-            (EXTENDED, "forced"),
-            (PREFIXES, "bound"),
-            (MIGRATION, "prefill interleaved"),
-            (HERMES, "output_max efforts sampling"),
-            _COUNTS,
-        ),
-    ),
-    ClaudeFamily(
+    _efforted(names=("claude-opus-4-6",), sources=_OF_EFFORTED),
+    _efforted(names=("claude-sonnet-4-6",), output_max=64_000, sources=_OF_EFFORTED),
+    _budgeted(
         names=("claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5"),
-        output_max=64_000,
-        thinking="budget",
+        schema=True,
         interleaved=True,
-        efforts=(),
-        sampling=True,
-        prefill=True,
-        sources=(
-            (TROUBLES, "thinking thinks_unasked off"),
-            (EXTENDED, "forced interleaved length_counts_thoughts"),
-            (PREFIXES, "bound"),
-            (MIGRATION, "prefill"),
-            (HERMES, "output_max efforts sampling"),
-        ),
+        sources=_OF_BUDGETED,
     ),
-    ClaudeFamily(
+    _budgeted(
         names=("claude-opus-4", "claude-opus-4-0", "claude-opus-4-1", "claude-4-opus"),
         output_max=32_000,
-        thinking="budget",
-        schema=False,
         interleaved=True,
-        efforts=(),
-        sampling=True,
-        prefill=True,
-        sources=(
-            (TROUBLES, "thinking thinks_unasked off"),
-            (EXTENDED, "forced interleaved length_counts_thoughts"),
-            (PREFIXES, "bound"),
-            (MIGRATION, "prefill"),
-            (HERMES, "output_max efforts sampling"),
-        ),
+        sources=_OF_BUDGETED,
     ),
-    ClaudeFamily(
+    _budgeted(
         names=("claude-sonnet-4", "claude-sonnet-4-0", "claude-4-sonnet"),
-        output_max=64_000,
-        thinking="budget",
-        schema=False,
         interleaved=True,
-        efforts=(),
-        sampling=True,
-        prefill=True,
-        sources=(
-            (TROUBLES, "thinking thinks_unasked off"),
-            (EXTENDED, "forced interleaved length_counts_thoughts"),
-            (PREFIXES, "bound"),
-            (MIGRATION, "prefill"),
-            (HERMES, "output_max efforts sampling"),
-        ),
+        sources=_OF_BUDGETED,
     ),
-    ClaudeFamily(
+    _budgeted(
         names=("claude-3-7-sonnet",),
-        output_max=64_000,
-        thinking="budget",
-        schema=False,
-        efforts=(),
-        sampling=True,
-        prefill=True,
-        sources=(
-            (TROUBLES, "thinking thinks_unasked off"),
-            (EXTENDED, "forced interleaved length_counts_thoughts"),
-            (PREFIXES, "bound"),
-            (HERMES, "efforts sampling"),
-        ),
+        sources=(_THINKS, (EXTENDED, "forced interleaved length_counts_thoughts"), _BOUND, _TAKES),
     ),
-    ClaudeFamily(
+    _early(
         names=("claude-3-5-sonnet", "claude-3-5-haiku"),
         output_max=8_192,
         thinking="none",
-        schema=False,
-        efforts=(),
-        sampling=True,
-        prefill=True,
-        sources=((HERMES, "output_max thinking efforts sampling"), (PREFIXES, "bound")),
+        sources=_OF_UNTHINKING,
     ),
-    ClaudeFamily(
+    _early(
         names=(
             *("claude-3-opus", "claude-3-sonnet", "claude-3-haiku"),
             *("claude-2-1", "claude-2-0", "claude-1-3", "claude-instant-1-2", "claude-instant-1-1"),
         ),
         output_max=4_096,
         thinking="none",
-        schema=False,
-        efforts=(),
-        sampling=True,
-        prefill=True,
-        sources=((HERMES, "output_max thinking efforts sampling"), (PREFIXES, "bound")),
+        sources=_OF_UNTHINKING,
     ),
 )
 

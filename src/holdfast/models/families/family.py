@@ -41,6 +41,15 @@ class Family(Value, kw_only=True):
 
 F = TypeVar("F", bound=Family)
 
+
+def nearest(name: str, order: Sequence[str], known: Sequence[str], *, unknown: int = -1) -> str:
+    """Of the known names the nearest that is not above this one, or else the first. A name that is not in this order
+    counts as the one at the place `unknown` of it."""
+    at = order.index(name) if name in order else range(len(order))[unknown]
+    below = [each for each in order[: at + 1] if each in known]
+    return below[-1] if below else known[0]
+
+
 _ABOUT = frozenset({"names", "sources"})
 
 

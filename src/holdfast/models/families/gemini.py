@@ -102,28 +102,20 @@ FAMILIES: tuple[GeminiFamily, ...] = (
         thinking="none",
         off=True,
     ),
-    GeminiFamily(
-        names=("gemini-2.5-pro",),
-        thinking="budget",
-        budget_min=128,
-        budget_max=32_768,
-        sources=((LEVELS, f"thinking {_BUDGETS} off"), (SIGNATURES, "signed")),
-    ),
-    GeminiFamily(
-        names=("gemini-2.5-flash",),
-        thinking="budget",
-        budget_min=1,
-        budget_max=24_576,
-        off=True,
-        sources=((LEVELS, f"thinking {_BUDGETS} off"), (SIGNATURES, "signed")),
-    ),
-    GeminiFamily(
-        names=("gemini-2.5-flash-lite",),
-        thinking="budget",
-        budget_min=512,
-        budget_max=24_576,
-        off=True,
-        sources=((LEVELS, f"thinking {_BUDGETS} off"), (SIGNATURES, "signed")),
+    *(
+        GeminiFamily(
+            names=(name,),
+            thinking="budget",
+            budget_min=least,
+            budget_max=most,
+            off=off,
+            sources=((LEVELS, f"thinking {_BUDGETS} off"), (SIGNATURES, "signed")),
+        )
+        for name, least, most, off in (
+            ("gemini-2.5-pro", 128, 32_768, False),
+            ("gemini-2.5-flash", 1, 24_576, True),
+            ("gemini-2.5-flash-lite", 512, 24_576, True),
+        )
     ),
     GeminiFamily(
         names=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from holdfast.models.families.family import Family, VendorPage, find_family
+from holdfast.models.families.family import Family, VendorPage, find_family, nearest
 
 LOW_TO_HIGH = ("low", "medium", "high")
 _ORDER = ("none", "minimal", *LOW_TO_HIGH, "xhigh", "max")
@@ -127,9 +127,7 @@ def effort_for(effort: str | None, family: GptFamily | None) -> str | None:
     """The effort in the family's words: the nearest below, else its lowest. None if the family has none."""
     if effort is None or family is None:
         return effort
-    at = _ORDER.index(effort) if effort in _ORDER else len(_ORDER) - 1
-    below = [name for name in _ORDER[: at + 1] if name in family.efforts]
-    return below[-1] if below else next(iter(family.efforts), None)
+    return nearest(effort, _ORDER, family.efforts) if family.efforts else None
 
 
 def chat_effort(effort: str | None, family: GptFamily | None, *, has_tools: bool) -> str | None:

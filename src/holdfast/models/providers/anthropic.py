@@ -21,10 +21,17 @@ from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import Delta
 from holdfast.core.turns.events import FORCED_TOOL_CHOICE, Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
-from holdfast.models.families.claude import LOW_TO_HIGH, NEWEST, ClaudeFamily, claude_family
+from holdfast.models.families.claude import (
+    EVERY_EFFORT,
+    LOW_TO_HIGH,
+    NEWEST,
+    ClaudeFamily,
+    claude_family,
+)
+from holdfast.models.families.family import nearest
 from holdfast.models.http.http_model import Access, HttpModel
 from holdfast.models.http.token_counts import CountEndpoint
-from holdfast.models.model import AnswerParser, Dialect, Prompt
+from holdfast.models.model import AnswerParser, Dialect, Prompt, Wire
 from holdfast.models.output_choices import OutputSchema, ToolChoice, read_choice, read_schema
 from holdfast.models.providers.chat_body import joined_object, json_of
 from holdfast.wire.anthropic.dialect import (
@@ -46,7 +53,6 @@ from holdfast.wire.anthropic.thoughts import (
     without_bound,
 )
 from holdfast.wire.headers import ANTHROPIC_BETA, ANTHROPIC_VERSION, API_KEY
-from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 
 ANTHROPIC_URL = "https://api.anthropic.com/v1"
 VERSION = "2023-06-01"
@@ -305,9 +311,7 @@ def _effort(effort: str | None, tokens: int | None, family: ClaudeFamily) -> str
         if tokens is None or tokens < 0:
             return None
         effort = next((name for name in LOW_TO_HIGH[:2] if tokens <= BUDGETS[name]), "high")
-    order = ("low", "medium", "high", "xhigh", "max")
-    at = order.index(effort) if effort in order else 0
-    return next(name for name in reversed(order[: at + 1]) if name in family.efforts)
+    return nearest(effort, EVERY_EFFORT, family.efforts, unknown=0)
 
 
 def _parameters(said: Parameters, style: AnthropicStyle, how: Thinking) -> Mapping[str, bytes]:
@@ -353,7 +357,7 @@ def _output(schema: OutputSchema | None, effort: str | None) -> dict[str, object
     return config
 
 
-class AnthropicWire:
+class AnthropicWire(Wire):
     """Messages, as a `Wire`."""
 
     def __init__(self, style: AnthropicStyle) -> None:
@@ -392,9 +396,6 @@ class AnthropicWire:
         _, changed = closed_pieces(prompt, self._style.family)
         prefix = "" if changed else dict(prompt.prefixes).get(self.dialect.name, "")
         return ThoughtOrigin(model=self._style.model, prefix=prefix)
-
-    def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
-        return read_error(body), None
 
 
 class AnthropicModel(HttpModel):

@@ -20,10 +20,11 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.turns.deltas import Delta
 from holdfast.core.turns.events import Parameters, ToolDefinition
+from holdfast.models.families.family import nearest
 from holdfast.models.families.gemini import NEWEST, GeminiFamily, gemini_family
 from holdfast.models.http.http_model import Access, HttpModel
 from holdfast.models.http.token_counts import CountEndpoint
-from holdfast.models.model import AnswerParser, Dialect, Prompt
+from holdfast.models.model import AnswerParser, Dialect, Prompt, Wire
 from holdfast.models.output_choices import OutputSchema, ToolChoice, read_choice, read_schema
 from holdfast.models.providers.chat_body import joined_object, json_of
 from holdfast.wire.google.dialect import GoogleDialect, connected, without_signatures
@@ -72,10 +73,7 @@ def request_body(prompt: Prompt, style: GoogleStyle) -> bytes:
     config = _config(said, style)
     if config:
         members["generationConfig"] = _encode(config)
-    if prompt.system:
-        members["systemInstruction"] = _encode({"parts": [{"text": prompt.system}]})
-    if tools := _tools(prompt, style):
-        members["tools"] = _encode(tools)
+    members |= _told(prompt, style)
     if prompt.tools:
         choice = read_choice(said.tool_choice)
         if choice is not None:
@@ -87,16 +85,22 @@ def request_body(prompt: Prompt, style: GoogleStyle) -> bytes:
 
 def count_body(prompt: Prompt, style: GoogleStyle) -> bytes:
     """The body of a count request: it contains the request as it would be sent."""
-    members: dict[str, bytes] = {"model": _encode(f"models/{style.model}")}
-    if prompt.system:
-        members["systemInstruction"] = _encode({"parts": [{"text": prompt.system}]})
-    if tools := _tools(prompt, style):
-        members["tools"] = _encode(tools)
+    members = {"model": _encode(f"models/{style.model}"), **_told(prompt, style)}
     asked = joined_object(members, "contents", connected(filter(None, prompt.messages)))
     return b'{"generateContentRequest":' + asked + b"}"
 
 
 _encode = msgspec.json.Encoder().encode
+
+
+def _told(prompt: Prompt, style: GoogleStyle) -> dict[str, bytes]:
+    """The instructions and the tools, as far as there are any."""
+    told: dict[str, bytes] = {}
+    if prompt.system:
+        told["systemInstruction"] = _encode({"parts": [{"text": prompt.system}]})
+    if tools := _tools(prompt, style):
+        told["tools"] = _encode(tools)
+    return told
 
 
 def _tools(prompt: Prompt, style: GoogleStyle) -> list[dict[str, object]]:
@@ -183,13 +187,10 @@ def _level(effort: str | None, tokens: int | None, family: GeminiFamily) -> str 
         if tokens is None or tokens < 0:
             return None
         effort = next((name for name, most in BUDGETS.items() if tokens <= most), "high")
-    order = ("minimal", "low", "medium", "high")
-    at = 0 if effort == "none" else order.index(effort) if effort in order else len(order) - 1
-    below = [name for name in order[: at + 1] if name in family.levels]
-    return below[-1] if below else family.levels[0]
+    return nearest(effort, ("none", "minimal", "low", "medium", "high"), family.levels)
 
 
-class GoogleWire:
+class GoogleWire(Wire):
     """`streamGenerateContent`, as a `Wire`."""
 
     def __init__(self, style: GoogleStyle) -> None:
@@ -200,9 +201,6 @@ class GoogleWire:
 
     def body(self, prompt: Prompt) -> bytes:
         return request_body(prompt, self._style)
-
-    def opening(self, prompt: Prompt) -> bytes | None:
-        return None
 
     def without_thoughts(self, prompt: Prompt) -> Prompt | None:
         plain = without_signatures(b",".join(filter(None, prompt.messages)))

@@ -10,7 +10,7 @@ from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue
 from holdfast.models.families.gpt import ignored_by, taken_for
 from holdfast.models.http.http_model import Access, HttpModel
-from holdfast.models.model import AnswerParser, CountRequest, Dialect, Prompt
+from holdfast.models.model import AnswerParser, CountRequest, Dialect, Prompt, Wire
 from holdfast.models.providers.chat_body import (
     KNOWN,
     OTHERS,
@@ -20,7 +20,6 @@ from holdfast.models.providers.chat_body import (
     json_of,
     request_body,
 )
-from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 from holdfast.wire.openai.chat.messages import ChatDialect
 from holdfast.wire.openai.chat.stream_parser import ChatStreamParser, parse_whole
 
@@ -85,7 +84,7 @@ class OpenAIModel(HttpModel):
         )
 
 
-class ChatWire:
+class ChatWire(Wire):
     """Chat completions, as a `Wire`."""
 
     def __init__(self, style: Style) -> None:
@@ -96,20 +95,11 @@ class ChatWire:
     def body(self, prompt: Prompt) -> bytes:
         return request_body(prompt, self._style)
 
-    def opening(self, prompt: Prompt) -> bytes | None:
-        return None
-
-    def without_thoughts(self, prompt: Prompt) -> Prompt | None:
-        return None
-
     def parser(self, prompt: Prompt) -> AnswerParser:
         return ChatStreamParser(event_bytes_max=limits.upstream_event_bytes_max)
 
     def whole(self, body: bytes, prompt: Prompt) -> Sequence[Delta]:
         return parse_whole(body)
-
-    def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
-        return read_error(body), None
 
 
 def _checked_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

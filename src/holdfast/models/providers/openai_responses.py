@@ -26,11 +26,10 @@ from holdfast.models.families.gpt import (
 )
 from holdfast.models.http.http_model import Access, HttpModel
 from holdfast.models.http.token_counts import CountEndpoint
-from holdfast.models.model import AnswerParser, CountRequest, Dialect, Prompt
+from holdfast.models.model import AnswerParser, CountRequest, Dialect, Prompt, Wire
 from holdfast.models.output_choices import OutputSchema, ToolChoice, read_choice, read_schema
 from holdfast.models.providers.chat_body import joined_object, json_of
 from holdfast.models.providers.openai_chat import OPENAI_URL
-from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 from holdfast.wire.openai.responses.dialect import ResponsesDialect, without_reasoning
 from holdfast.wire.openai.responses.stream_parser import ResponsesStreamParser, parse_whole
 
@@ -150,7 +149,7 @@ def _text(schema: OutputSchema | None, verbosity: str | None) -> dict[str, objec
     return text or None
 
 
-class ResponsesWire:
+class ResponsesWire(Wire):
     """Responses, as a `Wire`."""
 
     def __init__(self, style: ResponsesStyle) -> None:
@@ -161,9 +160,6 @@ class ResponsesWire:
     def body(self, prompt: Prompt) -> bytes:
         return request_body(prompt, self._style)
 
-    def opening(self, prompt: Prompt) -> bytes | None:
-        return None
-
     def without_thoughts(self, prompt: Prompt) -> Prompt | None:
         plain = without_reasoning(b",".join(filter(None, prompt.messages)))
         return msgspec.structs.replace(prompt, messages=(plain,))
@@ -173,9 +169,6 @@ class ResponsesWire:
 
     def whole(self, body: bytes, prompt: Prompt) -> Sequence[Delta]:
         return parse_whole(body)
-
-    def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
-        return read_error(body), None
 
 
 class ResponsesModel(HttpModel):

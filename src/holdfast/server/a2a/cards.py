@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from holdfast.server.agents.directory import Directory, ModelEntry, entry_of
+from holdfast.agents.registry import Listed
+from holdfast.server.agents.directory import Directory, entry_of
 from holdfast.server.http.origin_guard import OriginGuard
 from holdfast.server.http.routing import AnswerDescription, HttpCall, Route
 from holdfast.version import VERSION
@@ -78,7 +79,7 @@ class Cards:
         entry = entry_of(self._directory, call.tenant, agent)
         return await self._made(call, entry, self._directory.entries(call.tenant))
 
-    def _public(self) -> tuple[ModelEntry, ...]:
+    def _public(self) -> tuple[Listed, ...]:
         """The published agents, in the order of the setting."""
         listed = self._directory.entries()
         found = (
@@ -86,13 +87,13 @@ class Cards:
         )
         return tuple({each.id: each for each in found}.values())
 
-    async def _say(self, call: HttpCall, entry: ModelEntry, listed: tuple[ModelEntry, ...]) -> None:
+    async def _say(self, call: HttpCall, entry: Listed, listed: tuple[Listed, ...]) -> None:
         self._guard.check(call.exchange)  # the card repeats the host that the request names
         body = msgspec.json.encode(await self._made(call, entry, listed))
         await call.exchange.answer(200, body)
 
     async def _made(
-        self, call: HttpCall, entry: ModelEntry, listed: tuple[ModelEntry, ...]
+        self, call: HttpCall, entry: Listed, listed: tuple[Listed, ...]
     ) -> dict[str, object]:
         return card(
             _subject(entry),
@@ -103,7 +104,7 @@ class Cards:
         )
 
 
-def _subject(entry: ModelEntry) -> CardSubject:
+def _subject(entry: Listed) -> CardSubject:
     words = entry.description or entry.welcome_message or f"The agent {entry.agent}."
     own = CardSkill(id=entry.id, name=entry.agent, description=words)
     more = tuple(

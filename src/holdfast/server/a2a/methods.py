@@ -37,7 +37,7 @@ from holdfast.wire.a2a.objects import (
     TaskParams,
     TaskState,
 )
-from holdfast.wire.a2a.requests import Method, check_version, unsupported_push
+from holdfast.wire.a2a.requests import Method, check_length, check_version, unsupported_push
 from holdfast.wire.a2a.tasks import EventWriter, TaskHead, TaskStream, task_object
 from holdfast.wire.headers import A2A_VERSION, CONVERSATION_ID, read_naming
 from holdfast.wire.problems import Refused, bad_request
@@ -102,7 +102,7 @@ class TaskMethods:
     async def _send(self, call: TaskCall, asked: SendParams) -> None:
         http, options = call.http, asked.configuration
         check_message(asked.message)
-        _check_length(options.history_length)
+        check_length(options.history_length)
         if options.task_push_notification_config is not msgspec.UNSET:
             raise unsupported_push()
         http.occupy("turns")
@@ -193,7 +193,7 @@ class TaskMethods:
     # ── tasks ──
 
     async def _get(self, call: TaskCall, asked: TaskParams) -> None:
-        _check_length(asked.history_length)
+        check_length(asked.history_length)
         found = await self._turns.find(call.http.tenant, asked.id)
         await call.say(call.form.task(_shown(found, asked.history_length)))
 
@@ -325,11 +325,6 @@ def _context(message: A2AMessage) -> SessionKey | SessionId | None:
         raise bad_request(
             CONVERSATION_ID.code, f"contextId: {error}", param="message.contextId"
         ) from error
-
-
-def _check_length(length: int | None) -> None:
-    if length is not None and length < 0:
-        raise bad_request("invalid_value", "historyLength is 0 or more", param="historyLength")
 
 
 def _takes_no_message(found: FoundTask) -> Refused:

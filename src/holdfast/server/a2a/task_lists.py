@@ -21,6 +21,7 @@ from holdfast.server.http.routing import Caller
 from holdfast.store.rows import TurnRow
 from holdfast.store.store import Store
 from holdfast.wire.a2a.objects import ListParams, TaskPage
+from holdfast.wire.a2a.requests import check_length
 from holdfast.wire.a2a.tasks import task_object
 from holdfast.wire.problems import bad_request
 
@@ -55,8 +56,7 @@ class TaskLists:
             raise bad_request(
                 "invalid_value", f"pageSize is 1 to {limits.page_size_max}", param="pageSize"
             )
-        if asked.history_length is not None and asked.history_length < 0:
-            raise bad_request("invalid_value", "historyLength is 0 or more", param="historyLength")
+        check_length(asked.history_length)
         since_ms = _since(asked.status_timestamp_after)
         token = _token(asked.page_token)
         session_id = await self._session(caller.tenant, asked.context_id)

@@ -21,7 +21,7 @@ from holdfast.server.access.quota_usage import Bucket, Payer, ProcessQuotaUsage,
 from holdfast.server.http.exchange import Exchange
 from holdfast.server.http.routing import Caller, Load
 from holdfast.wire.headers import RATE_LIMIT, RATE_REMAINING, RATE_RESET
-from holdfast.wire.problems import Problem, Refused
+from holdfast.wire.problems import Problem, Refused, too_many
 
 # ── the decision ─────────────────────────────────────────────────────────────────────────────
 
@@ -111,7 +111,8 @@ class Quotas:
         with self._usage.opened():
             for payer, most in bounded:
                 if self._now(payer, load) >= most:
-                    raise Refused(_too_many(payer, load, most))
+                    words = f"this {payer[0]} has {most} {load} at once, and may not have more; "
+                    raise Refused(too_many(f"{words}wait until one of them has ended"))
             for payer, _ in bounded:
                 self._usage.add(payer, load, 1)
 
@@ -194,17 +195,5 @@ def _too_fast(limit: int, wait_s: float) -> Problem:
         message=f"more than {limit} requests a minute; the next one is welcome in {wait_s:.1f} s",
         kind="requests",
         retry_after_s=wait_s,
-        should_retry=True,
-    )
-
-
-def _too_many(payer: Payer, load: Load, most: int) -> Problem:
-    return Problem(
-        status=429,
-        code="concurrency_limit_exceeded",
-        message=f"this {payer[0]} has {most} {load} at once, and may not have more; "
-        "wait until one of them has ended",
-        kind="requests",
-        retry_after_s=1.0,
         should_retry=True,
     )

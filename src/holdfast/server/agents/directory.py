@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from holdfast.agents.agent import Agent, PromptCommand, Team
-from holdfast.core.codec import Value
+from holdfast.agents.agent import Agent, Team
+from holdfast.agents.registry import Broken, Listed
 from holdfast.core.history.conversation import Snapshot
 from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import Tenant
@@ -14,30 +14,8 @@ from holdfast.sessions.session_requests import AgentChoice, Ask
 from holdfast.wire.openai.chat.request import ignored
 
 
-class ModelEntry(Value):
-    """One line of `GET /v1/models`: an agent, under the id that clients use for it."""
-
-    id: str
-    agent: str
-    source: str
-    description: str = ""
-    welcome_message: str = ""
-    commands: tuple[PromptCommand, ...] = ()
-    """Prompts for clients to offer."""
-
-
-class BrokenSourceEntry(Value):
-    """A source that cannot be loaded as it is now."""
-
-    source: str
-    problems: tuple[str, ...]
-    """Messages for the operator, each with its place in the file."""
-    serving: bool
-    """An older version of the source is still served."""
-
-
 class Directory(Protocol):
-    def entries(self, tenant: Tenant | None = None) -> tuple[ModelEntry, ...]:
+    def entries(self, tenant: Tenant | None = None) -> tuple[Listed, ...]:
         """All agents, or those that this tenant may use."""
         ...
 
@@ -45,7 +23,7 @@ class Directory(Protocol):
         """Check every source for changes now."""
         ...
 
-    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSourceEntry, ...]:
+    def broken(self, tenant: Tenant | None = None) -> tuple[Broken, ...]:
         """Sources that cannot be loaded as they are now, and why; only those that this tenant may know of."""
         ...
 
@@ -71,12 +49,12 @@ class Directory(Protocol):
         ...
 
 
-def entry_of(directory: Directory, tenant: Tenant, model: str) -> ModelEntry:
+def entry_of(directory: Directory, tenant: Tenant, model: str) -> Listed:
     """The agent that a client names, under that name. Raises AgentUnavailable if this tenant may not use it, or if there
     is none."""
     chosen = directory.choose(Ask(tenant=tenant, name=None, agent=model))
     found = next((each for each in directory.entries(tenant) if each.id == model), None)
-    return found or ModelEntry(id=model, agent=chosen.agent, source="")
+    return found or Listed(id=model, agent=chosen.agent, source="")
 
 
 def choice_of(

@@ -13,6 +13,7 @@ from holdfast.agents.agent import Agent, ModelFactory, Team
 from holdfast.agents.registry import (
     Broken,
     Chosen,
+    Listed,
     Loaded,
     NotClosed,
     Registry,
@@ -33,7 +34,7 @@ from holdfast.errors import (
 )
 from holdfast.ids import Tenant
 from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
-from holdfast.server.agents.directory import BrokenSourceEntry, ModelEntry, choice_of
+from holdfast.server.agents.directory import choice_of
 from holdfast.server.agents.model_factory import ServerModels
 from holdfast.sessions.session_requests import AgentChoice, Ask
 from holdfast.tools.files.reserved_files import ReservedFiles
@@ -59,27 +60,17 @@ class AgentDirectory:
         self._supervisor = supervisor or TaskSupervisor()
         self._watching: SupervisedTask | None = None
 
-    def entries(self, tenant: Tenant | None = None) -> tuple[ModelEntry, ...]:
+    def entries(self, tenant: Tenant | None = None) -> tuple[Listed, ...]:
         return tuple(
-            ModelEntry(
-                id=each.id,
-                agent=each.agent,
-                source=each.source,
-                description=each.description,
-                welcome_message=each.welcome_message,
-                commands=each.commands,
-            )
+            each
             for each in self._registry.listing()
             if tenant is None or self._tenants.allows(tenant, each.id)
         )
 
-    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSourceEntry, ...]:
+    def broken(self, tenant: Tenant | None = None) -> tuple[Broken, ...]:
         if tenant is not None and self._tenants.bounds(tenant):
             return ()  # a broken source does not say which agents it has, so not whether the tenant may use them
-        return tuple(
-            BrokenSourceEntry(source=each.source, problems=each.problems, serving=each.serving)
-            for each in self._registry.broken(portable=tenant is not None)
-        )
+        return self._registry.broken(portable=tenant is not None)
 
     def choose(self, ask: Ask, snapshot: Snapshot | None = None) -> AgentChoice:
         chosen = self._chosen(ask.agent, ask.tenant, snapshot)

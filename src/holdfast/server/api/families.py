@@ -15,8 +15,7 @@ from holdfast.core.history.conversation import Snapshot, TurnMark
 from holdfast.core.items import AssistantMessage, StoredItem, UserMessage, text_of
 from holdfast.core.quotations import SaidMessages
 from holdfast.ids import SessionId, SessionKey, Tenant
-from holdfast.server.api.objects import session_shown
-from holdfast.server.api.session_lookup import find_session, session_key
+from holdfast.server.api.session_lookup import named_session, say_session, session_key
 from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import SessionInfo
@@ -52,7 +51,7 @@ class FamiliesApi:
         A session that is alone under its name is the only line. See
         [chat programs](../guides/clients.md#chat-programs).
         """
-        info = await find_session(self._store, call.tenant, call.names[0])
+        info = await named_session(self._store, call)
         rows = await self._store.family_lines(
             call.tenant, info.session.family_id, limit=limits.family_lines_shown_max
         )
@@ -115,11 +114,10 @@ class FamiliesApi:
         A line of a chat that has a name of its own is listed by itself, and is gone on with under that name.
         """
         asked = read_body(_names, call.body)
-        info = await find_session(self._store, call.tenant, call.names[0])
+        info = await named_session(self._store, call)
         key = session_key(asked.key)
         await self._sessions.operations.name(call.tenant, info.session.id, key)
-        now = await find_session(self._store, call.tenant, info.session.id)
-        await call.say(session_shown(now), etag=now.session.head.etag)
+        await say_session(self._store, call, info.session.id)
 
 
 def _is_shown(info: SessionInfo) -> bool:

@@ -20,7 +20,7 @@ from holdfast.errors import InvalidId, SessionMissing
 from holdfast.ids import ItemId, SessionId, Tenant, TurnId
 from holdfast.observe.recent_log import RecentLog
 from holdfast.server.api.objects import turn_shown
-from holdfast.server.api.session_lookup import find_session
+from holdfast.server.api.session_lookup import named_session
 from holdfast.server.http.parameters import Limit, Parameter
 from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
 from holdfast.server.processes.number_history import NumberHistory
@@ -124,7 +124,7 @@ class Overview:
 
         `?before=` continues where an answer ended; in a fork it continues with the turns before the fork.
         """
-        info = await self._find(call)
+        info = await named_session(self._store, call)
         before, limit = _before(call), read_page(call.query).limit
         # In this order, so that the snapshot has every turn that these rows show as committed.
         own = await self._store.turns(call.tenant, info.session.id, before=before, limit=limit)
@@ -164,7 +164,7 @@ class Overview:
     async def blob(self, call: HttpCall) -> None:
         """The bytes of a picture or a file that an item of a session names by its digest."""
         digest = call.names[1]
-        session_id = (await self._find(call)).session.id
+        session_id = (await named_session(self._store, call)).session.id
         data = await self._store.blob(call.tenant, session_id, digest)
         if data is None:
             raise SessionMissing("blob", digest[:100])
@@ -181,7 +181,7 @@ class Overview:
     )
     async def lineage(self, call: HttpCall) -> None:
         """The sessions that a session was forked from, and its forks."""
-        row = (await self._find(call)).session
+        row = (await named_session(self._store, call)).session
         past = [
             _branch(await self._store.info(call.tenant, each.session_id), each)
             for each in row.lineage
@@ -212,7 +212,7 @@ class Overview:
     )
     async def chain(self, call: HttpCall) -> None:
         """Check a session's hash chain, and all of its rows in the store, now."""
-        row = (await self._find(call)).session
+        row = (await named_session(self._store, call)).session
         index = IndexCheck(self._store)
         found = await check_session(self._store, call.tenant, row.id, index=index)
         problems = [
@@ -241,7 +241,7 @@ class Overview:
         Hide an item from people or from the model, show it again, or flag it.
         """
         remark = read_body(_remarks, call.body)
-        session_id = (await self._find(call)).session.id
+        session_id = (await named_session(self._store, call)).session.id
         patches = remark.patches()
         if not patches:
             raise bad_request("missing_required_parameter", "nothing is said: show it, or flag it")
@@ -252,9 +252,6 @@ class Overview:
             call.tenant, session_id, [(item, each) for each in patches]
         )
         await call.say(_annotations(await self._snapshot(call.tenant, session_id)))
-
-    async def _find(self, call: HttpCall) -> SessionInfo:
-        return await find_session(self._store, call.tenant, call.names[0])
 
     async def _snapshot(self, tenant: Tenant, session_id: SessionId) -> Snapshot:
         snapshot = await self._sessions.snapshot(tenant, session_id)

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from holdfast import limits
 from holdfast.ids import Tenant
-from holdfast.wire.problems import Problem, Refused
+from holdfast.wire.problems import Refused, too_many
 
 
 class _Line(Struct):
@@ -48,12 +48,7 @@ class SearchQueue:
                 del self._lines[tenant]
 
 
-_TOO_MANY = Problem(
-    status=429,
-    code="concurrency_limit_exceeded",
-    message=f"this tenant has {limits.searches_waiting_max} searches that wait, and may not have more; "
-    "wait until one of them has ended",
-    kind="requests",
-    retry_after_s=1.0,
-    should_retry=True,
+_TOO_MANY = too_many(
+    f"this tenant has {limits.searches_waiting_max} searches that wait, and may not have more; "
+    "wait until one of them has ended"
 )

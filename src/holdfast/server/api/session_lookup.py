@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors import InvalidId, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
+from holdfast.server.api.objects import session_shown
 from holdfast.server.http.routing import HttpCall
 from holdfast.store.outcomes import SessionInfo
 from holdfast.store.rows import TurnRow
@@ -49,8 +50,25 @@ def turn_id_of(call: HttpCall) -> TurnId:
 
 async def find_turn(store: Store, call: HttpCall) -> TurnRow:
     """The turn that a path names. Raises SessionMissing."""
-    turn_id = turn_id_of(call)
-    row = await store.turn(call.tenant, turn_id)
+    return await turn_row(store, call.tenant, turn_id_of(call))
+
+
+async def turn_row(store: Store, tenant: Tenant, turn_id: TurnId) -> TurnRow:
+    """Raises SessionMissing if there is no such turn."""
+    row = await store.turn(tenant, turn_id)
     if row is None:
         raise SessionMissing("turn", turn_id)
     return row
+
+
+async def named_session(store: Store, call: HttpCall) -> SessionInfo:
+    """The session that the path of a call names. Raises as `find_session` does."""
+    return await find_session(store, call.tenant, call.names[0])
+
+
+async def say_session(store: Store, call: HttpCall, session_id: SessionId) -> None:
+    """Answer with a session that was just changed or made. Raises SessionGone."""
+    info = await store.info(call.tenant, session_id)
+    if info is None or info.session.state == "deleted":  # by another request, meanwhile
+        raise SessionGone(session_id, why="deleted")
+    await call.say(session_shown(info), etag=info.session.head.etag)

@@ -12,20 +12,28 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast import limits
+from holdfast.agents.registry import Broken, Listed
 from holdfast.core.codec import encode
 from holdfast.core.history.conversation import SettingsMerged, Snapshot, patch_decoder
 from holdfast.core.identity import portable_key
 from holdfast.core.turns.events import Began, Usage
 from holdfast.core.turns.journal import Record
-from holdfast.errors import SessionGone, SessionMissing
-from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
-from holdfast.server.agents.directory import BrokenSourceEntry, Directory, ModelEntry
+from holdfast.errors import SessionMissing
+from holdfast.ids import SessionKey, Version
+from holdfast.server.agents.directory import Directory
 from holdfast.server.agents.session_end_hooks import SessionEndHooks
 from holdfast.server.api.approvals import ApprovalsApi
 from holdfast.server.api.compaction import CompactionApi
 from holdfast.server.api.objects import match_shown, session_shown, turn_shown
 from holdfast.server.api.search_queue import SearchQueue
-from holdfast.server.api.session_lookup import find_session, find_turn, session_key, turn_id_of
+from holdfast.server.api.session_lookup import (
+    find_turn,
+    named_session,
+    say_session,
+    session_key,
+    turn_id_of,
+    turn_row,
+)
 from holdfast.server.api.session_outcomes import read_outcome, sessions_standing, with_outcomes
 from holdfast.server.api.transfer import send_session, take_sessions
 from holdfast.server.http.parameters import (
@@ -44,8 +52,7 @@ from holdfast.server.openapi import error_codes as errors
 from holdfast.server.turns.turn_requests import TurnSettings
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.outcomes import Attempt, Query, SessionFilter, SessionInfo
-from holdfast.store.rows import TurnRow
+from holdfast.store.outcomes import Attempt, Query, SessionFilter
 from holdfast.store.search.matches import parse_query
 from holdfast.wire.api import objects as api
 from holdfast.wire.body_parser import read_body
@@ -194,7 +201,7 @@ class SessionsApi:
     @Route("GET /api/sessions/{name}", "read", "retrieveSession", _SESSION)
     async def session(self, call: HttpCall) -> None:
         """A session, by its key or its id."""
-        info = await self._find(call)
+        info = await named_session(self._store, call)
         await call.say(session_shown(info), etag=info.session.head.etag)
 
     @Route(
@@ -207,7 +214,7 @@ class SessionsApi:
     async def patch(self, call: HttpCall) -> None:
         """Change a session's title and attributes."""
         tenant, asked = call.tenant, _read(call.body, api.Changes)
-        info = await self._find(call)
+        info = await named_session(self._store, call)
         if asked.title is not None:
             await self._operations.title(tenant, info.session.id, asked.title)
         if asked.attributes is not None:
@@ -218,7 +225,7 @@ class SessionsApi:
             except msgspec.DecodeError as error:
                 raise bad_request("invalid_value", str(error), param="attributes") from error
             await self._operations.annotate(tenant, info.session.id, [(None, patch)])
-        await self._show(call, info.session.id)
+        await say_session(self._store, call, info.session.id)
 
     @Route(
         "DELETE /api/sessions/{name}",
@@ -229,7 +236,7 @@ class SessionsApi:
     )
     async def delete(self, call: HttpCall) -> None:
         """Delete a session."""
-        info = await self._find(call)
+        info = await named_session(self._store, call)
         await self._operations.delete(call.tenant, info.session.id)
         await self._end_hooks.run(info.session)
         await call.say(api.Deleted(id=info.session.id, deleted=True))
@@ -269,7 +276,7 @@ class SessionsApi:
     )
     async def turns(self, call: HttpCall) -> None:
         """A session's turns, discarded ones too."""
-        info = await self._find(call)
+        info = await named_session(self._store, call)
         rows = await self._store.turns(call.tenant, info.session.id)
         used = sum((row.usage for row in rows), Usage())
         turns = tuple(map(turn_shown, rows))
@@ -284,7 +291,7 @@ class SessionsApi:
     )
     async def export(self, call: HttpCall) -> None:
         """A session, its past, and all lines of its chat as lines of JSON."""
-        info = await self._find(call)
+        info = await named_session(self._store, call)
         await send_session(call.exchange, self._store, call.tenant, info.session.id)
 
     @Route(
@@ -301,9 +308,9 @@ class SessionsApi:
         The history as it is now, or at the version that the body names, `{"version": 1}`.
         """
         version = _version(call)
-        info = await self._find(call)
+        info = await named_session(self._store, call)
         row = await self._operations.fork(call.tenant, info.session.id, version)
-        await self._show(call, row.id)
+        await say_session(self._store, call, row.id)
 
     @Route(
         "POST /api/sessions/{name}/reset",
@@ -316,7 +323,7 @@ class SessionsApi:
         """Point a key to a new, empty session."""
         _version(call)
         row = await self._operations.reset(call.tenant, _only_key(call, "reset"))
-        await self._show(call, row.id)
+        await say_session(self._store, call, row.id)
 
     @Route(
         "POST /api/sessions/{name}/rewind",
@@ -335,14 +342,7 @@ class SessionsApi:
         if version is None:
             raise bad_request("missing_required_parameter", "version is missing", param="version")
         row = await self._operations.rewind(call.tenant, key, version)
-        await self._show(call, row.id)
-
-    async def _show(self, call: HttpCall, session_id: SessionId) -> None:
-        """Answer with a session that was just changed or made."""
-        info = await self._store.info(call.tenant, session_id)
-        if info is None or info.session.state == "deleted":  # by another request, meanwhile
-            raise SessionGone(session_id, why="deleted")
-        await call.say(session_shown(info), etag=info.session.head.etag)
+        await say_session(self._store, call, row.id)
 
     @Route(
         "POST /api/sessions/{name}/compact",
@@ -360,14 +360,11 @@ class SessionsApi:
         await call.say(made)
 
     async def _snapshot(self, call: HttpCall) -> Snapshot:
-        info = await self._find(call)
+        info = await named_session(self._store, call)
         snapshot = await self._sessions.snapshot(call.tenant, info.session.id)
         if snapshot is None:
             raise SessionMissing("session", call.names[0])
         return snapshot
-
-    async def _find(self, call: HttpCall) -> SessionInfo:
-        return await find_session(self._store, call.tenant, call.names[0])
 
     # ── turns ──
 
@@ -412,7 +409,7 @@ class SessionsApi:
                 async for records in batches:
                     frames = b"".join(data_frame(encode(_as_shown(record))) for record in records)
                     await exchange.write(frames or HEARTBEAT)
-        row = await self._row(call.tenant, turn_id)
+        row = await turn_row(self._store, call.tenant, turn_id)
         await exchange.write(data_frame(encode(api.TurnEnded(turn=turn_shown(row)))))
         await exchange.finish()
 
@@ -431,7 +428,7 @@ class SessionsApi:
         """
         by = call.caller.key_id or "a client without a key"
         outcome = await self._operations.cancel(call.tenant, turn_id_of(call), by=by)
-        row = await self._row(call.tenant, turn_id_of(call))
+        row = await turn_row(self._store, call.tenant, turn_id_of(call))
         await call.say(turn_shown(row), status=202 if isinstance(outcome, StillRunning) else 200)
 
     @Route(
@@ -466,7 +463,7 @@ class SessionsApi:
         watch = await self._sessions.continue_turn(
             call.tenant, turn_id, attempt=attempt, deadline_s=self._settings.deadline_s
         )
-        row = await self._row(call.tenant, watch.admission.turn_id)
+        row = await turn_row(self._store, call.tenant, watch.admission.turn_id)
         await call.say(turn_shown(row), status=202)
 
     @Route(
@@ -519,13 +516,9 @@ class SessionsApi:
 
     async def _decide(self, call: HttpCall, decisions: api.Decisions) -> None:
         begun = await self._approvals.decide(call, turn_id_of(call), decisions)
-        await call.say(turn_shown(await self._row(call.tenant, begun.turn_id)), status=202)
-
-    async def _row(self, tenant: Tenant, turn_id: TurnId) -> TurnRow:
-        row = await self._store.turn(tenant, turn_id)
-        if row is None:
-            raise SessionMissing("turn", turn_id)
-        return row
+        await call.say(
+            turn_shown(await turn_row(self._store, call.tenant, begun.turn_id)), status=202
+        )
 
 
 T = TypeVar("T")
@@ -582,7 +575,7 @@ def _version(call: HttpCall) -> Version | None:
     return None if at is None else Version(at)
 
 
-def _agent(entry: ModelEntry) -> api.AgentObject:
+def _agent(entry: Listed) -> api.AgentObject:
     return api.AgentObject(
         id=entry.id,
         agent=entry.agent,
@@ -596,7 +589,7 @@ def _agent(entry: ModelEntry) -> api.AgentObject:
     )
 
 
-def _broken(broken: BrokenSourceEntry) -> api.BrokenSource:
+def _broken(broken: Broken) -> api.BrokenSource:
     return api.BrokenSource(source=broken.source, problems=broken.problems, serving=broken.serving)
 
 

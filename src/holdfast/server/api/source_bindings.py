@@ -13,8 +13,7 @@ from holdfast.core.identity import is_called, source_called
 from holdfast.errors import SessionBusy, SessionGone
 from holdfast.observe.events import audit
 from holdfast.server.agents.directory import Directory
-from holdfast.server.api.objects import session_shown
-from holdfast.server.api.session_lookup import find_session
+from holdfast.server.api.session_lookup import named_session, say_session
 from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
 from holdfast.sessions.session_requests import AgentChoice, Ask
 from holdfast.sessions.sessions import Sessions
@@ -51,12 +50,9 @@ class SourceBindingsApi:
         """
         asked = read_body(_NEW_SOURCE, call.body)
         to = self._directory.choose(Ask(tenant=call.tenant, name=None, agent=asked.model))
-        info = await find_session(self._store, call.tenant, call.names[0])
+        info = await named_session(self._store, call)
         await self._rebind(call, info.session, to)
-        now = await self._store.info(call.tenant, info.session.id)
-        if now is None or now.session.state == "deleted":  # by another request, meanwhile
-            raise SessionGone(info.session.id, why="deleted")
-        await call.say(session_shown(now), etag=now.session.head.etag)
+        await say_session(self._store, call, info.session.id)
 
     @Route(
         "POST /api/sessions/rebind",

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from holdfast.server.agents.directory import Directory, ModelEntry, entry_of
+from holdfast.agents.registry import Listed
+from holdfast.server.agents.directory import Directory, entry_of
 from holdfast.server.http.routing import AnswerDescription, HttpCall, Route
 from holdfast.wire.anthropic.door.request_types import ModelInfo, ModelInfoList
 from holdfast.wire.api_forms import ANTHROPIC
@@ -59,12 +60,12 @@ class ModelsEndpoint:
         await call.exchange.answer(200, msgspec.json.encode(form(entry)))
 
 
-def _model(entry: ModelEntry) -> ModelObject:
+def _model(entry: Listed) -> ModelObject:
     return ModelObject(
         id=entry.id, object="model", created=SINCE_S, owned_by=entry.source or "holdfast"
     )
 
 
-def _listed(entry: ModelEntry) -> ModelInfo:
+def _listed(entry: Listed) -> ModelInfo:
     since = datetime.fromtimestamp(SINCE_S, UTC).isoformat().replace("+00:00", "Z")
     return ModelInfo(id=entry.id, display_name=entry.agent or entry.id, created_at=since)

@@ -37,7 +37,6 @@ from holdfast.tools.toolsets.script import in_words
 Work: TypeAlias = Callable[[ToolRun, threading.Event], Parts]
 
 TIMEOUT_S = 60.0
-WRITERS = ("write_file", "edit_file", "create_directory")
 EDITORS = ("write_file", "edit_file")
 EDIT_TIMEOUT_S = 60.0
 """For each command after a file was written."""

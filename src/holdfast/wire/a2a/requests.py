@@ -133,3 +133,9 @@ def unsupported_push() -> Refused:
         "push_notifications_unsupported",
         "this server sends no push notifications; subscribe to the task, or get it again",
     )
+
+
+def check_length(length: int | None) -> None:
+    """Raise Refused for a length of a history that is none."""
+    if length is not None and length < 0:
+        raise bad_request("invalid_value", "historyLength is 0 or more", param="historyLength")
