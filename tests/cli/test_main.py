@@ -101,7 +101,7 @@ def test_calling_it_wrongly_ends_with_2(arguments: tuple[str, ...], run: Run) ->
 FAILURES: dict[str, tuple[BaseException, int, str]] = {
     "a store that stopped": (
         StorePoisoned("the store stopped after a failure that it cannot judge; restart"),
-        2,
+        70,
         "holdfast: the store stopped after a failure",
     ),
     "a person who stops it": (KeyboardInterrupt(), 130, "holdfast: stopped"),

@@ -4,8 +4,8 @@ Start-up time is a feature, so only this table is loaded at first: a command's m
 called, and with it the store, SQLite and rich. The table has a sentence for each command, for `--help`.
 
 Exit codes of every command: 0 success, 1 the command found problems (`db verify`, `agents check`, `doctor`, `demo`),
-2 wrong arguments, or the command cannot do its work here, 70 a bug in Holdfast, 74 the output cannot be written,
-130 stopped by Ctrl-C.
+2 wrong arguments, or the command cannot do its work here, 70 a bug in Holdfast, or a disk that has failed under its
+store, 74 the output cannot be written, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.cli.standard_streams import (
     hold_places,
     not_text,
 )
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StorePoisoned
 from holdfast.printable import printable
 from holdfast.version import VERSION
 
@@ -92,7 +92,7 @@ class CommandRefused(CommandFailure):
     exit_code = 2
 
 
-class Bug(CommandFailure):
+class FatalFailure(CommandFailure):
     exit_code = 70
 
 
@@ -172,6 +172,8 @@ class CommandTable(click.Group):
         debug = bool(ctx.params.get("debug"))
         try:
             return super().invoke(ctx)
+        except StorePoisoned as error:
+            raise FatalFailure(str(error), debug=debug) from error
         except HoldfastError as error:
             raise CommandRefused(str(error), debug=debug) from error
         except KeyboardInterrupt as error:
@@ -186,7 +188,7 @@ class CommandTable(click.Group):
             told = f"a bug of ours ({type(error).__name__}: {error})"
             if not debug:
                 told += "; run it again as `holdfast --debug …` and report what it says"
-            raise Bug(told, debug=debug) from error
+            raise FatalFailure(told, debug=debug) from error
 
 
 def _unwritten(error: OSError) -> str:

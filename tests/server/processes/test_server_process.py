@@ -28,7 +28,7 @@ def alone(on_ready: Callable[[ReadyServer], None], host: str = "127.0.0.1") -> S
 
 
 async def test_a_poisoned_store_ends_the_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A library raises and lets its user decide; a server has nobody to ask."""
     alarms: list[Callable[[StorePoisoned], None]] = []
@@ -56,6 +56,8 @@ async def test_a_poisoned_store_ends_the_server(
             await serving
     rung.join()
     await directory.close()
+    told = [each for each in caplog.records if each.getMessage() == "store.poisoned"]
+    assert [getattr(each, "fields", {})["why"] for each in told] == ["the disk is gone"]
 
 
 async def test_whatever_keeps_a_server_from_reading_anew_is_told_and_the_rest_is_read(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
@@ -35,6 +37,40 @@ async def test_a_full_disk_refuses_writes_and_goes_on_reading(
     disk.mend()
     await engine.write(add("after"))
     assert await engine.read(texts) == ["before", "after"]
+    assert poisoned == []
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """The system lets no file of this process grow beyond this. A quota refuses a write in the same way."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_a_quota_is_a_full_disk(open_engine: OpenEngine, path: Path) -> None:
+    """SQLite itself takes only ENOSPC for a full disk, and any other refusal for a broken one."""
+    poisoned: list[StorePoisoned] = []
+    notes = [f"{n}{'x' * 3_000}" for n in range(60)]
+    engine = await open_engine(on_poison=poisoned.append, bounds=Bounds(step_pages=1))
+    for note in notes[:20]:
+        await engine.write(add(note))
+    held = notes[:20]
+    size = (await asyncio.to_thread(path.stat)).st_size
+    with largest_file(size):  # first the check-point has no room, then the log
+        for note in notes[20:]:
+            try:
+                await engine.write(add(note))
+            except StorageFull:
+                break
+            held.append(note)
+        assert await engine.read(texts) == held
+    assert 20 < len(held) < len(notes)
+    await engine.write(add("after"))
+    assert await engine.read(texts) == [*held, "after"]
     assert poisoned == []
 
 

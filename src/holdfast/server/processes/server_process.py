@@ -22,7 +22,7 @@ from holdfast.config import Config
 from holdfast.errors import InvalidValue, StorePoisoned
 from holdfast.libraries import load_wanted
 from holdfast.loop.player import Player
-from holdfast.observe.events import event
+from holdfast.observe.events import event, warn
 from holdfast.observe.log_files import reopen_all, standard_files
 from holdfast.observe.recent_log import RecentLog
 from holdfast.observe.supervisor import TaskSupervisor, start_thread
@@ -206,6 +206,7 @@ class _Alarm:
         self._loop.call_soon_threadsafe(self._ring, error)
 
     def _ring(self, error: StorePoisoned) -> None:
+        warn("store.poisoned", why=str(error))
         self._error = error
         self.stop()
 

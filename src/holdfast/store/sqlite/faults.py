@@ -14,6 +14,8 @@ and any error that our own code raises.
 
 from __future__ import annotations
 
+import errno
+
 import apsw
 
 from holdfast.errors import (
@@ -51,12 +53,22 @@ _OURS = (
 )
 
 
+_NO_ROOM = (errno.EDQUOT, errno.EFBIG)
+"""Refused writes for which a quota, or a limit on the size of files, leaves no room."""
+
+
 class Fatal(Exception):
     """The state on disk is unknown; `reason` tells why. Callers get it as StorePoisoned."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+def demand_room(error: apsw.IOError, connection: apsw.Connection) -> None:
+    """Raises FullError if a quota has refused a write: SQLite takes only ENOSPC for a full disk, others for a broken one."""
+    if _number(error) == apsw.SQLITE_IOERR_WRITE and connection.system_errno in _NO_ROOM:
+        raise apsw.FullError(str(error)) from error
 
 
 def is_damage(error: BaseException) -> bool:

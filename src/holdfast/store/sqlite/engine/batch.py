@@ -25,7 +25,15 @@ import apsw
 from apsw import Connection
 
 from holdfast.store.sqlite.engine.jobs import Job
-from holdfast.store.sqlite.faults import Fatal, described, is_damage, is_fatal, poisoned, translated
+from holdfast.store.sqlite.faults import (
+    Fatal,
+    demand_room,
+    described,
+    is_damage,
+    is_fatal,
+    poisoned,
+    translated,
+)
 
 _REFUSALS = (apsw.FullError, apsw.ConstraintError, apsw.BusyError)
 """The errors by which SQLite refuses BEGIN or COMMIT and has certainly changed nothing.
@@ -111,7 +119,11 @@ class Batch:
         if guarded:
             self._control("SAVEPOINT work")
         try:
-            job.value = job.work(db)
+            try:
+                job.value = job.work(db)
+            except apsw.IOError as error:
+                demand_room(error, db)
+                raise
         except Exception as error:
             if is_fatal(error):
                 raise Fatal(described(error)) from error
@@ -190,7 +202,11 @@ class Batch:
     def _control(self, statement: str, *, refusable: bool = False) -> None:
         """Run a statement of our own. An error that is no plain refusal leaves the state unknown, and raises Fatal."""
         try:
-            self._cursor.execute(statement)
+            try:
+                self._cursor.execute(statement)
+            except apsw.IOError as error:
+                demand_room(error, self._connection)
+                raise
         except Exception as error:
             if refusable and (isinstance(error, _REFUSALS) or is_damage(error)):
                 raise

@@ -30,7 +30,7 @@ from holdfast.store.sqlite.connection import BUSY_BACKSTOP_S, identity
 from holdfast.store.sqlite.engine.batch import Batch
 from holdfast.store.sqlite.engine.jobs import Job, JobQueue, too_late
 from holdfast.store.sqlite.engine.log_guard import LogGuard
-from holdfast.store.sqlite.faults import described, is_damage, is_failed_read
+from holdfast.store.sqlite.faults import demand_room, described, is_damage, is_failed_read
 from holdfast.store.sqlite.locks import WriteTurn
 from holdfast.store.sqlite.protection import Protection
 
@@ -227,7 +227,11 @@ class Writer:
         stats.checkpoints += 1
         self._pages_tried = stats.log_pages
         try:
-            pages, copied = self._connection.wal_checkpoint("main", mode)
+            try:
+                pages, copied = self._connection.wal_checkpoint("main", mode)
+            except apsw.IOError as error:
+                demand_room(error, self._connection)
+                raise
         except (apsw.BusyError, apsw.LockedError, apsw.FullError):
             # A reader uses the log, another process check-points, or the disk is full. The log keeps everything.
             return False
