@@ -25,7 +25,9 @@ from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sql.migrations import Migration
 from holdfast.store.store_url import open_existing
+from holdfast.testing import ManualClock
 from tests.postgres import SAFE, Server
+from tests.store import archive
 from tests.store.builders import ACME, Player
 from tests.store.postgres.conftest import LONG_MS, Open, impatient, random_mint
 
@@ -200,6 +202,34 @@ async def test_a_database_that_acknowledges_before_it_has_synced_is_refused(
     with pytest.raises(StoreUnusable, match="synchronous_commit = on"):
         await PostgresStore.open(parse_address(f"{remote}?pgbouncer=true"))
     await (await PostgresStore.open(parse_address(remote))).close()
+
+
+ODD_SETTINGS = (
+    "array_nulls = off",
+    "bytea_output = escape",
+    "client_encoding = latin1",
+    "datestyle = 'SQL, DMY'",
+    "default_transaction_isolation = serializable",
+    "search_path = ''",
+    "standard_conforming_strings = off",
+    "timezone = 'Asia/Kathmandu'",
+    "transform_null_equals = on",
+)
+
+
+async def test_what_is_stored_does_not_depend_on_the_settings_of_a_database(server: Server) -> None:
+    """An operator may have set them for other programs, and what is written in another way would be damaged for good."""
+    held = []
+    for settings in ((), ODD_SETTINGS):
+        name = await asyncio.to_thread(server.fresh_database)
+        setting = [f'alter database "{name}" set {each}' for each in settings]
+        await asyncio.to_thread(server.execute, *setting)
+        clock = ManualClock()
+        address = parse_address(server.url(name, pgbouncer="true"))
+        store = await PostgresStore.open(address, clock=clock.now_ms)
+        held.append(await archive.play(store, clock))
+        await store.close()
+    assert held[0] == held[1]
 
 
 async def test_an_older_version_leaves_a_newer_database_alone(

@@ -390,7 +390,8 @@ def _literal(table: Table[Any], name: str) -> str:
         case bool() | int():
             spelled = str(value).lower()
         case bytes():
-            spelled = f"'\\x{value.hex()}'"
+            # With E, it means the same whether `standard_conforming_strings` is on or off.
+            spelled = f"E'\\\\x{value.hex()}'"
         case _:
             assert str(value).replace("_", "").isalnum() or not value, "a word of our own"
             spelled = f"'{value}'"
