@@ -11,12 +11,16 @@ docs/explanation/capacity.md says how to read it. Measure on your machine, and g
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
+
+from holdfast.limits import sweepers_max
+from holdfast.store.postgres.pool import IDLE_KEPT, IDLE_S
 
 
 class Costs(msgspec.Struct, frozen=True):
@@ -33,8 +37,13 @@ class Costs(msgspec.Struct, frozen=True):
     """CPU of the database for each second of a server that has nothing to do. bench/replicas.py."""
     poll_us: float = 500.0
     """CPU of the database for a statement that finds nothing: what a server at rest costs, by its 1.7 a second."""
-    sweep_us: float = 2.5
+    sweep_us: float = 1.4
     """CPU of the database for each open turn that a sweep looks at. bench/replicas.py."""
+    own_us: float = 3.0
+    """CPU of the database for each of its own turns that a server looks at while it rests from sweeping.
+    bench/replicas.py."""
+    node_us: float = 1.0
+    """CPU of the database for each server that is listed when one counts the living. Assumed."""
     watch_ms: float = 0.4
     """CPU of the database for each second of a watcher elsewhere. bench/replicas.py."""
     turn_kb: float = 2.4
@@ -78,8 +87,6 @@ class Size(msgspec.Struct, frozen=True):
     """Of the open turns, how many are watched at a server that does not play them."""
     signals: float = 0.02
     """Cancels and words, for each turn."""
-    pool: int = 12
-    """Connections of each server: ten, its heart's, and the one that listens."""
     pooled: bool = False
     """Whether PgBouncer is in between, and nobody listens."""
 
@@ -87,11 +94,28 @@ class Size(msgspec.Struct, frozen=True):
     def open_turns(self) -> float:
         return self.turns_per_s * self.turn_s
 
+    @property
+    def connections(self) -> int:
+        """Of each server: as many as run statements at once in the worst moment of a minute, if they come by chance, and
+        never less than are kept; its heart's, and the one that listens. They are closed after a minute of rest."""
+        per_s = self.turns_per_s / self.servers * STATEMENTS_PER_TURN + RESTING_PER_S
+        busy, chance, most = per_s * STATEMENT_S, 1.0, 0
+        beyond = 1 - math.exp(-busy)
+        while most < POOL and beyond * per_s * IDLE_S > 1:
+            most += 1
+            chance *= busy / most
+            beyond -= math.exp(-busy) * chance
+        return max(IDLE_KEPT, most + 1) + 2
+
 
 HEART_S, SWEEP_S, SIGNALS_S = 5.0, 2.0, 0.5
 """How often each server renews its lease, looks for turns of the dead, and for signals."""
 COMMITS_PER_TURN = 3
 """Begin, commit, and the note that the client has the answer."""
+STATEMENTS_PER_TURN, RESTING_PER_S, STATEMENT_S = 5, 4.0, 0.002
+"""What uses a connection, how often a server does at rest, and for how long."""
+POOL = 10
+"""Connections of a server for its statements, at most."""
 
 
 class Wall(msgspec.Struct, frozen=True):
@@ -127,13 +151,16 @@ def walls(size: Size, costs: Costs, limits: Limits) -> list[Wall]:
 
 def _processors(size: Size, costs: Costs, limits: Limits) -> Iterator[Wall]:
     """The database's CPU, by what it is spent on."""
-    sweeps = size.servers / SWEEP_S * size.open_turns * costs.sweep_us / 1e6
+    sweepers = min(size.servers, sweepers_max)
+    sweeps = sweepers / SWEEP_S * size.open_turns * costs.sweep_us / 1e6
+    if size.servers > sweepers:  # which rest in turns, and look at their own turns meanwhile
+        sweeps += size.open_turns / SWEEP_S * costs.own_us / 1e6
     polls = size.servers / SIGNALS_S * costs.poll_us / 1e6
     rest = size.servers * costs.rest_ms / 1e3
     listeners = 0 if size.pooled else size.servers
     parts = (
         ("turns", size.turns_per_s * costs.database_ms / 1e3, "several databases, by tenant"),
-        ("sweeps", sweeps, "sweeping by some servers only, or less often the more there are"),
+        ("sweeps", sweeps, "several databases, by tenant"),
         ("signal polls", polls, "polling rarely where NOTIFY is heard"),
         ("heartbeats and looking around", rest, "one server that indexes for all"),
         (
@@ -153,7 +180,7 @@ def _processors(size: Size, costs: Costs, limits: Limits) -> Iterator[Wall]:
 
 def _connections(size: Size, limits: Limits) -> Iterator[Wall]:
     if not size.pooled:
-        made = size.servers * size.pool
+        made = size.servers * size.connections
         yield Wall("connections", made, limits.connections, "", "PgBouncer, or a smaller pool_size")
 
 

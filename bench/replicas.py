@@ -48,6 +48,7 @@ SESSIONS, TURNS = 24, 12
 REST_S, WATCH_S = 8.0, 6.0
 WATCHERS = 40
 OPEN_TURNS, SWEEPS = 2_000, 20
+OWN_TURNS, LOOKS = 100, 400
 
 
 class Stage:
@@ -169,8 +170,9 @@ async def watched_ms(stage: Stage, resting: Rest) -> float:
     return used_ms / WATCHERS
 
 
-async def sweep_us(stage: Stage) -> float:
-    """CPU µs of the database for each open turn, in a sweep that finds nobody dead."""
+async def sweep_us(stage: Stage) -> tuple[float, float]:
+    """CPU µs of the database for each open turn, in a sweep that finds nobody dead; and for each of a server's own turns,
+    which it looks for by their keys while it rests from sweeping."""
     store = await PostgresStore.open(parse_address(f"{stage.url}?listen=off"))
     node, sweeper = mint(NodeId), mint(NodeId)
     try:
@@ -183,7 +185,15 @@ async def sweep_us(stage: Stage) -> float:
         before = database_cpu_s(stage.database)
         for _ in range(SWEEPS):
             assert not await store.orphans(node=sweeper, limit=100)
-        return (database_cpu_s(stage.database) - before) / SWEEPS / OPEN_TURNS * 1e6
+        swept = database_cpu_s(stage.database)
+        own = [(each.ask.tenant, each.ask.request.turn_id) for each in turns[:OWN_TURNS]]
+        for _ in range(LOOKS):
+            assert len(await store.orphans(node=node, limit=OWN_TURNS, among=own)) == OWN_TURNS
+        looked = database_cpu_s(stage.database)
+        return (
+            (swept - before) / SWEEPS / OPEN_TURNS * 1e6,
+            (looked - swept) / LOOKS / OWN_TURNS * 1e6,
+        )
     finally:
         await store.close()
 
@@ -226,13 +236,16 @@ async def measure(stage: Stage, rounds: int, console: Console) -> None:
     with console.status("watching from elsewhere"):
         watching_ms = await watched_ms(stage, resting)
     with console.status("sweeping"):
-        sweeping_us = await sweep_us(stage)
+        sweeping_us, own_us = await sweep_us(stage)
     console.print(
         f"a server at rest: {resting.database_ms:.2f} ms/s of the database's CPU, "
         f"{resting.server_ms:.2f} ms/s of its own"
     )
     console.print(f"a watcher elsewhere: {watching_ms:.2f} ms/s of the database's CPU")
-    console.print(f"a sweep: {sweeping_us:.2f} µs of the database's CPU for each open turn")
+    console.print(
+        f"a sweep: {sweeping_us:.2f} µs of the database's CPU for each open turn; "
+        f"a look at a server's own turns: {own_us:.2f} µs for each"
+    )
     console.print(f"a turn of 20 tokens: {grown / turns / 1e3:.1f} kB in the database")
 
 

@@ -30,6 +30,7 @@ CLOCKED = (
     "numbers_s",
     "prune_s",
     "signal_poll_s",
+    "sweep_count_s",
     "sweep_s",
 )
 """What a server does by the clock: how often during a count depends on how busy the machine is, and no turn needs it."""

@@ -204,7 +204,15 @@ busy_poll_s: Final = 0.25
 """How often a waiting request checks whether another process has released the session. A plain read."""
 
 sweep_s: Final = 2.0
-"""How often a node looks for turns of dead nodes. Such a turn waits at most the lease's TTL and this."""
+"""How often a node looks for turns of dead nodes. Such a turn waits at most the lease's TTL and this, where no more than
+`sweepers_max` nodes are alive."""
+
+sweepers_max: Final = 4
+"""How many nodes look at all open turns in one `sweep_s`. Of more nodes, each looks less often, and at its own turns in
+between: what sweeps cost the database does not grow with the nodes."""
+
+sweep_count_s: Final = 30.0
+"""How often a node counts the living nodes, which decides how often it sweeps."""
 
 cache_bytes: Final = 192 * 1024 * 1024
 """All caches of one process together; the shares below add up to it. A busy server needs at most this much more memory

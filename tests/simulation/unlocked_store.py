@@ -25,7 +25,7 @@ from holdfast.store.postgres.engine import Db, PostgresEngine
 from holdfast.store.postgres.faults import StaleRead
 from holdfast.store.postgres.pool import Pool
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.rows import SessionRow, Tombstone
+from holdfast.store.rows import NodeRow, SessionRow, Tombstone
 from holdfast.store.sql.tables import KEYS, NODES, SESSIONS
 from holdfast.store.steps import (
     Delete,
@@ -206,6 +206,9 @@ class UnlockedStore(PostgresStore):
         if one_moment:
             return await self._tables.home._read(start)
         return await super()._read(start)
+
+    async def nodes(self) -> tuple[NodeRow, ...]:
+        return await self._tables.home.nodes()
 
     def _hint(self, said: SignalResult) -> None:
         """A hint may be lost: nodes look by themselves."""

@@ -300,6 +300,8 @@ class Node:
         self.store.heard = world.overhear
         self.store.on_freeze = self._freeze
         self.store.override("prune", _prune_nothing)
+        # Told at once: no turn depends on the count, and reading it changes nobody's story.
+        self.store.override("nodes", world.store.nodes)
         self.draining = False
         self._calls: dict[asyncio.Future[Any], None] = {}
         # Hours: how far a node's clock is off changes nothing.

@@ -19,7 +19,7 @@ An outcome that a caller must decide on is a value; an error is something that a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property, partial, wraps
 from inspect import Parameter, Signature, signature
@@ -195,12 +195,15 @@ class Store:
     idempotency = by_read(finders.claim_under)
     _orphans = by_read(node_operations.orphans)
 
-    async def orphans(self, *, node: NodeId, limit: int) -> tuple[outcomes.Orphan, ...]:
-        """Open turns without a live holder, the oldest first. A plain read; `takeover` decides.
+    async def orphans(
+        self, *, node: NodeId, limit: int, among: Sequence[tuple[Tenant, TurnId]] | None = None
+    ) -> tuple[outcomes.Orphan, ...]:
+        """Open turns without a live holder, the oldest first; with `among`, of these turns only. A plain read; `takeover`
+        decides.
 
         The turns that `node` itself holds are included: the node knows which of them it plays.
         """
-        return await self._orphans(node, limit=limit, is_held=self._is_held)
+        return await self._orphans(node, limit=limit, is_held=self._is_held, among=among)
 
     # turns that wait for their session
     queued = by_read(node_operations.queued)

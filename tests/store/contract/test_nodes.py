@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import pytest
 
 from holdfast import limits
 from holdfast.errors import StoreClosed, Superseded
-from holdfast.ids import Minter, NodeId, SessionId
+from holdfast.ids import Minter, NodeId, SessionId, Tenant
 from holdfast.store.outcomes import (
     Fence,
     HolderAlive,
@@ -321,6 +323,23 @@ async def test_the_turns_that_the_asking_node_holds_are_among_the_orphans(
     """It knows which of them it plays; the others it has lost."""
     turn = await player.open("trip")
     assert await store.orphans(node=player.node, limit=10) == (orphan(turn),)
+
+
+async def test_orphans_can_be_looked_for_among_some_turns(
+    store: Store, player: Player, other_player: OtherPlayer, clock: ManualClock
+) -> None:
+    """As a node does that wants to know which turns it still holds."""
+    first, second = await player.open("trip"), await player.open("other-trip")
+    await other_player().renew()
+    both = [(ACME, first.turn_id), (ACME, second.turn_id)]
+    among = partial(store.orphans, node=player.node, limit=10)
+    assert await among(among=both) == (orphan(first), orphan(second))
+    assert await among(among=both[1:]) == (orphan(second),)
+    assert await among(among=[]) == ()
+    assert await among(among=[(Tenant("other"), first.turn_id)]) == ()
+    taker = await settled(other_player(), clock)
+    await take(store, taker, first)
+    assert await among(among=both) == (orphan(second),)
 
 
 async def test_what_was_taken_over_is_no_orphan_any_more(

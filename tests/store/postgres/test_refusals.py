@@ -62,7 +62,7 @@ async def admin(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("index_s", "prune_s", "sweep_s", "signal_poll_s"):
+    for name in ("index_s", "prune_s", "sweep_s", "sweep_count_s", "signal_poll_s"):
         monkeypatch.setattr(limits, name, 0.01)
 
 

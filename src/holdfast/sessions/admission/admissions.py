@@ -531,7 +531,7 @@ class Admissions:
             if outcome is None:
                 if not are_words(request.input):
                     request = await self._resolver.with_blobs(ask.tenant, seen, request)
-                with self._owner.beginning(request.turn_id):
+                with self._owner.beginning(ask.tenant, request.turn_id):
                     outcome = await self._ask_begin(ask, seen, request)
                     if isinstance(outcome, Started):
                         return await self._started(ask, seen, request, taken, outcome, play, lane)
@@ -661,7 +661,8 @@ class Admissions:
             try:
                 await persistently(lambda: self._store.release(fence))
             except (StoreUnavailable, Superseded):
-                pass  # it is durable, and no node plays it: a sweep of this or another node finds it
+                # It is durable, and no node plays it: a sweep of this node finds it.
+                self._owner.doubt(ask.tenant, fence.turn_id)
             self._owner.others_wait = True
             self._owner.look_for_waiting(ask.tenant)
         else:

@@ -144,7 +144,7 @@ class Queue:
             broken = ev.Interrupted(by="crash", detail="its journal cannot be read")
             return await self._fail(waiting, broken)
         for _ in range(OPENINGS_MAX):
-            with self._owner.beginning(waiting.turn_id):
+            with self._owner.beginning(waiting.tenant, waiting.turn_id):
                 outcome = await self._open_on_head(waiting, request)
             if isinstance(outcome, bool):
                 return outcome

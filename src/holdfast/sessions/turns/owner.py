@@ -30,6 +30,9 @@ from holdfast.store.store import Store
 ENDED_BYTES = 16 * 1024
 """The size of an ended turn in memory besides its events."""
 
+DOUBT_S = 60.0
+"""How long a node remembers a turn that it may hold without knowing it: longer than any statement is on its way."""
+
 
 class Owner:
     """Plays the turns of this node to their end, and remembers them for a while.
@@ -76,6 +79,8 @@ class Owner:
         """Turns that have ended here but are open in the store, because the store did not accept their end."""
         self._forgetting: asyncio.TimerHandle | None = None
         self._claims: dict[TurnId, int] = {}
+        self._doubts: dict[TurnId, tuple[Tenant, float]] = {}
+        """The turns that are not played here although this node may hold them, each with until when at least."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._tasks: dict[LiveTurn, tuple[asyncio.Task[None], Lane | None]] = {}
@@ -92,15 +97,15 @@ class Owner:
     def claimed(self) -> Set[TurnId]:
         return self._claims.keys()
 
-    def beginning(self, turn_id: TurnId) -> TurnReservation:
+    def beginning(self, tenant: Tenant, turn_id: TurnId) -> TurnReservation:
         """Claim a turn that is about to begin here: a drain waits for it. Raises StoreUnavailable if this node has
         begun to shut down since the request arrived."""
         self.demand_open()
-        return TurnReservation(self, turn_id)
+        return TurnReservation(self, tenant, turn_id)
 
-    def claiming(self, turn_id: TurnId) -> TurnReservation:
+    def claiming(self, tenant: Tenant, turn_id: TurnId) -> TurnReservation:
         """Claim a turn that this node is about to take over, for the length of this context."""
-        return TurnReservation(self, turn_id)
+        return TurnReservation(self, tenant, turn_id)
 
     def claim(self, turn_id: TurnId) -> None:
         self._claims[turn_id] = self._claims.get(turn_id, 0) + 1
@@ -112,6 +117,27 @@ class Owner:
             self._claims[turn_id] = left
         if not self._claims:
             self._idle.set()
+
+    # ── what this node may hold ──
+
+    def doubt(self, tenant: Tenant, turn_id: TurnId) -> None:
+        """Note that the store may list a turn as this node's that is not played here: only this node would find it."""
+        until_s = asyncio.get_running_loop().time() + DOUBT_S
+        self._doubts[turn_id] = tenant, until_s
+
+    def forget_doubts(self, held: Set[TurnId]) -> None:
+        """Forget the turns that the store does not list as this node's, as it could by now."""
+        now_s = asyncio.get_running_loop().time()
+        for turn_id, (_, until_s) in tuple(self._doubts.items()):
+            if until_s <= now_s and turn_id not in held:
+                del self._doubts[turn_id]
+
+    @property
+    def perhaps_held(self) -> tuple[tuple[Tenant, TurnId], ...]:
+        """The turns that the store may list as this node's."""
+        names = {live.fence.turn_id: live.fence.tenant for live in self.playing}
+        names |= {turn_id: tenant for turn_id, (tenant, _) in self._doubts.items()}
+        return tuple((tenant, turn_id) for turn_id, tenant in names.items())
 
     # ── turns ──
 
@@ -126,6 +152,12 @@ class Owner:
             return True
         least = min(limits.background_turns_tenant_least, self._background_max)
         return list(self._background.values()).count(tenant) < least
+
+    @property
+    def can_relieve_others(self) -> bool:
+        """Whether background turns wait in the store, as far as this node knows, and it has room for one of any tenant."""
+        has_room = not self._draining and len(self._background) < self._background_max
+        return self.others_wait and has_room
 
     def is_wanted(self, tenant: Tenant, session_id: SessionId) -> bool:
         """Whether a request of this node holds the lane of a session, waiting to begin or playing."""
@@ -203,6 +235,8 @@ class Owner:
             self.breaks[fence.turn_id] += 1
         if live.unstored is not None:
             self.unstored[fence.turn_id] = live
+        if live.broke or live.unstored is not None:
+            self.doubt(fence.tenant, fence.turn_id)
         if fence.turn_id in self._background:
             del self._background[fence.turn_id]
             self.look_for_waiting(fence.tenant)
@@ -353,14 +387,17 @@ def _weight(live: LiveTurn) -> int:
 class TurnReservation:
     """A claim on a turn, for the length of a `with` block."""
 
-    __slots__ = ("_owner", "_turn_id")
+    __slots__ = ("_owner", "_tenant", "_turn_id")
 
-    def __init__(self, owner: Owner, turn_id: TurnId) -> None:
+    def __init__(self, owner: Owner, tenant: Tenant, turn_id: TurnId) -> None:
         self._owner = owner
+        self._tenant = tenant
         self._turn_id = turn_id
 
     def __enter__(self) -> None:
         self._owner.claim(self._turn_id)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:  # whether the store has made the turn this node's is not known
+            self._owner.doubt(self._tenant, self._turn_id)
         self._owner.let_go(self._turn_id)

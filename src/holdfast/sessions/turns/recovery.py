@@ -47,6 +47,7 @@ from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.turns.live_turn import LiveTurn
 from holdfast.sessions.turns.owner import Owner, wait_for_hint
 from holdfast.sessions.turns.sweep_errors import SweepErrors
+from holdfast.sessions.turns.sweep_rota import SweepRota
 from holdfast.store.outcomes import Orphan, Taken, WaitingTurn
 from holdfast.store.rows import JournalRow, TurnRow
 from holdfast.store.store import Store
@@ -141,10 +142,15 @@ class Recovery:
         self._ambient = ambient
         self._tally = tally
         self._side_by_side = asyncio.Semaphore(SIDE_BY_SIDE_MAX)
+        self._rota = SweepRota(chance=lambda: int(ambient.nonce(), 16) / 2**64)
 
     async def sweep_and_wait(self) -> None:
-        """Sweep, and wait until the next sweep is due: a round for the supervisor."""
-        await self.sweep()
+        """Sweep, count the living nodes if that is due, and wait for the next round: a round for the supervisor."""
+        now_s = asyncio.get_running_loop().time()
+        await self.sweep(everywhere=self._rota.is_due(now_s) or self._owner.can_relieve_others)
+        if self._rota.is_count_due(now_s):
+            nodes, now_ms = await self._store.nodes(), self._ambient.now_ms()
+            self._rota.note_count(now_s, sum(each.expires_ms > now_ms for each in nodes))
         await wait_for_hint(self._owner.room, at_most_s=limits.sweep_s)
 
     async def find_losses(self) -> None:
@@ -152,29 +158,32 @@ class Recovery:
         stops playing the turns that it has lost. A round for the supervisor."""
         await asyncio.sleep(limits.sweep_s)
         playing = self._owner.playing
-        orphans, complete = await self._orphans()
+        orphans, complete = await self._look(everywhere=not self._rota.rests)
         if complete:
             self._notice_losses(playing, orphans)
 
-    async def sweep(self) -> int:
+    async def sweep(self, *, everywhere: bool = True) -> int:
         """Take over turns without a live holder, end stray ones, and open queued turns whose session is free. Returns how
         many of all these.
         Turns that were handed over, and queued ones, wait until this or another node has room.
+        Not `everywhere`: of the open turns, look only at those that this node may hold.
 
         Raises StoreUnavailable if the store cannot be reached. A turn that cannot be recovered or opened is logged, and
         left to the next sweep.
         """
         errors = SweepErrors("turn.not_recovered")
         playing = self._owner.playing
-        self._owner.others_wait = (
-            False  # before the read: a turn that has to wait meanwhile sets it again
-        )
-        orphans, complete = await self._orphans()
+        if everywhere:
+            # Before the read: a turn that has to wait meanwhile sets it again.
+            self._owner.others_wait = False
+        orphans, complete = await self._look(everywhere=everywhere)
         if complete:
             self._notice_losses(playing, orphans)
         shared_out = self._from_our_place(orphans)
         held = (each for each in shared_out if not _is_handed_over(each))
         taken = await self._recover_side_by_side(held, errors)
+        if everywhere:
+            self._rota.note_sweep(asyncio.get_running_loop().time(), taken=taken)
         handed_over = filter(_is_handed_over, orphans)
         return taken + await self._make_room_for(handed_over, await self._queue.ready(), errors)
 
@@ -234,15 +243,22 @@ class Recovery:
 
     async def waiting(self) -> Counter[Tenant]:
         """How many turns of each tenant wait for a node with room, or for their session."""
-        orphans, _ = await self._orphans()
+        orphans, _ = await self._look(everywhere=True)
         let_go = Counter(each.tenant for each in filter(_is_handed_over, orphans))
         return let_go + await self._queue.counted()
 
-    async def _orphans(self) -> tuple[tuple[Orphan, ...], bool]:
-        """The open turns without a live holder, and those of this node; and whether these are all."""
+    async def _look(self, *, everywhere: bool) -> tuple[tuple[Orphan, ...], bool]:
+        """The open turns without a live holder, and those of this node; and whether these are all. Not `everywhere`: among
+        the turns that this node may hold."""
+        node = self._owner.lease.node
+        if not everywhere:
+            own = self._owner.perhaps_held
+            if not own:
+                return (), True
+            return await self._store.orphans(node=node, limit=len(own), among=own), True
         # Neither this node's own turns nor waiting ones may crowd out those that a dead node has left.
         limit = ORPHANS_MAX + limits.background_queued_max + len(self._owner.claimed)
-        orphans = await self._store.orphans(node=self._owner.lease.node, limit=limit)
+        orphans = await self._store.orphans(node=node, limit=limit)
         return orphans, len(orphans) < limit
 
     def _notice_losses(self, playing: tuple[LiveTurn, ...], orphans: tuple[Orphan, ...]) -> None:
@@ -253,6 +269,7 @@ class Recovery:
             del self._owner.breaks[gone]
         for gone in self._owner.unstored.keys() - held:
             del self._owner.unstored[gone]
+        self._owner.forget_doubts(held)
         for live in playing:
             if live.fence.turn_id in held:
                 continue
@@ -282,7 +299,7 @@ class Recovery:
         if turn_id in self._owner.claimed and not ignored_cancel:
             return False
         try:
-            with self._owner.claiming(turn_id):
+            with self._owner.claiming(tenant, turn_id):
                 outcome = await self._store.takeover(
                     tenant,
                     session_id,

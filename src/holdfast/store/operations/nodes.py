@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -152,6 +152,12 @@ HELD = Question("held_turns", HeldTurn, by="{indexed session_held}", which="{tru
 HELD_BY_ONE = Question(
     "held_turns", HeldTurn, by="", which="s.tenant = :tenant and s.id = :session_id"
 )
+HELD_AMONG = Question(
+    "held_turns",
+    HeldTurn,
+    by="{indexed session_held}",
+    which="t.tenant {in tenants} and t.turn_id {in turns}",
+)
 STRAY_TURNS = Question("stray_turns", Orphan)
 OPEN_TURNS = Question("open_turns", OpenTurnName)
 QUEUED = Question("queued_turns", WaitingTurn)
@@ -160,15 +166,27 @@ HOLDERS = Question("turn_holders", TurnHolder)
 
 
 def orphans(
-    node: NodeId, *, limit: int, is_held: Callable[[int], bool]
+    node: NodeId,
+    *,
+    limit: int,
+    is_held: Callable[[int], bool],
+    among: Sequence[tuple[Tenant, TurnId]] | None = None,
 ) -> Operation[tuple[Orphan, ...]]:
     """Open turns without a live holder, oldest first, and then stray ones; `is_held` tells whether the process of a
-    slot is alive."""
+    slot is alive. With `among`, only what these turns are; none of them is stray."""
+    strays: tuple[Orphan, ...] = ()
     try:
-        found = yield from ask(HELD, node=node)
-        strays = yield from ask(STRAY_TURNS)
+        if among is None:
+            found = yield from ask(HELD, node=node)
+            strays = yield from ask(STRAY_TURNS)
+        else:
+            tenants, turns = list({tenant for tenant, _ in among}), [turn for _, turn in among]
+            found = yield from ask(HELD_AMONG, node=node, tenants=tenants, turns=turns)
     except StoreDamaged:
         found, strays = (yield from _held_one_by_one(node)), ()
+        if among is not None:
+            named = frozenset(among)
+            found = tuple(each for each in found if (each.tenant, each.turn_id) in named)
     held = [
         Orphan(
             tenant=each.tenant,
