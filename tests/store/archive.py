@@ -5,7 +5,7 @@
 An entry is never made anew: a version that leaves something else adds another. It consists of
 
 - NAME.db.gz    a SQLite file after a clean close
-- NAME.sql      what pg_dump says of a PostgreSQL
+- NAME.sql.gz   what pg_dump says of a PostgreSQL
 - NAME.json.gz  all that can be read of either of them, at a time when every node has died
 """
 
@@ -143,7 +143,7 @@ def unpack_sqlite(entry: str, path: Path) -> None:
 
 
 async def unpack_postgres(entry: str, url: str) -> None:
-    await execute(url, (DATA / f"{entry}.sql").read_text(encoding="utf-8"))
+    await execute(url, _unpacked(f"{entry}.sql.gz").decode())
 
 
 def _unpacked(name: str) -> bytes:
@@ -201,7 +201,7 @@ def main(entry: str) -> None:
         dump = _dumped(server, url)
     told = msgspec.json.format(msgspec.json.encode(on_sqlite), indent=1)
     (DATA / f"{entry}.db.gz").write_bytes(gzip.compress(file, mtime=0))
-    (DATA / f"{entry}.sql").write_text(dump, encoding="utf-8")
+    (DATA / f"{entry}.sql.gz").write_bytes(gzip.compress(dump.encode(), mtime=0))
     (DATA / f"{entry}.json.gz").write_bytes(gzip.compress(told, mtime=0))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from functools import cache
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -37,18 +38,17 @@ _WORDS = {
 """Texts that have a form."""
 
 
-def members(union: Any) -> Iterator[Any]:
+@cache
+def members(union: Any) -> tuple[Any, ...]:
     """The types of a union, also of unions in it."""
     origin = get_origin(union)
     if origin is Annotated:
-        yield from members(get_args(union)[0])
-    elif origin in (Union, UnionType):
-        for each in get_args(union):
-            yield from members(each)
-    elif isinstance(union, type) and issubclass(union, RootModel):
-        yield from members(union.model_fields["root"].annotation)
-    else:
-        yield union
+        return members(get_args(union)[0])
+    if origin in (Union, UnionType):
+        return tuple(kind for each in get_args(union) for kind in members(each))
+    if isinstance(union, type) and issubclass(union, RootModel):
+        return members(union.model_fields["root"].annotation)
+    return (union,)
 
 
 def examples(kind: Any) -> Iterator[Json]:
@@ -71,15 +71,19 @@ def _object(kind: Any, choice: int, *, full: bool) -> Json:
     }
 
 
-def _fields(kind: Any) -> Iterator[tuple[str, Any, bool]]:
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
     """The members of a type: their names, their types, and whether they are required."""
     if is_typeddict(kind):
         plain = get_type_hints(kind)
-        for name, given in get_type_hints(kind, include_extras=True).items():
-            yield name, plain[name], str(given).startswith("typing.Required")
-        return
-    for name, field in kind.model_fields.items():
-        yield field.alias or name, field.annotation, field.is_required()
+        return tuple(
+            (name, plain[name], str(given).startswith("typing.Required"))
+            for name, given in get_type_hints(kind, include_extras=True).items()
+        )
+    return tuple(
+        (field.alias or name, field.annotation, field.is_required())
+        for name, field in kind.model_fields.items()
+    )
 
 
 def _value(kind: Any, choice: int, *, full: bool) -> Any:
@@ -90,7 +94,7 @@ def _value(kind: Any, choice: int, *, full: bool) -> Any:
     if origin is Literal:
         return given[choice % len(given)]
     if origin in (list, Iterable):
-        kinds = list(members(given[0]))
+        kinds = members(given[0])
         return [_value(each, choice, full=full) for each in kinds[choice % len(kinds) :][:3]]
     if origin is dict:
         return {"any": _value(given[1], choice, full=full)}
@@ -104,6 +108,7 @@ def _value(kind: Any, choice: int, *, full: bool) -> Any:
     return plain.get(kind, "https://example.com/x" if kind is AnyUrl else [1, None, "x"])
 
 
+@cache
 def items() -> dict[str, list[Json]]:
     """Examples of all items that clients may send or that OpenAI lists, by type."""
     found: dict[str, list[Json]] = {}
