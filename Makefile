@@ -104,8 +104,8 @@ STORE ?= sqlite
 torture-store: $(READY) ## kill the store at bad moments, many times, and verify what is left
 	@$(BIN)/python -m tests.torture.store --store $(STORE) $(ARGS)
 
-torture-claims: $(READY) ## run the combinations of claims that `make test` leaves out: it makes each claim once
-	$(PYTEST) -n $(JOBS) -m thorough
+torture-claims: $(READY) ## run what `make test` leaves out, which makes each claim once: combinations, and more examples
+	$(PYTEST) -n $(JOBS) -m "thorough or (hypothesis and not clients)" --hypothesis-profile=long
 
 torture-http: $(READY) ## besiege a server with 3,000 slow, silent and half-sent connections, while others use it
 	@$(BIN)/python -m tests.torture.http $(ARGS)

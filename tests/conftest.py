@@ -14,9 +14,14 @@ import pytest
 from tests.means import Skipped, closing_block
 from tests.scratch import MEMORY
 
-# A run tries the same examples each time, so that it passes each time or fails each time.
-# To look for new ones: pytest --hypothesis-profile=explore
-hypothesis.settings.register_profile("steady", derandomize=True, deadline=None, print_blob=True)
+# A run tries the same examples each time, so that it passes each time or fails each time; `make torture-claims` tries
+# `long`. To look for new ones: pytest --hypothesis-profile=explore
+hypothesis.settings.register_profile(
+    "steady", max_examples=40, derandomize=True, deadline=None, print_blob=True
+)
+hypothesis.settings.register_profile(
+    "long", max_examples=200, derandomize=True, deadline=None, print_blob=True
+)
 hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
 # For mutants: one failure is enough, and nobody reads it.
 hypothesis.settings.register_profile(

@@ -575,6 +575,4 @@ def pick(data: Data, several: Sequence[T]) -> T:
 
 
 def test_turns_keep_their_promises_whatever_happens() -> None:
-    run_state_machine_as_test(
-        TurnMachine, settings=settings(max_examples=60, stateful_step_count=50)
-    )
+    run_state_machine_as_test(TurnMachine, settings=settings(stateful_step_count=50))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.exchanges import WHOLE, ShownPast
@@ -151,7 +151,6 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=150)
 @given(moves=MOVES, bytes_max=st.sampled_from([0, 2 * ENTRY_BYTES, 3 * ENTRY_BYTES, PLENTY]))
 def test_a_prompt_is_what_encoding_everything_anew_would_give(
     moves: list[tuple[Plan, list[Remark], str]], bytes_max: int
@@ -182,7 +181,6 @@ def test_a_prompt_is_what_encoding_everything_anew_would_give(
     asyncio.run(check())
 
 
-@settings(max_examples=50)
 @given(moves=st.lists(PLANS, min_size=2, max_size=5))
 def test_a_summary_made_inside_the_turn_stands_for_the_past_at_once(moves: list[Plan]) -> None:
     async def check() -> None:

@@ -21,9 +21,6 @@ from holdfast.testing.upstream.replies import CutBy
 from tests.models.conversations import answered, heard
 from tests.models.wires import TONGUES, Tongue, deltas_of
 
-some = settings(max_examples=settings().max_examples * 2 // 5)
-"""Examples for each tongue: what hears them is shared, for the greater part."""
-
 every_tongue = pytest.mark.parametrize("tongue", TONGUES.values(), ids=TONGUES.keys())
 
 
@@ -35,7 +32,6 @@ def test_a_stream_makes_the_same_items_cut_at_every_byte(tongue: Tongue) -> None
 
 
 @every_tongue
-@some
 @given(data=st.data())
 def test_a_stream_makes_the_same_items_in_any_pieces(tongue: Tongue, data: st.DataObject) -> None:
     body = tongue.body
@@ -52,7 +48,6 @@ OBJECTS = st.dictionaries(st.text(max_size=3), st.integers(), max_size=2).map(
 
 
 @every_tongue
-@some
 @given(data=st.data(), said=TEXTS, thought=TEXTS, write=st.integers(1, 40))
 def test_any_answer_comes_back_as_it_was_given(
     tongue: Tongue, data: st.DataObject, said: list[str], thought: list[str], write: int
@@ -152,7 +147,6 @@ def test_a_prefix_is_never_a_success(tongue: Tongue) -> None:
 
 
 @every_tongue
-@some
 @given(noise=st.binary(max_size=60))
 def test_noise_is_never_a_success(tongue: Tongue, noise: bytes) -> None:
     ear = tongue.hearing()
@@ -170,7 +164,6 @@ JSON = st.recursive(
 
 
 @every_tongue
-@some
 @given(data=st.data())
 def test_a_stream_with_bytes_changed_never_does_worse_than_fail(
     tongue: Tongue, data: st.DataObject
@@ -186,7 +179,6 @@ def test_a_stream_with_bytes_changed_never_does_worse_than_fail(
 
 
 @every_tongue
-@some
 @given(said=JSON, name=st.sampled_from(["", "event: message_delta\n", "event: error\n"]))
 def test_any_json_is_heard_or_is_a_failure(tongue: Tongue, said: object, name: str) -> None:
     ear = tongue.hearing()

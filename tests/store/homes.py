@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -16,10 +17,13 @@ from holdfast.store.postgres.address import DatabaseAddress, parse_address
 from holdfast.store.postgres.queries import Bound, compiled
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.connection import open_writer
+from holdfast.store.sqlite.migration import load_migrations, migrate
 from holdfast.store.store import Store
 from holdfast.testing import ManualClock
 from tests.pgbouncer import shared_port, through
 from tests.postgres import shared_database, wipe
+from tests.scratch import scratch_folder
 
 
 class Damage(Protocol):
@@ -77,11 +81,29 @@ class SqliteHome:
     durable = True
 
     async def open(self, folder: Path, clock: ManualClock) -> Store:
-        return await SqliteStore.open(folder / "holdfast.db", now_ms=clock.now_ms)
+        path = folder / "holdfast.db"
+        _begin(path)
+        return await SqliteStore.open(path, now_ms=clock.now_ms)
 
     def damage(self, store: Store) -> Damage:
         assert isinstance(store, SqliteStore)
         return SqliteDamage(store.engine.write)
+
+
+def _begin(path: Path) -> None:
+    if not path.exists():
+        path.write_bytes(_empty_file())
+
+
+@cache
+def _empty_file() -> bytes:
+    """With our tables, and nothing in them: quicker to copy than to make."""
+    with scratch_folder() as folder:
+        path = folder / "empty.db"
+        made = open_writer(path)
+        migrate(made, load_migrations())
+        made.close()
+        return path.read_bytes()
 
 
 class SqliteDamage:

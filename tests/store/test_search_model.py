@@ -6,7 +6,7 @@ import asyncio
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import limits
@@ -44,7 +44,6 @@ typed = st.lists(
 ).map(" ".join)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(happenings, min_size=1, max_size=14),
     st.lists(typed, min_size=1, max_size=4),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import limits
@@ -295,7 +295,6 @@ async def test_no_line_can_be_left_out_twice_there_or_changed(
             await whole_sessions(target, file)
 
 
-@settings(max_examples=100)
 @given(st.lists(st.binary(max_size=40), max_size=4), st.booleans())
 def test_no_file_is_worse_than_refused(rubbish: list[bytes], begins_well: bool) -> None:
     async def play() -> None:
@@ -574,7 +573,6 @@ story = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(story)
 def test_from_memory_to_sqlite_and_back(told: list[tuple[str, int]]) -> None:
     async def play() -> None:

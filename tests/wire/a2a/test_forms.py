@@ -11,7 +11,7 @@ from a2a.compat.v0_3 import conversions, proto_utils
 from a2a.compat.v0_3 import types as types_0_3
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict, ParseDict
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.wire.a2a.forms import VERSION_0_3, VERSION_0_3_REST, VERSION_1, Form
@@ -81,14 +81,12 @@ def written(made: object) -> Any:
     return msgspec.json.decode(msgspec.json.encode(made))
 
 
-@settings(max_examples=40)
 @given(tasks)
 def test_a_task_of_version_1_is_the_sdks(task: A2ATask) -> None:
     said = written(VERSION_1.task(task))
     assert MessageToDict(ParseDict(said, pb.Task())) == said
 
 
-@settings(max_examples=40)
 @given(tasks)
 def test_a_task_of_version_0_3_means_the_same_to_the_sdk(task: A2ATask) -> None:
     whole = written(VERSION_1.task(task))
@@ -99,7 +97,6 @@ def test_a_task_of_version_0_3_means_the_same_to_the_sdk(task: A2ATask) -> None:
     assert MessageToDict(conversions.to_core_task(read)) == whole
 
 
-@settings(max_examples=40)
 @given(events)
 def test_an_event_means_the_same_in_every_form(event: Any) -> None:
     whole = written(VERSION_1.event(event))
@@ -113,7 +110,6 @@ def test_an_event_means_the_same_in_every_form(event: Any) -> None:
     assert MessageToDict(conversions.to_core_stream_response(result)) == whole
 
 
-@settings(max_examples=40)
 @given(messages, st.booleans(), st.booleans())
 def test_a_message_that_the_sdk_sends_reads_the_same_in_every_form(
     message: A2AMessage, waits: bool, in_snake_case: bool

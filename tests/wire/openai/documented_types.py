@@ -38,7 +38,6 @@ _WORDS = {
 """Texts that have a form."""
 
 
-@cache
 def members(union: Any) -> tuple[Any, ...]:
     """The types of a union, also of unions in it."""
     origin = get_origin(union)
@@ -94,8 +93,8 @@ def _value(kind: Any, choice: int, *, full: bool) -> Any:
     if origin is Literal:
         return given[choice % len(given)]
     if origin in (list, Iterable):
-        kinds = members(given[0])
-        return [_value(each, choice, full=full) for each in kinds[choice % len(kinds) :][:3]]
+        held = members(given[0])
+        return [_value(each, choice, full=full) for each in held[choice % len(held) :][:3]]
     if origin is dict:
         return {"any": _value(given[1], choice, full=full)}
     if isinstance(kind, type) and issubclass(kind, RootModel):
