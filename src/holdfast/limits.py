@@ -335,6 +335,10 @@ files_wanted: Final = 65_536
 """Open files that a server asks the system for at start, up to the hard limit. Half of what it gets is for connections,
 a quarter of that half for one client address; the other half is for models, tools and the store."""
 
+log_waiting_bytes_max: Final = 256 * 1024
+"""Log lines that wait in memory while no program reads the log. Further lines are lost, and are counted: requests do not
+wait for a reader."""
+
 notice_s: Final = 60.0
 """How often the log repeats a state that lasts."""
 

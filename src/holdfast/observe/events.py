@@ -16,7 +16,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from textwrap import indent
@@ -25,6 +25,7 @@ from typing import Literal, TextIO, TypeAlias
 
 import msgspec
 
+from holdfast.observe.log_streams import UnreadLog, without_waiting
 from holdfast.printable import printable, printable_lines
 
 LogFormat: TypeAlias = Literal["text", "json"]
@@ -106,17 +107,29 @@ def without_secrets(text: str) -> str:
     return SECRETS.sub("…", text)
 
 
-def configure(log_format: LogFormat, *, stream: TextIO | None = None) -> logging.Handler:
+def configure(
+    log_format: LogFormat, *, stream: TextIO | UnreadLog | None = None
+) -> logging.Handler:
     """Send the log to a stream: as JSON, every event to stdout; as text, only warnings and errors to stderr. Returns
     the handler, so that a caller can remove it."""
     is_json = log_format == "json"
-    handler = logging.StreamHandler(stream or (sys.stdout if is_json else sys.stderr))
+    if stream is None:
+        standard = sys.stdout if is_json else sys.stderr
+        stream = without_waiting(standard, lost=lambda lines: warn("log.lost", lines=lines))
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if is_json else TextLines())
     root = logging.getLogger()
     root.addHandler(handler)
     _events.setLevel(logging.INFO if is_json else logging.WARNING)
     _audit.setLevel(logging.INFO)
     return handler
+
+
+def flush_log() -> None:
+    """Write what has waited for a reader of the log, if there is room by now."""
+    for handler in logging.getLogger().handlers:
+        with suppress(OSError):  # the next record tells the same error
+            handler.flush()
 
 
 class JsonLines(logging.Formatter):

@@ -22,7 +22,7 @@ from holdfast.config import Config
 from holdfast.errors import InvalidValue, StorePoisoned
 from holdfast.libraries import load_wanted
 from holdfast.loop.player import Player
-from holdfast.observe.events import event, warn
+from holdfast.observe.events import event, flush_log, warn
 from holdfast.observe.log_files import reopen_all, standard_files
 from holdfast.observe.recent_log import RecentLog
 from holdfast.observe.supervisor import TaskSupervisor, start_thread
@@ -366,6 +366,7 @@ class HttpServer(uvicorn.Server):
     async def main_loop(self) -> None:
         while not self._stopping.is_set():
             self._files.look()
+            flush_log()
             try:
                 async with asyncio.timeout(limits.files_look_s):
                     await self._stopping.wait()
