@@ -15,7 +15,12 @@ from holdfast.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from holdfast.ids import TurnId
+from holdfast.sessions.turns.received_answers import ReceivedAnswers
+from holdfast.store.memory_store import MemoryStore
+from holdfast.store.outcomes import Attempt
 from tests.simulation.clients import TENANT
+from tests.simulation.faults import OddState
 from tests.simulation.stage import Hand, Stage, on_stage
 from tests.simulation.world import Node
 
@@ -194,3 +199,20 @@ async def test_a_turn_whose_end_meets_damage_says_so_and_leaves_its_session_free
     assert turn.detail.startswith("conversation_damaged: ")
     repair()
     assert (await stage.send(node, "Hi")).ok
+
+
+async def test_a_receipt_that_meets_an_error_that_we_do_not_know_is_told_to_the_log_alone(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer was received: no later request of the conversation is to fail because that could not be noted."""
+
+    async def refuse(*_: object) -> None:
+        raise OddState("no")
+
+    store = MemoryStore()
+    monkeypatch.setattr(store, "acknowledge", refuse)
+    receipts, turn_id = ReceivedAnswers(store), TurnId("turn_" + "0" * 26)
+    receipts.note(TENANT, turn_id)
+    assert not await receipts.is_noted(TENANT, turn_id, by=Attempt(request_hash=b""))
+    assert [each.levelname for each in caplog.records] == ["ERROR"]
+    await store.close()

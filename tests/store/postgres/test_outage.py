@@ -185,6 +185,35 @@ async def test_a_heart_beats_in_a_thread_of_its_own(postgres: PostgresStore) -> 
     await lease.resign()
 
 
+async def test_a_login_that_is_taken_away_for_a_while_ends_nothing(
+    server: Server, remote: str
+) -> None:
+    """A password is changed, a role is locked: at start that is a mistake to be told at once, later it is an outage."""
+    name = remote.rpartition("/")[2]
+    await asyncio.to_thread(server.execute, f'create role "{name}" login superuser')
+    store = await PostgresStore.open(
+        parse_address(remote.replace("//holdfast@", f"//{name}@") + "?timeout=60&listen=off")
+    )
+    player = Player(store, random_mint())
+    await player.renew(ttl_ms=LONG_MS)
+    turn = await player.open("trip", "One")
+    ended = f"select pg_terminate_backend(pid) from pg_stat_activity where usename = '{name}'"
+    await asyncio.to_thread(server.execute, f'alter role "{name}" nologin', ended)
+    store.engine.timeout_s = 0.2
+    with pytest.raises(StoreUnavailable):
+        await player.renew(ttl_ms=LONG_MS)
+    elsewhere = store.engine.like(size=1)
+    with pytest.raises(StoreUnavailable):
+        await elsewhere.run(lambda db: db.script("select"))
+    store.engine.timeout_s = 60
+    answering = asyncio.create_task(turn.answer("First"))
+    await asyncio.to_thread(server.execute, f'alter role "{name}" login')
+    await answering
+    assert isinstance(await turn.commit(), Committed)
+    await elsewhere.close()
+    await store.close()
+
+
 # ── what a database must be ──────────────────────────────────────────────────────────────────
 
 

@@ -353,3 +353,26 @@ async def test_sound_conversations_go_on_if_a_table_and_its_indexes_are_damaged(
                 }
                 assert {each.key for each in was.keys} <= {each.key for each in found.keys}
         await store.close()
+
+
+async def test_the_loop_of_a_servers_heart_may_meet_damage_while_another_loop_waits_for_a_repair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await SqliteStore.open(tmp_path / "store.db")
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def repair() -> bool:
+        begun.release()
+        return go_on.wait()
+
+    monkeypatch.setattr(store._repair, "run", repair)
+    monkeypatch.setattr(store, "repairs", True)
+    waiting = [asyncio.create_task(store._repair_indexes()) for _ in range(2)]
+    await asyncio.to_thread(begun.acquire)
+    heart = asyncio.create_task(asyncio.to_thread(asyncio.run, store._repair_indexes()))
+    entered = asyncio.create_task(asyncio.to_thread(begun.acquire))
+    await asyncio.wait({heart, entered}, return_when=asyncio.FIRST_COMPLETED)
+    go_on.set()
+    begun.release()
+    assert await asyncio.gather(heart, *waiting, entered) == [True] * 4
+    await store.close()

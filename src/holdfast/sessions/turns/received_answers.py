@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from holdfast.errors import StoreError
 from holdfast.ids import Tenant, TurnId
 from holdfast.store.outcomes import Attempt
 from holdfast.store.store import Store
+
+log = logging.getLogger("holdfast.sessions")
 
 
 class ReceivedAnswers:
@@ -46,3 +49,6 @@ class ReceivedAnswers:
             await self._store.acknowledge(tenant, turn_id)
         except StoreError:
             pass  # the answer stands; a retry of it would get the same one again
+        except Exception as error:
+            # The same for an error that we do not know: the next request would be told of it.
+            log.error("the receipt of turn %s was not noted", turn_id, exc_info=error)

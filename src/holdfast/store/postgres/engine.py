@@ -125,7 +125,7 @@ class PostgresEngine:
 
     def like(self, *, size: int) -> PostgresEngine:
         """Another engine on the same database, with connections of its own."""
-        pool = Pool(self.pool.connect, size=size)
+        pool = Pool(self.pool.connect, size=size, was_reached=self.pool.was_reached)
         return PostgresEngine(pool, timeout_s=self.timeout_s, clock=self.clock, jitter=self._jitter)
 
     async def run(

@@ -132,8 +132,10 @@ def _settings(address: DatabaseAddress) -> dict[str, str]:
 class Pool:
     """Up to `size` connections. Obtain one by `take`, and `give` it back or `drop` it."""
 
-    def __init__(self, connect: Connect, *, size: int) -> None:
+    def __init__(self, connect: Connect, *, size: int, was_reached: bool = False) -> None:
         self.connect = connect
+        self.was_reached = was_reached
+        """Whether this database was ever connected to: then it is one that can be used, and a refusal may pass."""
         self._size = size
         self._idle: list[PooledConnection] = []
         """In the order in which they were given back."""
@@ -155,7 +157,8 @@ class Pool:
         return len(self._waiting)
 
     async def take(self, *, until: float) -> PooledConnection:
-        """A connection, before the loop's clock says `until`. Raises StoreUnavailable, StoreUnusable or StoreClosed."""
+        """A connection, before the loop's clock says `until`. Raises StoreUnavailable, StoreClosed, and StoreUnusable if
+        the database was never reached."""
         while True:
             self._demand_open()
             link = self._take_idle()
@@ -226,13 +229,16 @@ class Pool:
             async with asyncio.timeout_at(until):
                 link = await self.connect()
         except Exception as error:
-            if fault_of(error) is None:
+            # A login that was taken away, or a database under another name, is an outage, once a store is in use.
+            may_pass = self.was_reached and isinstance(error, StoreUnusable)
+            if fault_of(error) is None and not may_pass:
                 raise
             delay_s = min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2 ** min(self._failures, 10))
             self._failures += 1
             if loop.time() + delay_s >= until:
+                why = str(error) if may_pass else described(error)
                 raise StoreUnavailable(
-                    f"the database cannot be reached ({described(error)}); retry in a few seconds"
+                    f"the database cannot be reached ({why}); retry in a few seconds"
                 ) from error
             await asyncio.sleep(delay_s)
             return None
@@ -240,6 +246,7 @@ class Pool:
             self._making -= 1
             self._wake_one()
         self._failures = 0
+        self.was_reached = True
         self._links.add(link)
         if self._closed:
             self.drop(link)

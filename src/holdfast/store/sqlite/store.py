@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar
+from weakref import WeakKeyDictionary
 
 from apsw import Connection
 
@@ -57,8 +58,9 @@ class SqliteStore(Store):
         """The migration that opening made."""
         self._now_ms = now_ms
         self._repair = IndexRepair(engine.path)
-        self._repairing = asyncio.Lock()
-        """Many requests may wait for a repair, and the threads that all share are few: one request waits in a thread."""
+        self._repairing = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]()
+        """Many requests may wait for a repair, and the threads that all share are few: one request of a loop waits in a
+        thread. A server has a loop of its own for the renewals of its lease."""
 
     @classmethod
     async def open(
@@ -109,7 +111,7 @@ class SqliteStore(Store):
     async def _repair_indexes(self) -> bool:
         if not self.repairs or self.read_only is not None:
             return False
-        async with self._repairing:
+        async with self._repairing.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             return await asyncio.to_thread(self._repair.run)
 
     def _met_index(self, db: Connection, damage: StoreDamaged) -> None:
