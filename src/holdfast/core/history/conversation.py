@@ -593,9 +593,14 @@ def _summaries(items: Iterable[StoredItem]) -> Iterator[Summary]:
 def _for_model(
     items: Iterable[StoredItem], hidden: frozenset[ItemId], path: Path = ()
 ) -> list[Item]:
-    readable = (each for each in items if not isinstance(each, Unreadable))
-    here = (each for each in readable if each.path == path)
-    return [each for each in here if each.id not in hidden and _concerns_model(each)]
+    return [
+        each
+        for each in items
+        if not isinstance(each, Unreadable)
+        and each.path == path
+        and each.id not in hidden
+        and _concerns_model(each)
+    ]
 
 
 _CUT_BY_LENGTH = ("output_tokens", "output_chars")
@@ -624,6 +629,8 @@ def _alone(items: Iterable[Item], waiting: Iterable[ToolCall]) -> set[ItemId]:
     """The calls among these items that have no result and await none, and the results without a call."""
     calls = {each.id for each in items if isinstance(each, ToolCall)}
     results = {each.call: each.id for each in items if isinstance(each, ToolResult)}
+    if not calls and not results:  # nearly always
+        return set()
     unanswered = calls - results.keys() - {each.id for each in waiting}
     return unanswered | {result for call, result in results.items() if call not in calls}
 
@@ -633,6 +640,8 @@ def _calls_before(
 ) -> dict[int, ToolCall]:
     """Calls before `start`, by position, whose results are still awaited or are among `items`, the items from `start`
     on."""
+    if not start:
+        return {}
     wanted = {each.call for each in items if isinstance(each, ToolResult)}
     wanted.update(each.id for each in snapshot.waiting)
     wanted.difference_update(each.id for each in items if isinstance(each, ToolCall))

@@ -495,11 +495,13 @@ def _given_again(
     A result that differs from the stored one counts if the request tells its call as well, which makes it a part of the
     history as this client tells it.
     """
-    sent = Counter(each.call_id for each in new if each.role == "tool")
+    sent = Counter([each.call_id for each in new if each.role == "tool"])
+    if not sent:  # nearly always
+        return {}
     sent.subtract(each.call_id for each in waiting if each.waits_for == "client")
     sent.subtract(call.call_id for each in new for call in each.calls)
     surplus = +sent
-    if not surplus:  # nearly always
+    if not surplus:
         return {}
     stored: dict[str, list[Seen]] = {call_id: [] for call_id in surplus}
     for held in held_results(snapshot, surplus, running):

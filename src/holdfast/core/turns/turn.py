@@ -25,7 +25,6 @@ of the call that it works on. Each branch alternates between a model's step and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import TypeVar, assert_never
 
 import msgspec
@@ -219,18 +218,19 @@ def advance_all(turn: Turn, events: Sequence[ev.Event]) -> Turn:
 
     A run of pieces of one text makes one new turn value, not one per piece.
     """
-    if len(events) == 1:
-        return advance(turn, events[0])
-    for _, run in groupby(
-        events, lambda each: (each.item, each.refusal, each.path) if type(each) is ev.Grew else None
-    ):
-        first, *more = run
-        if isinstance(first, ev.Grew):
-            turn = grow(turn, first, [each.text for each in more if isinstance(each, ev.Grew)])
+    piece: ev.Grew | None = None
+    more: list[str] = []
+    for event in events:
+        if type(event) is ev.Grew and piece is not None and same_text(piece, event):
+            more.append(event.text)
+            continue
+        if piece is not None:
+            turn, piece = grow(turn, piece, more), None
+        if type(event) is ev.Grew:
+            piece, more = event, []
         else:
-            for event in (first, *more):
-                turn = advance(turn, event)
-    return turn
+            turn = advance(turn, event)
+    return turn if piece is None else grow(turn, piece, more)
 
 
 def same_text(piece: ev.Grew, other: ev.Grew) -> bool:

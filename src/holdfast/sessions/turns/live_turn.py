@@ -140,9 +140,8 @@ class LiveTurn:
 
     async def record(self, *events: ev.Event) -> None:
         recorder = self._recorder
-        for event in events:
-            if type(event) is ev.ToolStarted:
-                await self._be_seen_alive()
+        if ev.ToolStarted in map(type, events):
+            await self._be_seen_alive()
         if recorder.note(events):
             await recorder.flush()
 
