@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from holdfast.core.ports import Play as Play
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.errors import TurnFailed as TurnFailed
+    from holdfast.ids import LOCAL as LOCAL
     from holdfast.ids import IdempotencyKey as IdempotencyKey
     from holdfast.ids import SessionId as SessionId
     from holdfast.ids import SessionKey as SessionKey
     from holdfast.ids import Tenant as Tenant
     from holdfast.ids import Version as Version
     from holdfast.server.agents.model_factory import model as model
-    from holdfast.sessions.manual_turns import LOCAL as LOCAL
     from holdfast.sessions.manual_turns import ManualTurn as ManualTurn
     from holdfast.sessions.manual_turns import nobody_plays as nobody_plays
     from holdfast.sessions.manual_turns import played as played
@@ -60,7 +60,7 @@ HOMES = {
     "HoldfastError": "holdfast.errors",
     "IdempotencyKey": "holdfast.ids",
     "Incoming": "holdfast.core.history.reconciliation",
-    "LOCAL": "holdfast.sessions.manual_turns",
+    "LOCAL": "holdfast.ids",
     "OpenTurn": "holdfast.core.ports",
     "Play": "holdfast.core.ports",
     "Policy": "holdfast.core.policy",

@@ -71,6 +71,10 @@ class Tenant(Name):
     pattern = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
+LOCAL = Tenant("local")
+"""The tenant of every request to a server without API keys, and of code that says nothing else."""
+
+
 class IdempotencyKey(Name):
     """A client's name for one request; the same request gives the same answer under it."""
 

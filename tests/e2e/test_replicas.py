@@ -15,8 +15,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast.ids import TurnId
-from holdfast.server.access.authentication import LOCAL
+from holdfast.ids import LOCAL, TurnId
 from holdfast.store.rows import TurnRow
 from holdfast.store.store_url import open_existing
 from tests.e2e.conftest import REPLICAS, SEVERAL

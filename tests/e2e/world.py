@@ -29,9 +29,8 @@ import aiohttp
 import httpx2
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-from holdfast.ids import TurnId
+from holdfast.ids import LOCAL, TurnId
 from holdfast.models.model import ModelFailed
-from holdfast.server.access.authentication import LOCAL
 from holdfast.store.store_url import open_existing
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, refuses, says
 from holdfast.testing.upstream import UpstreamRequest

@@ -10,8 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from holdfast import limits
-from holdfast.ids import SessionKey
-from holdfast.server.access.authentication import LOCAL
+from holdfast.ids import LOCAL, SessionKey
 from holdfast.server.api.transfer import send_session
 from holdfast.server.http.body_memory import BodyMemory
 from holdfast.server.http.exchange import ClientGone, Exchange, Message

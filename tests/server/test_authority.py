@@ -24,8 +24,7 @@ from holdfast.agents.file.agent_file import check_agent_file
 from holdfast.core.history.conversation import SettingsChanged, SettingsMerged
 from holdfast.core.items import Permissions, SessionSettings, plain_text
 from holdfast.core.turns.events import StateSet
-from holdfast.ids import SessionId
-from holdfast.server.access.authentication import LOCAL
+from holdfast.ids import LOCAL, SessionId
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import Script, ScriptedModel, says
 from holdfast.tools.execution import execute

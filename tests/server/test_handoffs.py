@@ -8,9 +8,8 @@ from holdfast.agents.agent import Agent
 from holdfast.core.history.conversation import SettingsChanged
 from holdfast.core.items import SessionSettings, TurnLimits
 from holdfast.core.policy import Policy
-from holdfast.ids import SessionId
+from holdfast.ids import LOCAL, SessionId
 from holdfast.models.model import ModelFailed
-from holdfast.server.access.authentication import LOCAL
 from holdfast.testing import Script, ScriptedModel, says
 from tests.server.stubs import HeldTool, Serving, agent, serving
 

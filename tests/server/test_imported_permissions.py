@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.core.history.conversation import Patch, SettingsChanged, SettingsMerged
 from holdfast.core.items import Permissions, SessionSettings
-from holdfast.ids import SessionId
-from holdfast.server.access.authentication import LOCAL
+from holdfast.ids import LOCAL, SessionId
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import ScriptedModel, says
 from tests.server.stubs import Answer, HeldTool, Serving, StubTools, agent, serving

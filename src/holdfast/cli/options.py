@@ -70,6 +70,11 @@ def where_options(command: Callable[..., None]) -> Callable[..., None]:
     return store_option(placed)
 
 
+def conversation_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`--tenant`, `--json` and what `where_options` has."""
+    return tenant_option(json_option(where_options(command)))
+
+
 def _is_given(name: str) -> bool:
     """Whether an option is on the command line, rather than from the environment."""
     source = click.get_current_context().get_parameter_source(name)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
-import time
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal, Protocol, TypeVar, Unpack
@@ -37,13 +35,14 @@ from holdfast.core.turns.closure import STOPPED_BY
 from holdfast.core.turns.events import Interrupted, Usage
 from holdfast.core.turns.journal import Record, decode_records
 from holdfast.errors import InvalidId, InvalidValue, SessionBusy, SessionGone, SessionMissing
-from holdfast.ids import Minter, SessionId, SessionKey, Tenant, TurnId, Version
+from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.api.objects import match_shown, session_shown, turn_shown
 from holdfast.server.api.traces import trace_of
 from holdfast.server.api.transfer import take_sessions
 from holdfast.server.api.turn_lists import listed_turns, read_state, waiting_calls
 from holdfast.sessions.admission.queued_turns import last_words
 from holdfast.sessions.admission.wait_budget import RETRY_AFTER_S
+from holdfast.sessions.ambient import Ambient, wall_clock_ms
 from holdfast.store.outcomes import Busy, SessionFilter, SessionInfo, TooLate
 from holdfast.store.rows import SessionRow, TurnRow
 from holdfast.store.search.matches import parse_query
@@ -173,9 +172,7 @@ class StoreBackend:
         self._runner = runner
         self._store = store
         self._tenant = tenant
-        self._mint = Minter(
-            now_ms=lambda: time.time_ns() // 1_000_000, random_bits=secrets.randbits
-        )
+        self._mint = Ambient().mint
 
     # ── reading ──
 
@@ -372,7 +369,7 @@ class StoreBackend:
             turn_id,
             ended_by=stopped.by,
             detail="",
-            records=last_words(stopped, at_ms=time.time_ns() // 1_000_000),
+            records=last_words(stopped, at_ms=wall_clock_ms()),
             settlement="done",
         )
 

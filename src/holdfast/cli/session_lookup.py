@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from holdfast.errors import InvalidValue, SessionGone, SessionMissing
-from holdfast.ids import SessionId, SessionKey, Tenant
+from holdfast.ids import LOCAL, SessionId, SessionKey, Tenant
 from holdfast.store.store import Store
-
-LOCAL = Tenant("local")
-"""The tenant of all sessions on a server without API keys."""
 
 
 async def find_tenant(store: Store, named: str | None) -> Tenant:

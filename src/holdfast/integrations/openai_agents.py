@@ -19,9 +19,8 @@ import msgspec
 
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.errors import SessionMissing
-from holdfast.ids import Tenant, Version
+from holdfast.ids import LOCAL, Tenant, Version
 from holdfast.integrations.framework_turns import FrameworkConversation
-from holdfast.sessions.manual_turns import LOCAL
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.openai.responses.dialect import input_of
 from holdfast.wire.openai.responses.items import read_input

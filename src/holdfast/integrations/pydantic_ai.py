@@ -35,9 +35,8 @@ from holdfast.core.items import (
     plain_text,
     text_of,
 )
-from holdfast.ids import Tenant
+from holdfast.ids import LOCAL, Tenant
 from holdfast.integrations.framework_turns import FrameworkConversation
-from holdfast.sessions.manual_turns import LOCAL
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.history_order import Said, Step, in_order, result_text, words_of
 

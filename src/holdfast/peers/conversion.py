@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from holdfast.core.codec import Value
-from holdfast.ids import Tenant
+from holdfast.ids import LOCAL
 from holdfast.peers import docker_agent, goose, openai_agents, openclaw
 from holdfast.peers.foreign_conversation import ForeignConversation
 from holdfast.peers.rebuilt_session import rebuild
@@ -22,9 +22,6 @@ READERS: Mapping[str, Read] = {
     openclaw.PEER: openclaw.read,
 }
 """The name of a program, as `--from` takes it → the reader of its files."""
-
-_ANY_TENANT = Tenant("local")
-"""An export names no tenant: the import chooses it."""
 
 
 class Converted(Value):
@@ -42,7 +39,7 @@ class Converted(Value):
 def convert(peer: str, path: Path) -> Iterator[Converted]:
     """The conversations of a file, as they are read. Raises NotTheirs if it is not a file of this program."""
     for foreign in READERS[peer](path):
-        rebuilt = rebuild(foreign, peer=peer, tenant=_ANY_TENANT)
+        rebuilt = rebuild(foreign, peer=peer, tenant=LOCAL)
         if rebuilt is None:
             yield Converted(name=foreign.id, repairs=foreign.left_out)
             continue

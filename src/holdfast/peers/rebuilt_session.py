@@ -17,13 +17,7 @@ from typing import assert_never
 from holdfast import limits
 from holdfast.core.attachments import set_aside
 from holdfast.core.codec import Value, encode
-from holdfast.core.history.conversation import (
-    Patch,
-    SettingsMerged,
-    Summarized,
-    Titled,
-    Visibility,
-)
+from holdfast.core.history.conversation import Patch, SettingsMerged, Summarized, Titled, Visibility
 from holdfast.core.items import (
     AssistantMessage,
     EndedBy,

@@ -13,6 +13,11 @@ from time import monotonic_ns, time_ns
 
 from holdfast.ids import Minter, NodeId
 
+
+def wall_clock_ms() -> int:
+    return time_ns() // 1_000_000
+
+
 _booted_ms = time_ns() // 1_000_000 - monotonic_ns() // 1_000_000
 
 

@@ -37,12 +37,10 @@ from holdfast.core.ports import OpenTurn
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.closure import note_for_model
 from holdfast.errors import IllegalEvent, TurnFailed
-from holdfast.ids import CallId, MessageId, SessionId, SessionKey, Tenant
+from holdfast.ids import LOCAL, CallId, MessageId, SessionId, SessionKey, Tenant
 from holdfast.sessions.session_requests import Ask, Ending
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.turns.watch import Watch
-
-LOCAL = Tenant("local")
 
 
 async def nobody_plays(turn: OpenTurn) -> None:

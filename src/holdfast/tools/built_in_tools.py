@@ -29,15 +29,17 @@ class BuiltInTool:
         return f"<BuiltTool {self.spec.name}>"
 
 
-def state_tool(name: str, description: str, schema: str, do: Do, *, state: str) -> BuiltInTool:
-    """A tool that reads or changes this state of the session and nothing else: it needs no permission, and may be run
-    again."""
+def harmless_tool(
+    name: str, description: str, schema: str, do: Do, *, state: str = "", timeout_s: float = 60.0
+) -> BuiltInTool:
+    """A tool that changes nothing, or this state of the session alone: it needs no permission, and may be run again."""
     spec = ToolSpec(
         name=name,
         description=description,
         parameters=schema,
         read_only=True,
         idempotent=True,
+        timeout_s=timeout_s,
         state=state,
     )
     return BuiltInTool(spec, do)

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.core.codec import Decoder, Unreadable, Value, encode
 from holdfast.core.turns.events import StateSet
-from holdfast.tools.built_in_tools import BuiltInTool, parameters, text_in, text_output
+from holdfast.tools.built_in_tools import harmless_tool, parameters, text_in, text_output
 from holdfast.tools.execution import failure
 from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec
 
@@ -66,31 +66,19 @@ def loaders(deferred: Sequence[ToolSpec]) -> tuple[Tool, ...]:
         return text_output(f"{name} is loaded, and can be called from now on.", change)
 
     return (
-        BuiltInTool(
-            ToolSpec(
-                name=SEARCH,
-                description=f"Search among {len(known)} more tools, by words of their names and descriptions. "
-                f"Load what you find with {ADD}.",
-                parameters=parameters(
-                    ["query"], query={"type": "string", "description": "A few words."}
-                ),
-                read_only=True,
-                idempotent=True,
-            ),
+        harmless_tool(
+            SEARCH,
+            f"Search among {len(known)} more tools, by words of their names and descriptions. "
+            f"Load what you find with {ADD}.",
+            parameters(["query"], query={"type": "string", "description": "A few words."}),
             search,
         ),
-        BuiltInTool(
-            ToolSpec(
-                name=ADD,
-                description=f"Load a tool that {SEARCH} has found, so that it can be called.",
-                parameters=parameters(
-                    ["name"], name={"type": "string", "description": "The tool's name."}
-                ),
-                read_only=True,
-                idempotent=True,
-                state=STATE,
-            ),
+        harmless_tool(
+            ADD,
+            f"Load a tool that {SEARCH} has found, so that it can be called.",
+            parameters(["name"], name={"type": "string", "description": "The tool's name."}),
             add,
+            state=STATE,
         ),
     )
 

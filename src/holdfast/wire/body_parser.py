@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, inspect
 
 from holdfast import limits
 from holdfast.core.codec import DAMAGE, Value
@@ -17,7 +17,6 @@ from holdfast.core.turns.events import (
     Parameters,
     ToolDefinition,
 )
-from holdfast.wire.accepted_values import fields_at, values_at
 from holdfast.wire.problems import Refused, bad_request
 
 NULL = Raw(b"null")
@@ -114,10 +113,10 @@ def _invalid(error: msgspec.ValidationError, kind: object) -> Refused:
     if named:
         name = f"{place}.{named[2]}" if place else named[2]
         if named[1] == "unknown":
-            return unknown_parameter(name, fields_at(kind, whole))
+            return unknown_parameter(name, _fields_at(kind, whole))
         return missing_parameter(name)
     where = f"{place}: " if place else ""
-    values = values_at(kind, whole) if message.startswith("Invalid enum value") else ()
+    values = _values_at(kind, whole) if message.startswith("Invalid enum value") else ()
     hint = f"; it is one of {', '.join(values)}" if values else ""
     return bad_request("invalid_type", f"{where}{message}{hint}", param=place or None)
 
@@ -328,3 +327,52 @@ def demand_known(name: str | None, tools: Iterable[ToolDefinition]) -> None:
             f"tool_choice names {name!r}, which is not among the tools of this request",
             param="tool_choice",
         )
+
+
+# ── what a place accepts, for error messages that list it ──────────────────────────────────────
+
+
+def _values_at(kind: object, place: str) -> list[str]:
+    """The values that a field such as `messages[0].role` may have; empty if any value of its type will do."""
+    return [
+        str(value)
+        for each in _kinds_at(kind, place)
+        if isinstance(each, inspect.LiteralType)
+        for value in each.values
+    ]
+
+
+def _fields_at(kind: object, place: str) -> list[str]:
+    """The fields that the object at a place may have; the empty place is the body itself."""
+    return [
+        field.encode_name
+        for each in _kinds_at(kind, place)
+        if isinstance(each, inspect.StructType)
+        for field in each.fields
+    ]
+
+
+def _kinds_at(kind: object, place: str) -> list[inspect.Type]:
+    kinds = list(_flat([inspect.type_info(kind)]))
+    for step in re.findall(r"\[[^]]*]|[^.\[\]]+", place):
+        kinds = list(_flat(inner for each in kinds for inner in _inside(each, step)))
+    return kinds
+
+
+def _flat(kinds: Iterable[inspect.Type]) -> Iterator[inspect.Type]:
+    for each in kinds:
+        if isinstance(each, inspect.UnionType):
+            yield from _flat(each.types)
+        elif isinstance(each, inspect.Metadata):
+            yield from _flat([each.type])
+        else:
+            yield each
+
+
+def _inside(kind: inspect.Type, step: str) -> Iterator[inspect.Type]:
+    if isinstance(kind, inspect.StructType):
+        yield from (field.type for field in kind.fields if field.encode_name == step)
+    elif isinstance(kind, inspect.DictType):
+        yield kind.value_type
+    elif isinstance(kind, inspect.ListType | inspect.VarTupleType):
+        yield kind.item_type

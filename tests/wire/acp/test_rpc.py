@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.wire import json_rpc
 from holdfast.wire.acp import rpc
 from holdfast.wire.acp.requests import Nothing
 
@@ -14,9 +15,9 @@ from holdfast.wire.acp.requests import Nothing
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        (b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}', rpc.RpcRequest),
-        (b'{"jsonrpc":"2.0","id":"a","method":"initialize"}', rpc.RpcRequest),
-        (b'{"jsonrpc":"2.0","method":"session/cancel","params":{}}', rpc.RpcNotification),
+        (b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}', json_rpc.RpcRequest),
+        (b'{"jsonrpc":"2.0","id":"a","method":"initialize"}', json_rpc.RpcRequest),
+        (b'{"jsonrpc":"2.0","method":"session/cancel","params":{}}', json_rpc.RpcNotification),
         (b'{"jsonrpc":"2.0","id":0,"result":null}', rpc.RpcAnswer),
         (b'{"jsonrpc":"2.0","id":0,"error":{"code":-1,"message":"no"}}', rpc.RpcAnswer),
     ],
@@ -28,12 +29,12 @@ def test_a_line_is_a_message(line: bytes, kind: type) -> None:
 @pytest.mark.parametrize(
     ("line", "code", "given"),
     [
-        (b"hello", rpc.PARSE_ERROR, None),
-        (b'{"jsonrpc":"2.0","id":1', rpc.PARSE_ERROR, None),
-        (b"[1,2]", rpc.INVALID_REQUEST, None),
-        (b'{"id":7,"method":"x"}', rpc.INVALID_REQUEST, 7),
-        (b'{"jsonrpc":"2.0","id":null,"method":"x"}', rpc.INVALID_REQUEST, None),
-        (b'{"jsonrpc":"2.0"}', rpc.INVALID_REQUEST, None),
+        (b"hello", json_rpc.PARSE_ERROR, None),
+        (b'{"jsonrpc":"2.0","id":1', json_rpc.PARSE_ERROR, None),
+        (b"[1,2]", json_rpc.INVALID_REQUEST, None),
+        (b'{"id":7,"method":"x"}', json_rpc.INVALID_REQUEST, 7),
+        (b'{"jsonrpc":"2.0","id":null,"method":"x"}', json_rpc.INVALID_REQUEST, None),
+        (b'{"jsonrpc":"2.0"}', json_rpc.INVALID_REQUEST, None),
     ],
 )
 def test_a_line_that_is_no_message_says_what_to_answer(

@@ -50,12 +50,7 @@ from holdfast.agents.file.toolsets.agent_tools import AgentTools, FileTools
 from holdfast.agents.file.toolsets.file_context import FileContext
 from holdfast.agents.file.variables import filled, filled_prose, seconds_in
 from holdfast.agents.model_routes import ModelRoute
-from holdfast.agents.surroundings import (
-    NoPrompt,
-    environment_info,
-    prompt_file,
-    prompt_files_below,
-)
+from holdfast.agents.surroundings import NoPrompt, environment_info, prompt_file, prompt_files_below
 from holdfast.core.codec import Value
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy, allowed

@@ -21,6 +21,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import HoldfastError, InvalidValue, ServerRefused
+from holdfast.wire import json_rpc
 from holdfast.wire.acp import rpc
 from holdfast.wire.acp.requests import (
     CreatedTerminal,
@@ -91,7 +92,7 @@ class Editor:
         except ValueError:  # longer than the reader's limit; it has dropped what it held
             why = f"a message has at most {limits.acp_message_bytes_max} bytes"
             await self._write(
-                rpc.error_line(None, rpc.RpcError(code=rpc.INVALID_REQUEST, message=why))
+                rpc.error_line(None, rpc.RpcError(code=json_rpc.INVALID_REQUEST, message=why))
             )
             return b"\n"
         except OSError:
@@ -120,15 +121,17 @@ class Editor:
                 task.add_done_callback(self._handled.discard)
 
     async def _handle(
-        self, received: rpc.RpcRequest | rpc.RpcNotification | rpc.BadMessage, handle: Handle
+        self,
+        received: json_rpc.RpcRequest | json_rpc.RpcNotification | rpc.BadMessage,
+        handle: Handle,
     ) -> None:
         try:
             match received:
                 case rpc.BadMessage(id=given, error=error):
                     await self._write(rpc.error_line(given, error))
-                case rpc.RpcNotification(method=method, params=params):
+                case json_rpc.RpcNotification(method=method, params=params):
                     await _outcome(handle, method, params)
-                case rpc.RpcRequest(id=given, method=method, params=params):
+                case json_rpc.RpcRequest(id=given, method=method, params=params):
                     ended = await _outcome(handle, method, params)
                     if isinstance(ended, rpc.RpcError):
                         await self._write(rpc.error_line(given, ended))
@@ -169,7 +172,7 @@ class Editor:
             return msgspec.json.decode(said.result, type=answer)
         except msgspec.DecodeError as error:
             words = f"the editor's answer to {method} does not fit: {error}"
-            raise RequestFailed(rpc.INTERNAL_ERROR, words) from error
+            raise RequestFailed(json_rpc.INTERNAL_ERROR, words) from error
 
     # ── what an editor can do ──
 
@@ -226,7 +229,7 @@ async def _outcome(handle: Handle, method: str, params: msgspec.Raw) -> Handled 
     except Exception as error:
         log.exception("%s failed", method)
         words = f"a bug of ours: {type(error).__name__}: {error}"
-        return rpc.RpcError(code=rpc.INTERNAL_ERROR, message=words)
+        return rpc.RpcError(code=json_rpc.INTERNAL_ERROR, message=words)
 
 
 def _code_of(error: HoldfastError) -> int:
@@ -236,9 +239,9 @@ def _code_of(error: HoldfastError) -> int:
         case ServerRefused(status=404 | 410):
             return rpc.RESOURCE_NOT_FOUND
         case ServerRefused(status=400 | 413 | 422) | InvalidValue():
-            return rpc.INVALID_PARAMS
+            return json_rpc.INVALID_PARAMS
         case _:
-            return rpc.INTERNAL_ERROR
+            return json_rpc.INTERNAL_ERROR
 
 
 def taken_output() -> FileIO:

@@ -24,6 +24,7 @@ from holdfast.client.aio import AsyncClient
 from holdfast.errors import HoldfastError, InvalidValue
 from holdfast.ids import SessionKey
 from holdfast.version import VERSION
+from holdfast.wire import json_rpc
 from holdfast.wire.acp import requests as acp
 from holdfast.wire.acp import rpc
 from holdfast.wire.acp.blocks import AcpText, parts_of
@@ -87,7 +88,7 @@ class AcpAgent:
         """Carry out a method. Raises RequestFailed, or an error of ours."""
         found = self._methods.get(method)
         if found is None:
-            raise RequestFailed(rpc.METHOD_NOT_FOUND, f"there is no method {method!r} here")
+            raise RequestFailed(json_rpc.METHOD_NOT_FOUND, f"there is no method {method!r} here")
         return await found(params)
 
     async def end(self) -> None:
@@ -177,7 +178,7 @@ class AcpAgent:
     async def set_mode(self, asked: acp.SetMode) -> Handled:
         session = self._session(asked.session_id)
         if not session.choose(asked.mode_id):
-            raise RequestFailed(rpc.INVALID_PARAMS, f"there is no mode {asked.mode_id!r}")
+            raise RequestFailed(json_rpc.INVALID_PARAMS, f"there is no mode {asked.mode_id!r}")
 
         async def then() -> None:
             await self._editor.show(session.id, ModeUpdate(current_mode_id=session.mode))
@@ -314,7 +315,9 @@ def _read(raw: msgspec.Raw, kind: type[P]) -> P:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.DecodeError as error:
-        raise RequestFailed(rpc.INVALID_PARAMS, f"the parameters do not fit: {error}") from error
+        raise RequestFailed(
+            json_rpc.INVALID_PARAMS, f"the parameters do not fit: {error}"
+        ) from error
 
 
 def _place(asked: acp.PlaceParams) -> Workplace:

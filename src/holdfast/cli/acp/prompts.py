@@ -19,7 +19,7 @@ from holdfast.cli.acp.questions import PromptCancelled
 from holdfast.client.aio import AsyncClient
 from holdfast.core.items import ToolCall
 from holdfast.errors import ServerRefused, ServerUnreachable
-from holdfast.wire.acp import rpc
+from holdfast.wire import json_rpc
 from holdfast.wire.acp.requests import PromptEnded, PromptUsage, StopReason
 from holdfast.wire.acp.updates import InfoUpdate
 from holdfast.wire.api import objects as api
@@ -249,7 +249,7 @@ def _stop_reason(turn: api.TurnObject, session: EditorSession) -> StopReason:
         case how:
             kept = "; what was done is kept, and /retry goes on" if turn.version is not None else ""
             words = turn.detail or f"the turn ended by {how}"
-            raise RequestFailed(rpc.INTERNAL_ERROR, f"{words}{kept}")
+            raise RequestFailed(json_rpc.INTERNAL_ERROR, f"{words}{kept}")
 
 
 def _ended(reason: StopReason, spent: api.UsageObject) -> PromptEnded:

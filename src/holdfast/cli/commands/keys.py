@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -17,8 +16,9 @@ from holdfast.cli import display, output
 from holdfast.cli.audit import audit_command
 from holdfast.cli.options import json_option, store_option, tenant_option
 from holdfast.errors import InvalidValue
-from holdfast.ids import KeyId, Minter, Tenant
+from holdfast.ids import KeyId, Tenant
 from holdfast.server.access.seals import new_seal_key
+from holdfast.sessions.ambient import Ambient, wall_clock_ms
 from holdfast.store.api_keys import SECRET_BYTES, ShownKey, new_key, parse_key
 from holdfast.store.rows import ApiKeyRow, SealKeyRow
 from holdfast.store.store import Store
@@ -78,9 +78,8 @@ def create(
     Example, since the key alone goes to stdout:
       export OPENAI_API_KEY=$(holdfast keys create kitchen --tenant acme)
     """
-    now_ms = time.time_ns() // 1_000_000
-    mint = Minter(now_ms=lambda: now_ms, random_bits=secrets.randbits)
-    shown = new_key(mint(KeyId), secrets.token_bytes(SECRET_BYTES))
+    shown = new_key(Ambient().mint(KeyId), secrets.token_bytes(SECRET_BYTES))
+    now_ms = shown.key_id.minted_at_ms
     row = ApiKeyRow(
         key_id=shown.key_id,
         tenant=Tenant(tenant),
@@ -112,7 +111,7 @@ def list_command(tenant: str | None, url: str, as_json: bool) -> None:
     """
     of = None if tenant is None else Tenant(tenant)
     rows = _with_store(url, lambda store: _all(store, of))
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_clock_ms()
     if as_json:
         output.give(json.dumps([_plain(row, now_ms) for row in rows], indent=2))
         return
@@ -120,11 +119,7 @@ def list_command(tenant: str | None, url: str, as_json: bool) -> None:
         (row.key_id, row.tenant, row.name, " ".join(row.scopes), _until(row), _state(row, now_ms))
         for row in rows
     ]
-    if display.is_watched():
-        display.table(("key", "tenant", "name", "scopes", "until", "state"), lines)
-    else:
-        for line in lines:
-            output.say_row(line)
+    display.rows(("key", "tenant", "name", "scopes", "until", "state"), lines)
 
 
 @keys.command(short_help="Make a new key that seals encrypted_content.")
@@ -141,8 +136,7 @@ def rotate(forget: bool, url: str) -> None:
     Example, after a copy of the store got into wrong hands:
       holdfast keys rotate --forget
     """
-    mint = Minter(now_ms=lambda: time.time_ns() // 1_000_000, random_bits=secrets.randbits)
-    row = new_seal_key(mint)
+    row = new_seal_key(Ambient().mint)
     forgotten = _with_store(url, lambda store: _rotate(store, row, forget=forget))
     output.say(f"{row.key_id} seals from now on; {forgotten} older keys are forgotten")
     audit_command("seal.rotate", key=row.key_id, forgotten=forgotten)

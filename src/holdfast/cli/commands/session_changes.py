@@ -12,7 +12,12 @@ from typing import IO, BinaryIO, Literal
 import click
 
 from holdfast.cli import display
-from holdfast.cli.options import ConversationPlace, json_option, tenant_option, where_options
+from holdfast.cli.options import (
+    ConversationPlace,
+    conversation_options,
+    tenant_option,
+    where_options,
+)
 from holdfast.cli.output import confirm, give, say
 from holdfast.cli.session_backend import SessionBackend, open_backend
 from holdfast.core.codec import encode
@@ -93,9 +98,7 @@ def _written(path: Path | None) -> Iterator[IO[bytes]]:
     show_default=True,
     help="What to do if a conversation of the file collides with another one here.",
 )
-@tenant_option
-@json_option
-@where_options
+@conversation_options
 def import_command(
     file: BinaryIO,
     peer: str | None,
@@ -162,9 +165,7 @@ def _taken_from(
 @click.command(short_help="Begin another conversation as this one stands, or stood.")
 @click.argument("name", metavar="KEY|ID")
 @click.option("--version", type=click.IntRange(0), metavar="N", help="As it stood at this version.")
-@tenant_option
-@json_option
-@where_options
+@conversation_options
 def fork(name: str, version: int | None, as_json: bool, at: ConversationPlace) -> None:
     """Begin another conversation as this one stands, or stood at a version. This one stays as it is.
 
@@ -182,9 +183,7 @@ def fork(name: str, version: int | None, as_json: bool, at: ConversationPlace) -
 @click.command("name", short_help="Give a conversation one more key.")
 @click.argument("name", metavar="KEY|ID")
 @click.argument("key")
-@tenant_option
-@json_option
-@where_options
+@conversation_options
 def name_command(name: str, key: str, as_json: bool, at: ConversationPlace) -> None:
     """Give a conversation one more key, a new one: for instance a line of a chat, which lists then show by itself.
 
@@ -200,9 +199,7 @@ def name_command(name: str, key: str, as_json: bool, at: ConversationPlace) -> N
 @click.command(short_help="Make a key mean its conversation as it was.")
 @click.argument("key")
 @click.argument("version", type=click.IntRange(0))
-@tenant_option
-@json_option
-@where_options
+@conversation_options
 def rewind(key: str, version: int, as_json: bool, at: ConversationPlace) -> None:
     """Make KEY mean its conversation as it was at VERSION. Nothing is lost: the rest stays under its old id.
 
@@ -276,9 +273,7 @@ def _rebound_all(here: SessionBackend, source: str, to: str) -> tuple[list[str],
 @click.option("--title", metavar="TEXT", help="What to call it.")
 @click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="An attribute.")
 @click.option("--unset", multiple=True, metavar="NAME", help="Take an attribute away.")
-@tenant_option
-@json_option
-@where_options
+@conversation_options
 def annotate(
     name: str,
     title: str | None,

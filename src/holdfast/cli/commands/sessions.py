@@ -19,7 +19,7 @@ from holdfast.cli.commands.session_changes import (
     rewind,
 )
 from holdfast.cli.conversation_text import flat_lines, model_lines, turn_lines, when
-from holdfast.cli.options import ConversationPlace, json_option, tenant_option, where_options
+from holdfast.cli.options import ConversationPlace, conversation_options
 from holdfast.cli.session_backend import StoreBackend, open_backend
 from holdfast.core.codec import encode
 from holdfast.wire.api import objects as api
@@ -58,9 +58,7 @@ for command in (export, import_command, fork, name_command, rewind, rebind, anno
 @click.option("--key-prefix", metavar="TEXT", help="Only conversations whose key begins so.")
 @click.option("--anonymous", is_flag=True, help="Only conversations without a key.")
 @limit_option
-@tenant_option
-@json_option
-@where_options
+@conversation_options
 def list_command(
     agent: str | None,
     key_prefix: str | None,
@@ -88,9 +86,7 @@ def list_command(
 @sessions.command(short_help="Find conversations by what was said in them.")
 @click.argument("words", nargs=-1, required=True)
 @limit_option
-@tenant_option
-@json_option
-@where_options
+@conversation_options
 def search(words: tuple[str, ...], limit: int, as_json: bool, at: ConversationPlace) -> None:
     """Find conversations in which one message, or the title, has all these WORDS.
 
@@ -145,9 +141,7 @@ def _excerpt(session: api.Session) -> str:
     show_default=True,
     help="As people see it, or as its model does.",
 )
-@tenant_option
-@json_option
-@where_options
+@conversation_options
 def show(name: str, view: Literal["people", "model"], as_json: bool, at: ConversationPlace) -> None:
     """Show a conversation, turn by turn, and from where on its model sees it in full.
 

@@ -6,7 +6,7 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.commands.turns import show_listed
-from holdfast.cli.options import ConversationPlace, json_option, tenant_option, where_options
+from holdfast.cli.options import ConversationPlace, conversation_options
 from holdfast.cli.session_backend import SessionBackend, open_backends
 from holdfast.core.codec import encode
 from holdfast.server.api.turn_lists import ListedState
@@ -22,9 +22,7 @@ HEADS: dict[ListedState, str] = {
 
 
 @click.command()
-@tenant_option
-@json_option
-@where_options
+@conversation_options
 def status(as_json: bool, at: ConversationPlace) -> None:
     """See what goes on in all conversations: turns that run, wait for a person, broke off, or failed.
 

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli import display, output
 from holdfast.cli.conversation_text import fate_of, journal_lines, trace_lines, when
-from holdfast.cli.options import ConversationPlace, json_option, tenant_option, where_options
+from holdfast.cli.options import ConversationPlace, conversation_options
 from holdfast.cli.session_backend import open_backend
 from holdfast.client.events import AnswerRefusal, AnswerText
 from holdfast.client.sync import Client
@@ -48,9 +48,7 @@ def turns() -> None:
     type=click.Choice(get_args(ListedState)),
     help="Over all conversations: the turns in this state; open ones, if nothing is said.",
 )
-@tenant_option
-@json_option
-@where_options
+@conversation_options
 def list_command(
     session: str | None, state: ListedState | None, as_json: bool, at: ConversationPlace
 ) -> None:
@@ -88,9 +86,7 @@ def list_command(
 
 @turns.command(short_help="Show a turn, and what happened in it.")
 @click.argument("turn")
-@tenant_option
-@json_option
-@where_options
+@conversation_options
 def show(turn: str, as_json: bool, at: ConversationPlace) -> None:
     """Show the outcome of TURN with its reason, what took how long in it, and its journal, if that is kept.
 
@@ -124,9 +120,7 @@ def show(turn: str, as_json: bool, at: ConversationPlace) -> None:
 
 @turns.command(short_help="Stop a turn, wherever it is played.")
 @click.argument("turn")
-@tenant_option
-@json_option
-@where_options
+@conversation_options
 @click.pass_context
 def cancel(ctx: click.Context, turn: str, as_json: bool, at: ConversationPlace) -> None:
     """Stop TURN, on whichever server it is played, and show its outcome. A turn that has ended before stays as it is.
@@ -152,9 +146,7 @@ def cancel(ctx: click.Context, turn: str, as_json: bool, at: ConversationPlace) 
 
 @turns.command("continue", short_help="Go on with a turn that broke off, on a server.")
 @click.argument("turn")
-@tenant_option
-@json_option
-@where_options
+@conversation_options
 @click.pass_context
 def continue_command(ctx: click.Context, turn: str, as_json: bool, at: ConversationPlace) -> None:
     """Continue TURN, which broke off and was kept, and show the outcome and the answer.

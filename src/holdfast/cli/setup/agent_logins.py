@@ -13,6 +13,7 @@ import click
 from holdfast.cli import output
 from holdfast.cli.agent_checks import check_sources, server_trouble
 from holdfast.environment import variable
+from holdfast.ids import LOCAL
 from holdfast.tools.mcp.config import OauthClient, Remote
 from holdfast.tools.mcp.lazy_sdk import load_sdk
 from holdfast.tools.mcp.login_callback import (
@@ -22,7 +23,7 @@ from holdfast.tools.mcp.login_callback import (
     callback_address,
     callback_in,
 )
-from holdfast.tools.mcp.logins import LOCAL, KeyUnusable, TenantLogins, kept_logins
+from holdfast.tools.mcp.logins import KeyUnusable, TenantLogins, kept_logins
 from holdfast.tools.mcp.toolset import McpToolset
 
 _WAIT_S = 600.0

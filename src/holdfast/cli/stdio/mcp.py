@@ -21,16 +21,8 @@ from holdfast.cli.options import ConversationPlace, where_options
 from holdfast.client.address import parse_address
 from holdfast.libraries import aiohttp
 from holdfast.wire.headers import MCP_SESSION_ID
-from holdfast.wire.mcp.messages import (
-    INTERNAL_ERROR,
-    McpFault,
-    McpId,
-    McpMessage,
-    McpNotification,
-    McpRequest,
-    fault_of,
-    read_message,
-)
+from holdfast.wire.json_rpc import INTERNAL_ERROR, RpcId, RpcNotification
+from holdfast.wire.mcp.messages import McpFault, McpMessage, McpRequest, fault_of, read_message
 from holdfast.wire.mcp.revisions import routing_headers
 from holdfast.wire.sse import SseParser
 
@@ -95,7 +87,7 @@ class McpBridge:
             **({"authorization": f"Bearer {key}"} if key else {}),
         }
         self._session = ""
-        self._running: dict[McpId, asyncio.Task[None]] = {}
+        self._running: dict[RpcId, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> McpBridge:
         socket = self._address.socket
@@ -138,11 +130,11 @@ class McpBridge:
 
     def _cancelled(self, message: McpMessage) -> asyncio.Task[None] | None:
         """The running request that a notification cancels."""
-        if not isinstance(message, McpNotification) or message.method != CANCELLED:
+        if not isinstance(message, RpcNotification) or message.method != CANCELLED:
             return None
         return self._running.get(msgspec.json.decode(message.params).get("requestId"))
 
-    async def _ask(self, request_id: McpId, line: bytes, headers: dict[str, str]) -> None:
+    async def _ask(self, request_id: RpcId, line: bytes, headers: dict[str, str]) -> None:
         """Hand over a request, and see that the host gets an answer."""
         try:
             is_answered = await self._post(line, headers, request_id)
@@ -153,7 +145,7 @@ class McpBridge:
             self._write(fault_of(request_id, McpFault(INTERNAL_ERROR, why)))
 
     async def _post(
-        self, line: bytes, headers: dict[str, str], request_id: McpId | None = None
+        self, line: bytes, headers: dict[str, str], request_id: RpcId | None = None
     ) -> bool:
         """Send a message, and write what comes back. Whether this request was answered."""
         sent = {**self._headers, **headers}
@@ -179,7 +171,7 @@ class McpBridge:
 CANCELLED = "notifications/cancelled"
 
 
-def _with_id(body: bytes, request_id: McpId) -> bytes:
+def _with_id(body: bytes, request_id: RpcId) -> bytes:
     """An answer with the id of its request, which the server may have refused before it read the id."""
     answer: dict[str, object] = msgspec.json.decode(body)
     return msgspec.json.encode({**answer, "id": request_id}) if answer["id"] is None else body

@@ -36,14 +36,7 @@ from holdfast.core.history.conversation import Snapshot
 from holdfast.core.history.log import Log
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.history.seen_messages import media
-from holdfast.core.items import (
-    AssistantMessage,
-    Item,
-    Parts,
-    ToolCall,
-    UserMessage,
-    text_of,
-)
+from holdfast.core.items import AssistantMessage, Item, Parts, ToolCall, UserMessage, text_of
 from holdfast.ids import Version
 
 DIGEST_BYTES = 16

@@ -30,13 +30,7 @@ from holdfast.sessions.turns.watch import Watch
 from holdfast.store.outcomes import Attempt
 from holdfast.wire.a2a.forms import Form
 from holdfast.wire.a2a.messages import check_message, hash_of, incoming_of, key_of, note_of
-from holdfast.wire.a2a.objects import (
-    A2AMessage,
-    ListParams,
-    SendParams,
-    TaskParams,
-    TaskState,
-)
+from holdfast.wire.a2a.objects import A2AMessage, ListParams, SendParams, TaskParams, TaskState
 from holdfast.wire.a2a.requests import Method, check_length, check_version, unsupported_push
 from holdfast.wire.a2a.tasks import EventWriter, TaskHead, TaskStream, task_object
 from holdfast.wire.headers import A2A_VERSION, CONVERSATION_ID, read_naming

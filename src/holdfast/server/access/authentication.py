@@ -18,26 +18,20 @@ from hmac import compare_digest
 from holdfast import limits
 from holdfast.config import Auth
 from holdfast.errors import InvalidValue
-from holdfast.ids import KeyId, Tenant
+from holdfast.ids import LOCAL, KeyId
 from holdfast.server.http.exchange import Exchange
 from holdfast.server.http.routing import Caller, Scope
+from holdfast.sessions.ambient import wall_clock_ms
 from holdfast.store.api_keys import parse_key
 from holdfast.store.rows import ApiKeyRow
 from holdfast.store.store import Store
 from holdfast.wire.headers import API_KEY, AUTHORIZATION
 from holdfast.wire.problems import Problem, Refused, permanent
 
-LOCAL = Tenant("local")
-"""The tenant of every request, where no key is needed."""
-
 ANYBODY = Caller(tenant=LOCAL)
 
 NOT_A_DIGEST = bytes(32)
 """Compared with the shown key if there is no such key, so that it takes as long as if there were one."""
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 async def make_authenticator(

@@ -18,11 +18,7 @@ from holdfast.server.turns.token_counts import CountedContext, TokenCounts
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.anthropic.door.answer import MessageObject, MessagesEvent, MessagesForm
 from holdfast.wire.anthropic.door.problems import ANTHROPIC_PROBLEMS, MessagesErrorAnswer
-from holdfast.wire.anthropic.door.request import (
-    read_messages_request,
-    same_request,
-    unheeded_betas,
-)
+from holdfast.wire.anthropic.door.request import read_messages_request, same_request, unheeded_betas
 from holdfast.wire.anthropic.door.request_types import CountedBody, MessagesBody, MessageTokens
 from holdfast.wire.headers import ANTHROPIC_BETA, TOKEN_COUNT
 from holdfast.wire.turn_answers import AnswerHead

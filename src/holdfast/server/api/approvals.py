@@ -11,7 +11,6 @@ were not. The session is not locked while calls wait; a new message in it closes
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from hashlib import sha256
 
@@ -28,6 +27,7 @@ from holdfast.server.agents.directory import Directory
 from holdfast.server.api.grants import GrantsApi
 from holdfast.server.http.routing import HttpCall
 from holdfast.server.turns.turn_requests import TurnSettings
+from holdfast.sessions.ambient import wall_clock_ms
 from holdfast.sessions.session_requests import Admission, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import Attempt
@@ -114,7 +114,7 @@ class ApprovalsApi:
     ) -> None:
         """Note beside each call who decided about it, and when. A retry finds that noted."""
         noted = {item for item, name, _ in snapshot.notes.flags if name == DECIDED}
-        key, at_ms = call.caller.key_id, time.time_ns() // 1_000_000
+        key, at_ms = call.caller.key_id, wall_clock_ms()
         flags: list[tuple[ItemId | None, Patch]] = [
             (each, decided_flag(approve=approve, key=key, at_ms=at_ms))
             for each, approve in decided.items()

@@ -6,14 +6,13 @@ first question, and from there on only those of the last minute and those that h
 
 from __future__ import annotations
 
-import time
-
 from msgspec import Struct
 
 from holdfast import limits
 from holdfast.core.turns.events import Usage
 from holdfast.ids import Tenant, TurnId
 from holdfast.server.http.routing import AnswerDescription, HttpCall, Route
+from holdfast.sessions.ambient import wall_clock_ms
 from holdfast.store.rows import TurnRow
 from holdfast.store.store import Store
 from holdfast.wire.api.objects import UsageObject
@@ -67,7 +66,7 @@ class CostsApi:
         )
 
     async def _today(self, tenant: Tenant) -> _Day:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_clock_ms()
         since_s = now_ms // 1000 // DAY_S * DAY_S
         before = self._days.get(tenant)
         if before is None or before.since_s != since_s:

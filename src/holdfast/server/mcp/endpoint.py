@@ -26,17 +26,14 @@ from holdfast.server.turns.turn_requests import TurnSettings
 from holdfast.sessions.sessions import Sessions
 from holdfast.version import VERSION
 from holdfast.wire.headers import MCP_SESSION_ID
+from holdfast.wire.json_rpc import METHOD_NOT_FOUND, PARSE_ERROR, RpcId, RpcNotification
 from holdfast.wire.mcp.messages import (
-    METHOD_NOT_FOUND,
-    PARSE_ERROR,
     STATUS,
     McpAnswer,
     McpBody,
     McpErrorAnswer,
     McpFault,
-    McpId,
     McpMessage,
-    McpNotification,
     McpReply,
     McpRequest,
     fault_of,
@@ -64,7 +61,7 @@ LIST_KEEP_MS = round(limits.mcp_list_keep_s * 1000)
 
 
 class _Cancelled(Struct):
-    requestId: McpId | None = None
+    requestId: RpcId | None = None
 
 
 class McpEndpoint:
@@ -126,7 +123,7 @@ class McpEndpoint:
                 case McpRequest():
                     call.exchange.answer_problems_in(mcp_problems(message.id))
                     await self._answer(call, message)
-                case McpNotification():
+                case RpcNotification():
                     await self._hear(call, message)
                 case McpReply():
                     await self._decide(call, message)
@@ -217,7 +214,7 @@ class McpEndpoint:
 
     # ── what needs no answer ──
 
-    async def _hear(self, call: HttpCall, said: McpNotification) -> None:
+    async def _hear(self, call: HttpCall, said: RpcNotification) -> None:
         """A client before 2026-07-28 may cancel a request of its session, wherever that is played."""
         session = call.exchange.headers.get(MCP_SESSION_ID.name, "")
         if said.method == "notifications/cancelled" and session:

@@ -17,7 +17,8 @@ from holdfast.server.http.routing import Caller, HttpCall
 from holdfast.server.mcp.tool_turns import door_of
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import ListPage, SessionFilter
-from holdfast.wire.mcp.messages import INVALID_PARAMS, McpFault, McpRequest
+from holdfast.wire.json_rpc import INVALID_PARAMS
+from holdfast.wire.mcp.messages import McpFault, McpRequest
 from holdfast.wire.mcp.resources import TEMPLATE, resource_shown, resource_text, session_in
 from holdfast.wire.mcp.revisions import McpClient
 

@@ -11,8 +11,9 @@ from holdfast.server.http.routing import HttpCall
 from holdfast.server.mcp.tool_calls import BegunCall, ToldResult, ToolCalls
 from holdfast.server.mcp.tool_turns import FailedTurn, ToolTurns, turn_in
 from holdfast.sessions.sessions import Sessions
+from holdfast.wire.json_rpc import INTERNAL_ERROR, INVALID_PARAMS
 from holdfast.wire.mcp.elicitation import METHOD, calls_text, form_name, form_of
-from holdfast.wire.mcp.messages import INTERNAL_ERROR, INVALID_PARAMS, McpFault, McpRequest
+from holdfast.wire.mcp.messages import McpFault, McpRequest
 from holdfast.wire.mcp.results import answer_result, problem_result
 from holdfast.wire.mcp.revisions import McpClient
 from holdfast.wire.mcp.tasks import TaskStatus, TurnTask, task_shown

@@ -30,15 +30,9 @@ from holdfast.sessions.turns.watch import Watch
 from holdfast.version import VERSION
 from holdfast.wire.body_parser import TurnBody
 from holdfast.wire.headers import CONVERSATION_ID, IDEMPOTENCY_KEY, ConversationHeaders
+from holdfast.wire.json_rpc import INVALID_PARAMS, RpcId
 from holdfast.wire.mcp.elicitation import METHOD, form_name, form_of
-from holdfast.wire.mcp.messages import (
-    INVALID_PARAMS,
-    McpFault,
-    McpId,
-    McpRequest,
-    request_frame,
-    result_of,
-)
+from holdfast.wire.mcp.messages import McpFault, McpRequest, request_frame, result_of
 from holdfast.wire.mcp.progress import ProgressNotices
 from holdfast.wire.mcp.results import ToolAnswer, answer_result, completed, problem_result
 from holdfast.wire.mcp.revisions import McpClient
@@ -230,7 +224,7 @@ class ToolCalls:
         told: ToldResult,
         watch: Watch,
         how: BegunCall,
-        token: McpId | UnsetType = UNSET,
+        token: RpcId | UnsetType = UNSET,
     ) -> None:
         """Tell how far the turn is, ask the client's user what has to be asked, and end with the result."""
         notices = ProgressNotices(token)
@@ -283,7 +277,7 @@ class ToldResult:
     """The result of one request: one object, or the last event of a stream if one has begun."""
 
     def __init__(
-        self, call: HttpCall, request_id: McpId, client: McpClient, *, task: str | None = None
+        self, call: HttpCall, request_id: RpcId, client: McpClient, *, task: str | None = None
     ) -> None:
         """`task` is the task that the result belongs to, if the request asks for that."""
         self._task = task

@@ -27,8 +27,8 @@ from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.turns.watch import Watch, journaled
 from holdfast.store.outcomes import Attempt
+from holdfast.wire.json_rpc import RpcId
 from holdfast.wire.mcp.elicitation import decisions_in
-from holdfast.wire.mcp.messages import McpId
 from holdfast.wire.mcp.results import ToolAnswer
 from holdfast.wire.problems import Problem
 
@@ -44,10 +44,10 @@ class CallNote(Value):
 
     key: str | None = None
     session: str = ""
-    request: McpId = ""
+    request: RpcId = ""
 
 
-def note_of(call: HttpCall, session: str, request_id: McpId) -> Opaque:
+def note_of(call: HttpCall, session: str, request_id: RpcId) -> Opaque:
     """The note of a call, as an item keeps it."""
     key = None if call.caller.key_id is None else str(call.caller.key_id)
     note = CallNote(key=key, session=session, request=request_id)
@@ -210,7 +210,7 @@ class ToolTurns:
                 )
         return watch
 
-    async def find(self, tenant: Tenant, session: str, request_id: McpId) -> TurnId | None:
+    async def find(self, tenant: Tenant, session: str, request_id: RpcId) -> TurnId | None:
         """The running turn of this request of a client's session, wherever it is played."""
         for each in await self._store.playing(tenant, limit=limits.background_queued_tenant_max):
             request = await self._request(tenant, each.turn_id)

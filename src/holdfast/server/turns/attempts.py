@@ -10,17 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from hashlib import sha256
 
-from holdfast.server.access.authentication import wall_clock_ms
 from holdfast.server.http.routing import HttpCall
+from holdfast.sessions.ambient import wall_clock_ms
 from holdfast.store.outcomes import Attempt
 from holdfast.wire.conversation_names import UNCOUNTED
-from holdfast.wire.headers import (
-    API_KEY,
-    APPROVALS,
-    AUTHORIZATION,
-    HEADERS,
-    ConversationHeaders,
-)
+from holdfast.wire.headers import API_KEY, APPROVALS, AUTHORIZATION, HEADERS, ConversationHeaders
 
 SHAPING = tuple(each.name for each in HEADERS if each.shapes_answer)
 """Headers that change the answer. Retry counters, tracing and busy policy do not."""

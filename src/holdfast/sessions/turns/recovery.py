@@ -31,13 +31,7 @@ from holdfast.core.turns import events as ev
 from holdfast.core.turns.closure import resuming
 from holdfast.core.turns.journal import FoldedJournal, Record, decode_records, fold
 from holdfast.core.turns.turn import Turn
-from holdfast.errors import (
-    StorageFull,
-    StoreDamaged,
-    StoreReadOnly,
-    StoreUnavailable,
-    Superseded,
-)
+from holdfast.errors import StorageFull, StoreDamaged, StoreReadOnly, StoreUnavailable, Superseded
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.events import event
 from holdfast.observe.tally import Tally

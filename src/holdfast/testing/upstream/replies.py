@@ -24,12 +24,7 @@ from holdfast.core.turns.deltas import (
 from holdfast.core.turns.events import Usage
 from holdfast.models.model import ModelFailed
 from holdfast.testing.scripted_model import Gate, Script, Step, says
-from holdfast.wire.openai.chat.chunks import (
-    ChunkWriter,
-    ErrorObject,
-    encode_json,
-    usage_object,
-)
+from holdfast.wire.openai.chat.chunks import ChunkWriter, ErrorObject, encode_json, usage_object
 from holdfast.wire.sse import DONE, data_frame
 
 CREATED_S = 1_750_000_000

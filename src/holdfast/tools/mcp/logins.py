@@ -30,8 +30,6 @@ from holdfast.tools.threads import in_thread
 DIRECTORY = "holdfast-logins"
 """The directory of logins, unless the operator names another one."""
 KEY_BYTES_MIN = 32
-LOCAL = "local"
-"""The tenant of requests without a key."""
 _EARLY_S = 30.0
 """A token that is about to expire is refreshed before it is used."""
 

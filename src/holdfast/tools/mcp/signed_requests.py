@@ -17,7 +17,8 @@ import httpx2
 import msgspec
 
 from holdfast.environment import variable
-from holdfast.tools.mcp.logins import LOCAL, Login, TenantLogins
+from holdfast.ids import LOCAL
+from holdfast.tools.mcp.logins import Login, TenantLogins
 
 _REFRESH_S = 30.0
 """How long a token endpoint may take for each step of its answer: other users of the login wait meanwhile."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from holdfast.ids import LOCAL
 from holdfast.tools.execution import failure
 from holdfast.tools.mcp.config import McpServer
 from holdfast.tools.mcp.connection import McpConnection
 from holdfast.tools.mcp.lazy_sdk import INSTALL, connecting_to, is_installed
-from holdfast.tools.mcp.logins import LOCAL, Logins
+from holdfast.tools.mcp.logins import Logins
 from holdfast.tools.mcp.peer import CallFailed, Connect, Offered, ServerLost, Unavailable
 from holdfast.tools.names import valid_names
 from holdfast.tools.sandbox.sandbox import Sandbox

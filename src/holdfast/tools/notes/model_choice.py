@@ -13,15 +13,15 @@ from holdfast.core.codec import Decoder, encode
 from holdfast.core.turns.events import StateSet
 from holdfast.tools.built_in_tools import (
     BuiltInToolset,
+    harmless_tool,
     parameters,
-    state_tool,
     text_in,
     text_output,
 )
 from holdfast.tools.tool import Json, ToolOutput, ToolRun
 
 STATE = "model_choice"
-_tool = partial(state_tool, state=STATE)
+_tool = partial(harmless_tool, state=STATE)
 _decode: Decoder[dict[str, str]] = Decoder(dict[str, str])
 
 

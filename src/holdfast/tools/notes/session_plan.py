@@ -13,8 +13,8 @@ from holdfast import limits
 from holdfast.core.turns.events import StateSet
 from holdfast.tools.built_in_tools import (
     BuiltInToolset,
+    harmless_tool,
     parameters,
-    state_tool,
     text_in,
     text_output,
 )
@@ -22,7 +22,7 @@ from holdfast.tools.execution import failure
 from holdfast.tools.tool import ToolOutput, ToolRun
 
 STATE = "session_plan"
-_tool = partial(state_tool, state=STATE)
+_tool = partial(harmless_tool, state=STATE)
 _NONE = "There is no plan yet; write it with write_session_plan."
 
 INSTRUCTION = """\

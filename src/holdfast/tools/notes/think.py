@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.tools.built_in_tools import BuiltInTool, BuiltInToolset, parameters, text_output
-from holdfast.tools.tool import ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.built_in_tools import BuiltInToolset, harmless_tool, parameters, text_output
+from holdfast.tools.tool import ToolOutput, ToolRun
 
 INSTRUCTION = """\
 Before you act on something difficult, use your think tool: what is asked for, what you know, what is missing, and
@@ -14,14 +14,11 @@ class ThinkToolset(BuiltInToolset):
     """One tool, `think`."""
 
     def __init__(self) -> None:
-        spec = ToolSpec(
-            name="think",
-            description="Think about something. It learns and changes nothing; the thought is kept.",
-            parameters=parameters(["thought"], thought={"type": "string"}),
-            read_only=True,
-            idempotent=True,
+        words = "Think about something. It learns and changes nothing; the thought is kept."
+        schema = parameters(["thought"], thought={"type": "string"})
+        super().__init__(
+            harmless_tool("think", words, schema, self._think), instruction=INSTRUCTION
         )
-        super().__init__(BuiltInTool(spec, self._think), instruction=INSTRUCTION)
 
     async def _think(self, run: ToolRun) -> ToolOutput:
         return text_output("Go on.")

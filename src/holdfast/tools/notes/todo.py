@@ -17,8 +17,8 @@ from holdfast.core.turns.events import StateSet
 from holdfast.tools.built_in_tools import (
     BuiltInTool,
     BuiltInToolset,
+    harmless_tool,
     parameters,
-    state_tool,
     text_in,
     text_output,
     texts_in,
@@ -136,7 +136,7 @@ def _tool(
         staged = () if then == now else (StateSet(name=STATE, value=encode(then).decode()),)
         return text_output(in_words(then), *staged)
 
-    return state_tool(name, description, schema, run, state=STATE)
+    return harmless_tool(name, description, schema, run, state=STATE)
 
 
 def _updates(run: ToolRun) -> dict[str, Status]:

@@ -18,9 +18,9 @@ from holdfast.core.codec import Value
 from holdfast.tools.built_in_tools import BuiltInTool, BuiltInToolset, parameters
 from holdfast.tools.schema import InvalidTool
 from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
-from holdfast.tools.toolsets.fetch import readable
+from holdfast.tools.toolsets.fetch import told
 from holdfast.tools.web.address_guard import AddressGuard, FetchFailed, shown
-from holdfast.tools.web.server_answers import answered, not_asked
+from holdfast.tools.web.server_answers import not_asked
 from holdfast.tools.web.web_client import WebClient
 from holdfast.wire.headers import IDEMPOTENCY_KEY
 
@@ -104,10 +104,7 @@ class ApiToolset(BuiltInToolset):
             )
         except (FetchFailed, ValueError) as error:
             return not_asked(request.name, error)
-        is_text, words = await readable(answer)
-        if not is_text:
-            words = f"[{len(answer.body)} bytes that are not text]"
-        return answered(answer.status, words)
+        return await told(answer)
 
 
 def _quoted(value: Json) -> str:

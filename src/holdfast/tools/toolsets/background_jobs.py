@@ -23,6 +23,7 @@ from holdfast.tools.built_in_tools import (
     BuiltInTool,
     BuiltInToolset,
     Do,
+    harmless_tool,
     number_in,
     parameters,
     text_in,
@@ -62,10 +63,7 @@ class BackgroundJobsToolset(BuiltInToolset):
         """See `ShellToolset`. `recall`: the agent may ask to be told when a job has ended."""
         self._directory = directory
         self._cell = cell or Sandbox().cell(os.path.realpath(directory))
-        self._environment = {
-            **passed_on(os.environ if environment is None else environment),
-            **(env or {}),
-        }
+        self._environment = passed_on(environment) | dict(env or {})
         self._jobs: dict[Conversation, dict[str, _Job]] = {}
         self._closed = False
         arguments: dict[str, Json] = {
@@ -84,17 +82,14 @@ class BackgroundJobsToolset(BuiltInToolset):
         }
         one = parameters(["job_id"], job_id=job)
         super().__init__(
-            _tool("run_background_job", "Start a command, and go on without waiting for it.",
-                  parameters(["cmd"], **arguments), self._run),
-            _tool("list_background_jobs", "The background jobs of this conversation.",
-                  parameters(), self._list, read_only=True),
-            _tool("view_background_job", "What a background job has printed, and whether it runs.",
-                  one, self._view, read_only=True),
-            _tool("wait_background_job", "Wait for the end of a background job; it goes on if this takes too long.",
-                  parameters(["job_id"], job_id=job, timeout=patience), self._wait, read_only=True,
-                  timeout_s=WAIT_S_MAX + 5),
-            _tool("stop_background_job", "End a background job and all of its processes.",
-                  one, self._stop, timeout_s=60),
+            _acting("run_background_job", "Start a command, and go on without waiting for it.",
+                    parameters(["cmd"], **arguments), self._run),
+            harmless_tool("list_background_jobs", "The background jobs of this conversation.", parameters(), self._list),
+            harmless_tool("view_background_job", "What a background job has printed, and whether it runs.", one, self._view),
+            harmless_tool(
+                "wait_background_job", "Wait for the end of a background job; it goes on if this takes too long.",
+                parameters(["job_id"], job_id=job, timeout=patience), self._wait, timeout_s=WAIT_S_MAX + 5),
+            _acting("stop_background_job", "End a background job and all of its processes.", one, self._stop),
             instruction=INSTRUCTION,
         )  # fmt: skip
 
@@ -280,24 +275,8 @@ class _Job:
             asyncio.get_running_loop().call_later(limits.job_idle_s, self._forget)
 
 
-def _tool(
-    name: str,
-    description: str,
-    schema: str,
-    do: Do,
-    *,
-    read_only: bool = False,
-    timeout_s: float = 60,
-) -> BuiltInTool:
-    spec = ToolSpec(
-        name=name,
-        description=description,
-        parameters=schema,
-        read_only=read_only,
-        idempotent=read_only,
-        timeout_s=timeout_s,
-    )
-    return BuiltInTool(spec, do)
+def _acting(name: str, description: str, schema: str, do: Do) -> BuiltInTool:
+    return BuiltInTool(ToolSpec(name=name, description=description, parameters=schema), do)
 
 
 def _gone(run: ToolRun) -> ToolOutput:

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from holdfast import limits
 from holdfast.tools.built_in_tools import (
-    BuiltInTool,
     BuiltInToolset,
+    harmless_tool,
     number_in,
     parameters,
     text_in,
@@ -21,7 +21,7 @@ from holdfast.tools.built_in_tools import (
     texts_in,
 )
 from holdfast.tools.execution import failure
-from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.tool import Json, ToolOutput, ToolRun
 from holdfast.tools.web.address_guard import (
     WEB_PORTS,
     AddressGuard,
@@ -31,6 +31,7 @@ from holdfast.tools.web.address_guard import (
     shown,
 )
 from holdfast.tools.web.page_markdown import PageUnreadable, page_markdown
+from holdfast.tools.web.server_answers import answered
 from holdfast.tools.web.web_client import WebAnswer, WebClient
 
 TIMEOUT_S = 30.0
@@ -85,15 +86,14 @@ class FetchToolset(BuiltInToolset):
             cuts=True,
         )
         self._timeout_s = timeout_s
-        spec = ToolSpec(
-            name="fetch",
-            description="Read pages of the web. Shows their text; nothing is sent but the address.",
-            parameters=parameters(["urls"], urls=_URLS, format=_FORMAT, timeout=_TIMEOUT),
-            read_only=True,
-            idempotent=True,
+        tool = harmless_tool(
+            "fetch",
+            "Read pages of the web. Shows their text; nothing is sent but the address.",
+            parameters(["urls"], urls=_URLS, format=_FORMAT, timeout=_TIMEOUT),
+            self._fetch,
             timeout_s=max(timeout_s, 300.0) + 5,
         )
-        super().__init__(BuiltInTool(spec, self._fetch))
+        super().__init__(tool)
 
     async def _fetch(self, run: ToolRun) -> ToolOutput:
         urls = texts_in(run.arguments, "urls")
@@ -148,6 +148,14 @@ async def readable(answer: WebAnswer, style: str = "markdown") -> tuple[bool, st
     read = f"only the first {len(answer.body)} bytes were read"
     cut = f"\n[… {read} …]" if answer.cut else ""
     return True, f"{text}{cut}" if text else "[nothing is there]"
+
+
+async def told(answer: WebAnswer) -> ToolOutput:
+    """The output for the answer of an API. Raises ToolBroken if it is about the server."""
+    is_text, words = await readable(answer)
+    return answered(
+        answer.status, words if is_text else f"[{len(answer.body)} bytes that are not text]"
+    )
 
 
 def _charset(options: str) -> str:

@@ -22,7 +22,7 @@ from holdfast.tools.names import valid_names
 from holdfast.tools.schema import InvalidTool
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Tool, ToolOutput, ToolRun, ToolSpec
-from holdfast.tools.toolsets.fetch import readable
+from holdfast.tools.toolsets.fetch import told
 from holdfast.tools.toolsets.openapi_document import (
     ApiOperation,
     Reader,
@@ -35,7 +35,7 @@ from holdfast.tools.toolsets.openapi_document import (
 )
 from holdfast.tools.toolsets.server_tools import ServerToolset
 from holdfast.tools.web.address_guard import AddressGuard, FetchFailed, shown
-from holdfast.tools.web.server_answers import answered, not_asked
+from holdfast.tools.web.server_answers import not_asked
 from holdfast.tools.web.web_client import WebClient
 from holdfast.wire.headers import IDEMPOTENCY_KEY
 
@@ -149,10 +149,7 @@ class OpenApiToolset(ServerToolset):
             return not_asked(shown(operation.base), error)
         except Unusable as error:
             return failure(f"{error}.")
-        is_text, words = await readable(answer)
-        if not is_text:
-            words = f"[{len(answer.body)} bytes that are not text]"
-        return answered(answer.status, words)
+        return await told(answer)
 
     def _headers(self, operation: ApiOperation, run: ToolRun) -> dict[str, str]:
         ours = {"Accept": "application/json, text/*;q=0.9, */*;q=0.5", "User-Agent": "holdfast"}

@@ -7,13 +7,13 @@ is the next message. So these tools change nothing, and need no permission.
 from __future__ import annotations
 
 from holdfast.tools.built_in_tools import (
-    BuiltInTool,
     BuiltInToolset,
+    harmless_tool,
     parameters,
     text_in,
     text_output,
 )
-from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.tool import Json, ToolOutput, ToolRun
 
 ASK = (
     "The user sees only your answers, so end your turn now with this question, and nothing else: {question}\n"
@@ -29,14 +29,9 @@ class UserPromptToolset(BuiltInToolset):
 
     def __init__(self) -> None:
         schema: Json = {"type": "object", "description": "JSON Schema of the reply that is wanted."}
-        spec = ToolSpec(
-            name="user_prompt",
-            description="Ask the user something. The reply comes with the user's next message.",
-            parameters=parameters(["message"], message=_TEXT, title=_TEXT, schema=schema),
-            read_only=True,
-            idempotent=True,
-        )
-        super().__init__(BuiltInTool(spec, _ask))
+        words = "Ask the user something. The reply comes with the user's next message."
+        arguments = parameters(["message"], message=_TEXT, title=_TEXT, schema=schema)
+        super().__init__(harmless_tool("user_prompt", words, arguments, _ask))
 
 
 class OpenUrlToolset(BuiltInToolset):
@@ -46,14 +41,7 @@ class OpenUrlToolset(BuiltInToolset):
         async def give(run: ToolRun) -> ToolOutput:
             return text_output(OPEN.format(url=url))
 
-        spec = ToolSpec(
-            name=name,
-            description=f"Let the user open {url}",
-            parameters=parameters(),
-            read_only=True,
-            idempotent=True,
-        )
-        super().__init__(BuiltInTool(spec, give))
+        super().__init__(harmless_tool(name, f"Let the user open {url}", parameters(), give))
 
 
 async def _ask(run: ToolRun) -> ToolOutput:

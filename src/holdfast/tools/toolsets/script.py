@@ -192,12 +192,12 @@ def working_directory(name: str, script: ScriptCommand, base: Path) -> Path:
     return resolved
 
 
-def passed_on(environment: Mapping[str, str], *, also: Iterable[str] = ()) -> dict[str, str]:
-    """The part of an environment that a command may see. Its PATH has no relative entries."""
+def passed_on(environment: Mapping[str, str] | None, *, also: Iterable[str] = ()) -> dict[str, str]:
+    """The part of an environment that a command may see; None: of our own. Its PATH has no relative entries."""
     names = PASSED_ON | frozenset(also)
     kept = {
         name: value
-        for name, value in environment.items()
+        for name, value in (os.environ if environment is None else environment).items()
         if name in names or name.startswith("LC_")
     }
     entries = [each for each in kept.get("PATH", "").split(os.pathsep) if os.path.isabs(each)]

@@ -48,10 +48,7 @@ class ShellToolset(BuiltInToolset):
         they may use of this machine; by default `directory`."""
         self._directory = directory
         self._cell = cell or Sandbox().cell(os.path.realpath(directory))
-        self._environment = {
-            **passed_on(os.environ if environment is None else environment),
-            **(env or {}),
-        }
+        self._environment = passed_on(environment) | dict(env or {})
         spec = ToolSpec(
             name="shell",
             description="Run a command with /bin/sh and show what it prints, and its exit code if that is not 0.",

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from holdfast.core.codec import Value
 from holdfast.tools.built_in_tools import (
-    BuiltInTool,
     BuiltInToolset,
+    harmless_tool,
     parameters,
     text_in,
     text_output,
 )
-from holdfast.tools.tool import Json, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.tool import Json, ToolOutput, ToolRun
 
 
 class Skill(Value):
@@ -38,15 +38,10 @@ class SkillsToolset(BuiltInToolset):
         self._texts = {each.name: each.instructions for each in skills}
         names: list[Json] = [*self._texts]
         known = "\n".join(f"- {each.name}: {each.description}" for each in skills)
-        spec = ToolSpec(
-            name="read_skill",
-            description="The instructions of a skill.",
-            parameters=parameters(["name"], name={"type": "string", "enum": names}),
-            read_only=True,
-            idempotent=True,
-        )
+        schema = parameters(["name"], name={"type": "string", "enum": names})
+        tool = harmless_tool("read_skill", "The instructions of a skill.", schema, self._read)
         words = f"You have skills. Before work that one is about, read it with read_skill:\n{known}"
-        super().__init__(BuiltInTool(spec, self._read), instruction=words)
+        super().__init__(tool, instruction=words)
 
     async def _read(self, run: ToolRun) -> ToolOutput:
         return text_output(self._texts[text_in(run.arguments, "name")])

@@ -7,17 +7,24 @@ the metadata of every error.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.core.codec import Value
 from holdfast.wire.a2a.forms import ProtocolVersion
+from holdfast.wire.json_rpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    SERVER_ERROR,
+    RpcId,
+)
 from holdfast.wire.problems import Problem, ProblemAnswer, ProblemForm
 from holdfast.wire.sse import data_frame, event_frame
-
-RpcId: TypeAlias = str | int | None
 
 ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 DOMAIN = "a2a-protocol.org"
@@ -36,9 +43,8 @@ class ErrorKind(Value):
 
 
 _FAILED = "FAILED_PRECONDITION"
-INVALID_PARAMS = ErrorKind(code=-32602, reason="INVALID_PARAMS", name="InvalidParamsError")
-INTERNAL = ErrorKind(code=-32603, reason="INTERNAL_ERROR", name="InternalError")
-SERVER_ERROR = -32000
+INVALID = ErrorKind(code=INVALID_PARAMS, reason="INVALID_PARAMS", name="InvalidParamsError")
+INTERNAL = ErrorKind(code=INTERNAL_ERROR, reason="INTERNAL_ERROR", name="InternalError")
 
 KINDS: dict[str, ErrorKind] = {
     "task_not_found": ErrorKind(code=-32001, reason="TASK_NOT_FOUND", name="TaskNotFoundError"),
@@ -57,9 +63,13 @@ KINDS: dict[str, ErrorKind] = {
     "protocol_version_unsupported": ErrorKind(
         code=-32009, reason="VERSION_NOT_SUPPORTED", name="VersionNotSupportedError", grpc=_FAILED
     ),
-    "unknown_method": ErrorKind(code=-32601, reason="METHOD_NOT_FOUND", name="MethodNotFoundError"),
-    "invalid_request": ErrorKind(code=-32600, reason="INVALID_REQUEST", name="InvalidRequestError"),
-    "invalid_json": ErrorKind(code=-32700, reason="INVALID_REQUEST", name="JSONParseError"),
+    "unknown_method": ErrorKind(
+        code=METHOD_NOT_FOUND, reason="METHOD_NOT_FOUND", name="MethodNotFoundError"
+    ),
+    "invalid_request": ErrorKind(
+        code=INVALID_REQUEST, reason="INVALID_REQUEST", name="InvalidRequestError"
+    ),
+    "invalid_json": ErrorKind(code=PARSE_ERROR, reason="INVALID_REQUEST", name="JSONParseError"),
 }
 """By our code."""
 
@@ -90,7 +100,7 @@ def kind_of(problem: Problem) -> ErrorKind:
     if found is not None:
         return found
     if problem.status in _MALFORMED or problem.code == "conversation_not_found":
-        return INVALID_PARAMS
+        return INVALID
     if problem.status == 500:
         return INTERNAL
     return ErrorKind(code=SERVER_ERROR, reason=problem.code.upper(), name="A2AError")
@@ -134,12 +144,12 @@ class A2AAnswer(Struct, frozen=True, kw_only=True):
     """An answer of JSON-RPC: it has a `result` or an `error`."""
 
     jsonrpc: Literal["2.0"] = "2.0"
-    id: RpcId = None
+    id: RpcId | None = None
     result: Any = UNSET
     error: A2AError | UnsetType = UNSET
 
 
-def rpc_error(problem: Problem, request_id: RpcId, version: ProtocolVersion) -> bytes:
+def rpc_error(problem: Problem, request_id: RpcId | None, version: ProtocolVersion) -> bytes:
     """A problem as the answer to a request."""
     code = kind_of(problem).code
     if version == "0.3" and code in _UNKNOWN_TO_0_3:
@@ -148,7 +158,7 @@ def rpc_error(problem: Problem, request_id: RpcId, version: ProtocolVersion) -> 
     return msgspec.json.encode(A2AAnswer(id=request_id, error=error))
 
 
-def rpc_problems(request_id: RpcId, version: ProtocolVersion) -> ProblemForm:
+def rpc_problems(request_id: RpcId | None, version: ProtocolVersion) -> ProblemForm:
     """The form for a request of JSON-RPC that could be read: its errors are answers, with status 200."""
 
     def answer(problem: Problem) -> ProblemAnswer:

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.core.codec import DAMAGE, Value
 from holdfast.wire.a2a.forms import VERSION_0_3, VERSION_1, Form, ProtocolVersion
-from holdfast.wire.a2a.problems import RpcId
+from holdfast.wire.json_rpc import RpcId
 from holdfast.wire.problems import Refused, bad_request, not_found
 
 Method: TypeAlias = Literal["send", "stream", "get", "list", "cancel", "subscribe", "card", "push"]
@@ -49,14 +49,14 @@ class RpcBody(msgspec.Struct, frozen=True):
 
     method: str
     jsonrpc: Literal["2.0"]
-    id: RpcId = None
+    id: RpcId | None = None
     params: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 class RpcEnvelope(Value):
     """A body that is JSON, before anything of it is used."""
 
-    id: RpcId
+    id: RpcId | None
     """Null unless it is one that JSON-RPC allows."""
     version: ProtocolVersion
     """The version that its method has; the current one for an unknown method."""

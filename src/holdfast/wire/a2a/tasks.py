@@ -20,14 +20,7 @@ from msgspec import UNSET
 
 from holdfast.core.approval_questions import question_in
 from holdfast.core.codec import Value
-from holdfast.core.items import (
-    AssistantMessage,
-    EndedBy,
-    Items,
-    Refusal,
-    Text,
-    text_of,
-)
+from holdfast.core.items import AssistantMessage, EndedBy, Items, Refusal, Text, text_of
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
 from holdfast.ids import ItemId, TurnId, Version
@@ -43,7 +36,8 @@ from holdfast.wire.a2a.objects import (
     StatusUpdate,
     TaskState,
 )
-from holdfast.wire.a2a.problems import A2AAnswer, RpcId, about
+from holdfast.wire.a2a.problems import A2AAnswer, about
+from holdfast.wire.json_rpc import RpcId
 from holdfast.wire.problems import Problem
 from holdfast.wire.sse import data_frame
 from holdfast.wire.turn_answers import is_said, unanswered
@@ -168,7 +162,7 @@ def _status(head: TaskHead, end: TaskEnd) -> A2AStatus:
 class EventWriter:
     """Writes events as the frames of a stream, in the form and binding of its request."""
 
-    def __init__(self, form: Form, *, rpc: bool, request_id: RpcId = None) -> None:
+    def __init__(self, form: Form, *, rpc: bool, request_id: RpcId | None = None) -> None:
         self._event = form.event
         self._rpc = rpc
         self._id = request_id

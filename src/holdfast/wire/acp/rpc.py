@@ -12,16 +12,10 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.core.codec import DAMAGE, Value, encode
+from holdfast.wire.json_rpc import INVALID_REQUEST, PARSE_ERROR, RpcId, RpcNotification, RpcRequest
 
-PARSE_ERROR = -32700
-INVALID_REQUEST = -32600
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
 AUTH_REQUIRED = -32000
 RESOURCE_NOT_FOUND = -32002
-
-RpcId: TypeAlias = int | str
 
 
 class RpcError(Value):
@@ -30,21 +24,6 @@ class RpcError(Value):
     code: int
     message: str
     data: Raw = Raw(b"null")
-
-
-class RpcRequest(Value):
-    """The other side wants an answer under this id."""
-
-    id: RpcId
-    method: str
-    params: Raw
-
-
-class RpcNotification(Value):
-    """The other side tells us something."""
-
-    method: str
-    params: Raw
 
 
 class RpcAnswer(Value):

@@ -22,13 +22,7 @@ from holdfast.core.items import (
 )
 from holdfast.core.turns import events as ev
 from holdfast.wire.acp.blocks import AcpText, blocks_of
-from holdfast.wire.acp.shown_calls import (
-    call_update,
-    kind_of,
-    plan_of,
-    result_update,
-    title_of,
-)
+from holdfast.wire.acp.shown_calls import call_update, kind_of, plan_of, result_update, title_of
 from holdfast.wire.acp.updates import (
     AgentMessageChunk,
     AgentThoughtChunk,

@@ -15,7 +15,8 @@ from msgspec import Raw, Struct
 from holdfast.core.approval_questions import ChatQuestion
 from holdfast.core.codec import DAMAGE
 from holdfast.ids import CallId
-from holdfast.wire.mcp.messages import INVALID_PARAMS, McpFault
+from holdfast.wire.json_rpc import INVALID_PARAMS
+from holdfast.wire.mcp.messages import McpFault
 from holdfast.wire.mcp.tools import tool_names
 
 METHOD: Final = "elicitation/create"

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 as MCP uses it: one message in a body, requests with an id that is a string or an integer."""
+"""JSON-RPC 2.0 as MCP uses it: one message in a body."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.core.codec import DAMAGE, Value
+from holdfast.wire.json_rpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    RpcId,
+    RpcNotification,
+    RpcRequest,
+)
 from holdfast.wire.problems import Problem, ProblemAnswer, ProblemForm
 from holdfast.wire.sse import data_frame
 
-McpId: TypeAlias = int | str
-
-PARSE_ERROR: Final = -32700
-INVALID_REQUEST: Final = -32600
-METHOD_NOT_FOUND: Final = -32601
-INVALID_PARAMS: Final = -32602
-INTERNAL_ERROR: Final = -32603
 HEADER_MISMATCH: Final = -32020
 MISSING_CAPABILITY: Final = -32021
 UNSUPPORTED_VERSION: Final = -32022
@@ -42,10 +45,8 @@ class McpFault(Exception):
         """The HTTP status, if it does not follow from the code and the revision."""
 
 
-class McpRequest(Value):
-    id: McpId
-    method: str
-    params: Raw
+class McpRequest(RpcRequest):
+    """A request of a client."""
 
     def read(self, kind: type[T]) -> T:
         """The parameters as this type. Raises McpFault."""
@@ -55,27 +56,22 @@ class McpRequest(Value):
             raise McpFault(INVALID_PARAMS, f"{self.method}: {error}") from error
 
 
-class McpNotification(Value):
-    method: str
-    params: Raw
-
-
 class McpReply(Value):
     """A client's answer to a request of ours."""
 
-    id: McpId
+    id: RpcId
     result: Raw | None
     """None: the client answers with an error."""
 
 
-McpMessage: TypeAlias = McpRequest | McpNotification | McpReply
+McpMessage: TypeAlias = McpRequest | RpcNotification | McpReply
 
 
 class McpBody(Struct):
     """A message as it is sent: a request, a notification, or the answer to a request."""
 
     jsonrpc: str
-    id: McpId | UnsetType = UNSET
+    id: RpcId | UnsetType = UNSET
     method: str | UnsetType = UNSET
     params: Raw | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
@@ -105,24 +101,24 @@ def read_message(body: bytes) -> McpMessage:
             raise McpFault(INVALID_REQUEST, "a message needs a method, or an id and a result")
         return McpReply(id=said.id, result=None if said.result is UNSET else said.result)
     if said.id is UNSET:
-        return McpNotification(method=said.method, params=params)
+        return RpcNotification(method=said.method, params=params)
     return McpRequest(id=said.id, method=said.method, params=params)
 
 
 # ── what we say ──────────────────────────────────────────────────────────────────────────────
 
 
-def result_of(request_id: McpId, result: object) -> bytes:
+def result_of(request_id: RpcId, result: object) -> bytes:
     """The answer to a request."""
     return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "result": result})
 
 
-def fault_of(request_id: McpId | None, fault: McpFault) -> bytes:
+def fault_of(request_id: RpcId | None, fault: McpFault) -> bytes:
     """The error that answers a request; without an id if the request could not be read."""
     return _error(request_id, fault.code, fault.message, fault.data)
 
 
-def _error(request_id: McpId | None, code: int, message: str, data: object) -> bytes:
+def _error(request_id: RpcId | None, code: int, message: str, data: object) -> bytes:
     told = UNSET if data is None else Raw(msgspec.json.encode(data))
     error = McpErrorBody(code=code, message=message, data=told)
     return msgspec.json.encode(McpErrorAnswer(jsonrpc="2.0", id=request_id, error=error))
@@ -140,7 +136,7 @@ class McpAnswer(Value, omit_defaults=False):
     """The body of an answer to a request: its result or, to clients before 2026-07-28, also an error."""
 
     jsonrpc: str
-    id: McpId
+    id: RpcId
     result: dict[str, Raw] | UnsetType = UNSET
     error: McpErrorBody | UnsetType = UNSET
 
@@ -149,11 +145,11 @@ class McpErrorAnswer(Value, omit_defaults=False):
     """The body of an answer to a message that was refused, or met a fault of the server."""
 
     jsonrpc: str
-    id: McpId | None
+    id: RpcId | None
     error: McpErrorBody
 
 
-def mcp_problems(request_id: McpId | None) -> ProblemForm:
+def mcp_problems(request_id: RpcId | None) -> ProblemForm:
     """The form of problems in the answer to this request: errors of JSON-RPC whose data has our code."""
 
     def body(problem: Problem) -> bytes:
@@ -166,7 +162,7 @@ def mcp_problems(request_id: McpId | None) -> ProblemForm:
     )
 
 
-def request_frame(request_id: McpId, method: str, params: object) -> bytes:
+def request_frame(request_id: RpcId, method: str, params: object) -> bytes:
     """A request of ours to the client, as an event of a stream."""
     return data_frame(
         msgspec.json.encode(

@@ -8,13 +8,14 @@ from holdfast.core.items import ToolCall
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
 from holdfast.ids import CallId
-from holdfast.wire.mcp.messages import McpId, notification_frame
+from holdfast.wire.json_rpc import RpcId
+from holdfast.wire.mcp.messages import notification_frame
 
 
 class ProgressNotices:
     """Turns the events of a turn, and of turns that go on with it, into frames; into none without a token."""
 
-    def __init__(self, token: McpId | UnsetType) -> None:
+    def __init__(self, token: RpcId | UnsetType) -> None:
         self._token = token
         self._steps = 0
         self._names: dict[CallId, str] = {}

@@ -17,19 +17,13 @@ from typing import Final
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from holdfast.core.codec import Value
-from holdfast.wire.headers import (
-    MCP_METHOD,
-    MCP_NAME,
-    MCP_PROTOCOL_VERSION,
-    MCP_SESSION_ID,
-)
+from holdfast.wire.headers import MCP_METHOD, MCP_NAME, MCP_PROTOCOL_VERSION, MCP_SESSION_ID
+from holdfast.wire.json_rpc import INVALID_PARAMS, RpcId
 from holdfast.wire.mcp.messages import (
     HEADER_MISMATCH,
-    INVALID_PARAMS,
     MISSING_CAPABILITY,
     UNSUPPORTED_VERSION,
     McpFault,
-    McpId,
     McpMessage,
     McpRequest,
 )
@@ -105,7 +99,7 @@ class RequestMeta(Struct):
     capabilities: ClientCapabilities | UnsetType = field(
         name="io.modelcontextprotocol/clientCapabilities", default=UNSET
     )
-    progress_token: McpId | UnsetType = field(name="progressToken", default=UNSET)
+    progress_token: RpcId | UnsetType = field(name="progressToken", default=UNSET)
     idempotency_key: str | UnsetType = field(name="holdfast/idempotencyKey", default=UNSET)
 
 

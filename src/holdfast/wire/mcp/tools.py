@@ -18,7 +18,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from holdfast.core.codec import Value
 from holdfast.wire.body_parser import NULL
-from holdfast.wire.mcp.messages import INVALID_PARAMS, McpFault, McpRequest
+from holdfast.wire.json_rpc import INVALID_PARAMS
+from holdfast.wire.mcp.messages import McpFault, McpRequest
 from holdfast.wire.mcp.revisions import McpClient, RequestMeta
 from holdfast.wire.problems import bad_request
 

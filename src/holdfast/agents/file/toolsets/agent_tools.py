@@ -67,11 +67,7 @@ from holdfast.tools.toolsets.absent import AbsentToolset
 from holdfast.tools.toolsets.api import ApiRequest, ApiToolset
 from holdfast.tools.toolsets.background_jobs import BackgroundJobsToolset
 from holdfast.tools.toolsets.fetch import FetchToolset
-from holdfast.tools.toolsets.filesystem import (
-    AfterWriting,
-    EditCommand,
-    FilesystemToolset,
-)
+from holdfast.tools.toolsets.filesystem import AfterWriting, EditCommand, FilesystemToolset
 from holdfast.tools.toolsets.openapi import HttpApi, OpenApiToolset
 from holdfast.tools.toolsets.openapi_document import Unusable
 from holdfast.tools.toolsets.person import OpenUrlToolset, UserPromptToolset

@@ -6,11 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from holdfast.wire.anthropic.door.request import (
-    MessagesRequest,
-    MessagesTool,
-    RequestMessage,
-)
+from holdfast.wire.anthropic.door.request import MessagesRequest, MessagesTool, RequestMessage
 from holdfast.wire.openai.request_types import Count, Json, TopP, described
 
 Content: TypeAlias = str | list[Json]

@@ -13,11 +13,7 @@ from msgspec import Raw, Struct
 
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import text_of
-from holdfast.core.turns.events import (
-    GivenParameter,
-    Parameters,
-    ToolDefinition,
-)
+from holdfast.core.turns.events import GivenParameter, Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
 from holdfast.wire.body_parser import (
     IGNORED_MAX,

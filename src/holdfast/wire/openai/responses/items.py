@@ -54,12 +54,7 @@ from holdfast.wire.openai.chat.messages import (
     source_of,
     url_of,
 )
-from holdfast.wire.openai.kept_members import (
-    CLIENT,
-    is_plain,
-    kept_members,
-    with_members,
-)
+from holdfast.wire.openai.kept_members import CLIENT, is_plain, kept_members, with_members
 from holdfast.wire.openai.responses.foreign_items import (
     answered_calls,
     foreign_content,

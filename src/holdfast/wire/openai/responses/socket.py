@@ -14,12 +14,7 @@ from msgspec import Raw, Struct
 from holdfast import limits
 from holdfast.core.codec import DAMAGE
 from holdfast.wire.body_parser import read_body, unsupported
-from holdfast.wire.headers import (
-    CONVERSATION_VERSION,
-    RETRY_AFTER,
-    RETRY_AFTER_MS,
-    SHOULD_RETRY,
-)
+from holdfast.wire.headers import CONVERSATION_VERSION, RETRY_AFTER, RETRY_AFTER_MS, SHOULD_RETRY
 from holdfast.wire.problems import Problem, bad_request
 
 CREATE = "response.create"
