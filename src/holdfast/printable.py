@@ -29,6 +29,16 @@ def printable_lines(text: str) -> str:
     return _ANY_BUT_LINES.sub(_escaped, text.replace("\r\n", "\n"))
 
 
+def shortened(text: str, chars_max: int) -> str:
+    """The text, or its beginning and a mark."""
+    return text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
+
+
+def on_one_line(text: str, chars_max: int) -> str:
+    """The beginning of a text without its line ends, as words: for people, and still not safe for a terminal."""
+    return shortened(" ".join(text.split()), chars_max)
+
+
 def _escaped(found: re.Match[str]) -> str:
     character = found[0]
     number = ord(character)

@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 
 from holdfast import limits
 from holdfast.models.model import ModelFailed
+from holdfast.printable import on_one_line
 from holdfast.wire.headers import RETRY_AFTER, RETRY_AFTER_MS, SHOULD_RETRY
 from holdfast.wire.openai.chat.chunks import ErrorObject
 
@@ -158,9 +159,7 @@ def reason_of(error: ErrorObject) -> str:
 
 def bounded(text: str) -> str:
     """The beginning of an upstream's message, on one line."""
-    text = " ".join(text.split())
-    most = limits.upstream_error_chars_max
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return on_one_line(text, limits.upstream_error_chars_max)
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:

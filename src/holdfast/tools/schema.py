@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import InvalidValue
+from holdfast.printable import shortened
 from holdfast.tools.schema_cost import TooCostly, steps, visits
 from holdfast.tools.tool import Json, ToolSpec
 
@@ -40,7 +41,7 @@ def checked(spec: ToolSpec) -> ToolSpec:
     """The same spec, checked: every provider takes it. Raises InvalidTool."""
     if TOOL_NAME.fullmatch(spec.name) is None:
         raise InvalidTool(
-            f"{_short(spec.name)!r} cannot be a tool's name: take 1–{limits.tool_name_chars_max} "
+            f"{shortened(spec.name, 200)!r} cannot be a tool's name: take 1–{limits.tool_name_chars_max} "
             "letters, digits, '_' and '-'"
         )
     if not 0 < spec.timeout_s <= limits.tool_timeout_s_max:
@@ -65,7 +66,9 @@ def check_schema(schema: str, *, of: str) -> None:
         if isinstance(error, InvalidTool):
             raise
         first = str(error).partition("\n")[0]
-        raise InvalidTool(f"the schema of {of!r} is not a JSON Schema: {_short(first)}") from error
+        raise InvalidTool(
+            f"the schema of {of!r} is not a JSON Schema: {shortened(first, 200)}"
+        ) from error
 
 
 def parse_arguments(spec: ToolSpec, arguments: str) -> dict[str, Json]:
@@ -82,7 +85,7 @@ def parse_arguments(spec: ToolSpec, arguments: str) -> dict[str, Json]:
     # A person who approves the call could take the first for the value that counts.
     if twice is not None:
         raise InvalidArguments(
-            f"The arguments of {spec.name!r} say {_short(twice)!r} twice in one object. Say it once, and call it again."
+            f"The arguments of {spec.name!r} say {shortened(twice, 200)!r} twice in one object. Say it once, and call it again."
         )
     wrong = _mistakes(spec, parsed)
     if wrong:
@@ -153,7 +156,7 @@ def _in_words(error: jsonschema_rs.ValidationError, spec: ToolSpec) -> str:
         words += f"; {suggest(error.kind.value[0], properties)}"
     if error.kind.name == "anyOf":
         words = f"{words}: {', or '.join(dict.fromkeys(_reasons(error)))}"
-    return _short(f"{where}: {words}" if where else words, chars=300)
+    return shortened(f"{where}: {words}" if where else words, 300)
 
 
 def _reasons(error: jsonschema_rs.ValidationError) -> Iterable[str]:
@@ -168,7 +171,3 @@ def suggest(word: str, known: Iterable[str]) -> str:
     close = get_close_matches(word, names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"there are: {', '.join(names) or 'none'}{hint}"
-
-
-def _short(text: str, *, chars: int = 200) -> str:
-    return text if len(text) <= chars else f"{text[: chars - 1]}…"

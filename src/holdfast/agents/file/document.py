@@ -23,6 +23,7 @@ import msgspec
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.libraries import yaml
+from holdfast.printable import shortened
 
 Scalar: TypeAlias = bool | int | float | str | None
 Plain: TypeAlias = bool | int | float | str | list["Plain"] | dict[str, "Plain"] | None
@@ -181,7 +182,9 @@ class _Open:
         known = self.entries.get(key)
         if known is not None or (key == _MERGE and self.merged):
             there = f" on line {known.key_mark.line}" if known and known.key_mark else ""
-            raise UnreadableDocument(mark, f"the key {_short(key)!r} is already there{there}")
+            raise UnreadableDocument(
+                mark, f"the key {shortened(key, 40)!r} is already there{there}"
+            )
         self.key = (key, mark)
 
     def closed(self) -> DocumentNode:
@@ -258,12 +261,12 @@ class _Builder:
         anchor = event.anchor or ""
         if anchor not in self._anchors:
             raise UnreadableDocument(
-                _mark(event.start_mark), f"no anchor is called {_short(anchor)!r}"
+                _mark(event.start_mark), f"no anchor is called {shortened(anchor, 40)!r}"
             )
         node = self._anchors[anchor]
         if node is None:
             raise UnreadableDocument(
-                _mark(event.start_mark), f"the alias {_short(anchor)!r} contains itself"
+                _mark(event.start_mark), f"the alias {shortened(anchor, 40)!r} contains itself"
             )
         self._add(node, None, event)
 
@@ -302,7 +305,8 @@ class _Builder:
         tag = getattr(event, "tag", None)
         if tag not in (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
             raise UnreadableDocument(
-                _mark(event.start_mark), f"the tag {_short(str(tag))!r} is not read; leave it out"
+                _mark(event.start_mark),
+                f"the tag {shortened(str(tag), 40)!r} is not read; leave it out",
             )
 
 
@@ -326,7 +330,3 @@ def _mark_after(data: bytes) -> Mark:
     """The mark right after these bytes."""
     last = data.rpartition(b"\n")[2].decode(errors="ignore").removeprefix("\ufeff")
     return Mark(line=data.count(b"\n") + 1, column=len(last) + 1)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -21,7 +21,7 @@ from holdfast.agents.file.document import Document, Mark, Plain, Where, meaning
 from holdfast.agents.file.shape_base import Shape
 from holdfast.agents.file.toolsets.toolset_shapes import UnrunToolsetShape
 from holdfast.core.codec import Value
-from holdfast.printable import printable
+from holdfast.printable import printable, shortened
 
 S = TypeVar("S", bound=Shape)
 
@@ -300,7 +300,7 @@ def _kind_of(value: Plain) -> str:
 
 def _field(where: Where) -> str:
     return "".join(
-        f"[{step}]" if isinstance(step, int) else f".{_short(step)}" for step in where
+        f"[{step}]" if isinstance(step, int) else f".{shortened(step, 60)}" for step in where
     ).removeprefix(".")
 
 
@@ -309,7 +309,3 @@ def suggest(word: str, known: Iterable[str]) -> str:
     names = list(known)
     close = get_close_matches(word, names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names) or 'none'}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,7 +1,7 @@
 """The shape of an agent file: one struct for each kind of mapping in it, with docker-agent's names.
 
-A field that is neither here nor in `dispositions.py` is refused as unknown.
-Fields that docker-agent does not have are marked as "Ours".
+A field that is neither here nor in `dispositions.py` is refused as unknown. What each field means, and which fields
+docker-agent does not have, is told in `schema.py`, for editors too.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ class FallbackShape(Shape):
 
     models: tuple[str, ...] = ()
     retries: Annotated[int, Meta(ge=-1, le=10)] = 0
-    """0: the server's own number. -1: none."""
     cooldown: str = ""
-    """How long a model that failed is asked last: `1m`, `30s`, `2m30s`."""
 
 
 class PolicyShape(Shape):
@@ -52,7 +50,6 @@ class BudgetShape(Shape):
     """How much may be used in one conversation; 0, or nothing: as much as it likes."""
 
     max_cost: Annotated[float, Meta(ge=0, le=1_000_000)] = 0
-    """In the currency of the models' `cost`."""
     max_tokens: Count = 0
     max_time: Duration = ""
 
@@ -69,24 +66,16 @@ class HookShape(Shape):
     type: Literal["command", "builtin", "model"]
     command: Text = ""
     args: tuple[str, ...] = ()
-    """Of something built in."""
     name: str = ""
-    """For people; it has no effect."""
     timeout: Seconds = limits.hook_timeout_s
     env: dict[str, str] = msgspec.field(default_factory=dict)
     working_dir: str = ""
     strict_output: bool = False
-    """Has no effect: an answer that is not understood as a whole always counts as a no, before a tool."""
     on_error: Literal["warn", "ignore", "block"] = "warn"
-    """What a hook that breaks does, where a broken hook does not refuse anyway."""
     model: str = ""
-    """The model that a hook of type `model` asks."""
     prompt: Text = ""
-    """What that model is asked; `{{ .ToolName }}` stands for a fact of the event."""
     schema: Literal["", "pre_tool_use_decision"] = ""
-    """What the hook answers: words for the agent's model, or a decision about a call."""
     network: bool = False
-    """Holdfast's own, like `roots`: what the command may use in a sandbox."""
     roots: tuple[str, ...] = ()
 
 
@@ -95,9 +84,7 @@ class HookMatcherShape(Shape):
 
     hooks: Annotated[tuple[HookShape, ...], Meta(max_length=limits.hooks_max)]
     matcher: str = "*"
-    """A regular expression for whole names of tools; `*` is all of them."""
     preempt_yolo: bool = False
-    """Has no effect: hooks before a call are asked always, also about calls that the rules allow."""
 
 
 HookList: TypeAlias = Annotated[tuple[HookShape, ...], Meta(max_length=limits.hooks_max)]
@@ -109,7 +96,6 @@ class HooksShape(Shape):
 
     tool_input_transform: HookMatchers = ()
     tool_guard: HookMatchers = ()
-    """These two run with those of `pre_tool_use`, before them."""
     pre_tool_use: HookMatchers = ()
     post_tool_use: HookMatchers = ()
     permission_request: HookMatchers = ()
@@ -143,9 +129,7 @@ class CommandShape(Shape):
     description: Text = ""
     instruction: Text = ""
     agent: str = ""
-    """The agent that the prompt is for."""
     url: str = ""
-    """An address that clients open instead of sending a prompt."""
 
 
 Commands: TypeAlias = Annotated[
@@ -170,11 +154,8 @@ class InlineSkillShape(Shape):
     description: Text
     instructions: Text
     context: Literal["", "fork"] = ""
-    """`fork`: an agent of its own follows them, with the tools of the agent that has the skill."""
     model: str = ""
-    """That agent's model."""
     allowed_tools: tuple[str, ...] = ()
-    """Of those tools, the only ones that it has: names, with `*`."""
 
 
 Skills: TypeAlias = bool | tuple[str | InlineSkillShape, ...]
@@ -185,65 +166,41 @@ Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 
 class AgentShape(Shape):
     model: str = "auto"
-    """`auto`: the first provider that the server has a key for."""
     name: str = ""
-    """Has no effect: an agent has the name that it is listed under."""
     description: Text = ""
     instruction: Text = ""
     instruction_file: str | tuple[str, ...] = ()
-    """Files, in the agent file's directory or below it, whose texts are the instruction."""
     welcome_message: Text = ""
     toolsets: Annotated[tuple[AnyToolset, ...], Meta(max_length=limits.agent_toolsets_max)] = ()
     use_toolsets: Annotated[tuple[str, ...], Meta(max_length=limits.agent_toolsets_max)] = ()
-    """Toolsets of the file, by name."""
     sub_agents: tuple[str, ...] = ()
     handoffs: tuple[str, ...] = ()
     force_handoff: str = ""
-    """The agent that takes over whenever this one has given its last answer."""
     fallback: FallbackShape = FallbackShape()
     max_iterations: Count = 0
-    """0: the server's own bound."""
     max_consecutive_tool_calls: Count = 0
-    """How many steps in a row may make exactly the same calls; 0: any number."""
     budgets: tuple[str, ...] = ()
-    """Budgets of the file, by name, that its steps are paid from."""
     num_history_items: Count = 0
-    """How many items of the history its model sees; 0: all of them."""
     add_date: bool = False
-    """Tell its model the day on which the turn began."""
     add_environment_info: bool = False
-    """Tell its model the directory and the system that it runs in."""
     add_prompt_files: Annotated[tuple[str, ...], Meta(max_length=limits.prompt_files_max)] = ()
-    """Files whose text is added to its instruction."""
     add_prompt_files_depth: Annotated[int, Meta(ge=0, le=10)] = 0
-    """How many levels below the directory are searched for more such files, whose paths the agent is told."""
     commands: Commands | tuple[Commands, ...] = msgspec.field(default_factory=dict)
     use_commands: tuple[str, ...] = ()
-    """Groups of commands of the file, by name."""
     skills: Skills = False
     use_skills: tuple[str, ...] = ()
-    """Groups of skills of the file, by name."""
     readonly: bool = False
-    """None of its tools may change anything."""
     safety: Safety | None = None
-    """What becomes of calls that no rule names."""
     redact_secrets: bool = False
-    """Secrets of well-known forms are taken out of its calls, their results and its prompts."""
     max_tool_result_tokens: Annotated[int, Meta(ge=-1)] = 0
-    """The longest result of a tool that is kept, in tokens of four characters; 0 or -1: the server's own
-    bound."""
     session_compaction: bool = True
-    """Whether older turns are summed up when a prompt does not fit."""
     compaction_threshold: Share | None = None
-    """The share of the window at which they are."""
     compaction_model: str = ""
-    """The model that writes summaries; the agent's own if left out."""
     structured_output: StructuredOutputShape | None = None
     hooks: HooksShape = HooksShape()
     policy: PolicyShape = PolicyShape()
     limits: LimitsShape = LimitsShape()
     permissions: PermissionsShape = PermissionsShape()
-    """Ours: rules for this agent, in addition to those of the file."""
 
 
 ApiType: TypeAlias = Literal["openai_chatcompletions", "openai_responses", "anthropic", "google"]
@@ -260,7 +217,6 @@ class CostShape(Shape):
     output: Amount = 0
     cache_read: Amount | None = None
     cache_write: Amount | None = None
-    """Without a price of its own, a kind of cached tokens costs as much as input."""
 
 
 class CapabilitiesShape(Shape):
@@ -286,7 +242,6 @@ class SettingsShape(Shape):
     base_url: str = ""
     token_key: str = ""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
-    """Ours on a model."""
     temperature: Annotated[float, Meta(ge=0, le=10)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
@@ -295,14 +250,10 @@ class SettingsShape(Shape):
     parallel_tool_calls: bool | None = None
     thinking_budget: Annotated[int, Meta(ge=-1, le=1_000_000)] | str | None = None
     provider_opts: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Options that only some providers have."""
     task_budget: TaskBudgetShape | Annotated[int, Meta(ge=1)] | None = None
-    """For Claude: how many tokens a whole task may take. A number stands for its `total`."""
     track_usage: bool | None = None
     api_type: ApiType | None = None
-    """Ours on a model: the API of its server, if it is not the provider's usual one."""
     compaction_model: str = ""
-    """The model that writes summaries for agents on this one."""
 
 
 class RoutingRuleShape(Shape):
@@ -315,17 +266,12 @@ class RoutingRuleShape(Shape):
 class ModelShape(SettingsShape):
     model: str = ""
     description: Text = ""
-    """For people; it has no effect."""
     first_available: tuple[str, ...] = ()
-    """Models, of which the first is taken that the server has a key for."""
     compaction_threshold: Share | None = None
     capabilities: CapabilitiesShape = CapabilitiesShape()
     cost: CostShape | None = None
-    """Its price."""
     bypass_models_gateway: bool = False
-    """Has no effect: there is no gateway for models here."""
     routing: tuple[RoutingRuleShape, ...] = ()
-    """Rules that send a request to another model if it is like their examples; this model answers all other requests."""
 
 
 class ProviderShape(SettingsShape):
@@ -345,9 +291,7 @@ class RuntimeShape(Shape):
     """How the agents of a file are run."""
 
     sandbox: bool = False
-    """Commands have to run in a sandbox."""
     safety: Safety | None = None
-    """For agents that have none of their own."""
 
 
 class FileShape(Shape):
@@ -359,18 +303,11 @@ class FileShape(Shape):
     providers: dict[str, ProviderShape] = msgspec.field(default_factory=dict)
     permissions: PermissionsShape = PermissionsShape()
     mcps: dict[str, McpShape] = msgspec.field(default_factory=dict)
-    """MCP servers, by the name that toolsets use in `ref`."""
     toolsets: dict[str, AnyToolset] = msgspec.field(default_factory=dict)
-    """Toolsets, by the name that agents use in `use_toolsets`."""
     commands: dict[str, Commands | tuple[Commands, ...]] = msgspec.field(default_factory=dict)
-    """Groups of commands, by the name that agents use in `use_commands`."""
     skills: dict[str, Skills] = msgspec.field(default_factory=dict)
-    """Groups of skills, by the name that agents use in `use_skills`."""
     budget: BudgetShape = BudgetShape()
-    """For all agents together."""
     budgets: dict[str, BudgetShape] = msgspec.field(default_factory=dict)
-    """Budgets, by the name that agents use in `budgets`."""
     flavors: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Has no effect: none is chosen here, and the file is read as it stands without one."""
     runtime: RuntimeShape = RuntimeShape()
     metadata: MetadataShape = MetadataShape()

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from holdfast.cli.tour.demo_server import ServerHost
 from holdfast.cli.tour.http_client import PATIENCE_S, HistoryLine, HttpClient
 from holdfast.core.codec import Value
+from holdfast.printable import on_one_line
 
 
 class SceneClaim(Value):
@@ -94,7 +95,7 @@ def retry(host: ServerHost, tell: Tell) -> SceneResult:
         before=_reading("after the failure", before),
         after=_reading("after the retry", after),
         claims=(
-            SceneClaim(says=f"the client had seen “{_short(seen)}”", holds=bool(seen)),
+            SceneClaim(says=f"the client had seen “{on_one_line(seen, 60)}”", holds=bool(seen)),
             SceneClaim(
                 says="nothing of it is in the conversation",
                 holds=all(seen.strip() not in line.text for line in after),
@@ -205,7 +206,7 @@ def killed(host: ServerHost, tell: Tell) -> SceneResult:
                 == ["user", "call", "result", "assistant"],
             ),
             SceneClaim(
-                says=f"the client has its answer: “{_short(answer)}”",
+                says=f"the client has its answer: “{on_one_line(answer, 60)}”",
                 holds=bool(answer) and after[-1].text == answer,
             ),
             SceneClaim(
@@ -292,11 +293,6 @@ def _letters(host: ServerHost) -> list[str]:
     """The places that letters were really sent to."""
     log = host.here / "post" / "letters.txt"
     return log.read_text(encoding="utf-8").split() if log.exists() else []
-
-
-def _short(text: str, most: int = 60) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def _wait_until(happened: Callable[[], bool]) -> None:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 
 from holdfast.core.codec import Value
+from holdfast.printable import on_one_line
 
 OPENING = "You keep the memory of a long conversation"
 """The beginning of an instruction that asks for a summary."""
@@ -51,10 +52,10 @@ def notes_of(transcript: str) -> SummaryNotes:
         if who == "Summary of everything before":
             known = read_back(words)
         elif who == "User":
-            said.append(shortened(words, 80))
+            said.append(on_one_line(words, 80))
             name = told[-1] if (told := NAME.findall(words)) else name
         elif who not in ("Assistant", "Instructions"):
-            done.append(shortened(entry, LINE_CHARS_MAX))
+            done.append(on_one_line(entry, LINE_CHARS_MAX))
     first, *rest = (*known.said, *said) or ("",)
     newest = rest[-(SAID_MAX - 1) :]
     return SummaryNotes(
@@ -97,7 +98,7 @@ def _lines(notes: SummaryNotes) -> Iterable[str]:
     else:
         yield f"{_SAID}nothing."
     if notes.name:
-        yield f"{_NAMED}{shortened(notes.name, 80)}."
+        yield f"{_NAMED}{on_one_line(notes.name, 80)}."
     if notes.done:
         yield _DONE
         yield from (f"- {each}" for each in notes.done)
@@ -108,7 +109,7 @@ def _lines(notes: SummaryNotes) -> Iterable[str]:
 def read_back(summary: str) -> SummaryNotes:
     """The notes of a summary's text; another model's summary is kept whole."""
     if not summary.startswith(_SAID):
-        return SummaryNotes(others=shortened(summary, OTHERS_CHARS_MAX))
+        return SummaryNotes(others=on_one_line(summary, OTHERS_CHARS_MAX))
     opening, *lines = summary.splitlines()
     count = int(found[0]) if (found := re.search(r"\d+", opening)) else 0
     said = [found[1] for line in lines if (found := re.fullmatch(r"\d+\. “(.*)”", line))]
@@ -126,10 +127,4 @@ def _after(label: str, line: str) -> str:
 
 
 def quoted(text: str) -> str:
-    return f"“{shortened(text, 80)}”"
-
-
-def shortened(text: str, chars_max: int) -> str:
-    """The text on one line, at most this long."""
-    line = " ".join(text.split())
-    return line if len(line) <= chars_max else line[: chars_max - 1] + "…"
+    return f"“{on_one_line(text, 80)}”"

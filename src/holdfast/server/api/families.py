@@ -15,6 +15,7 @@ from holdfast.core.history.conversation import Snapshot, TurnMark
 from holdfast.core.items import AssistantMessage, StoredItem, UserMessage, text_of
 from holdfast.core.quotations import SaidMessages
 from holdfast.ids import SessionId, SessionKey, Tenant
+from holdfast.printable import on_one_line
 from holdfast.server.api.session_lookup import named_session, say_session, session_key
 from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
 from holdfast.sessions.sessions import Sessions
@@ -155,8 +156,7 @@ def _texts(items: Sequence[StoredItem], kind: type[UserMessage | AssistantMessag
 def _label(text: str, *, is_question: bool = False) -> str:
     if is_question and len(text) > PASSAGE_CHARS:
         text = text.rpartition("\n\n")[2]
-    words = " ".join(text[: LABEL_CHARS * 4].split())
-    return words if len(words) <= LABEL_CHARS else f"{words[: LABEL_CHARS - 1]}…"
+    return on_one_line(text[: LABEL_CHARS * 4], LABEL_CHARS)
 
 
 def _with_asides(

@@ -10,6 +10,7 @@ from msgspec import Raw
 from holdfast.core.codec import DAMAGE
 from holdfast.core.items import ToolCall, ToolResult, text_of
 from holdfast.core.transcript import ends
+from holdfast.printable import shortened
 from holdfast.wire.acp.blocks import AcpText
 from holdfast.wire.acp.updates import (
     CallKind,
@@ -65,8 +66,7 @@ def title_of(name: str, arguments: str) -> str:
     if about is None:
         return name
     text = about if isinstance(about, str) else msgspec.json.encode(about).decode()
-    line = f"{name}: {' '.join(text.split())}"
-    return line if len(line) <= TITLE_CHARS_MAX else f"{line[: TITLE_CHARS_MAX - 1]}…"
+    return shortened(f"{name}: {' '.join(text.split())}", TITLE_CHARS_MAX)
 
 
 def decoded(arguments: str) -> dict[str, object]:
