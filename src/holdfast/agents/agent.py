@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import Protocol, TypeAlias
 
+import msgspec
+
 from holdfast.agents.model_routes import ModelRoute
 from holdfast.core.codec import Value
 from holdfast.core.items import Permissions, TurnLimits
@@ -99,18 +101,15 @@ class Budget(Value):
     """Of models and tools at work; not of people who read and write."""
 
 
-class SummaryRules:
+class SummaryRules(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """When and by which model an agent's older turns are summed up."""
 
-    def __init__(
-        self, *, by_itself: bool = True, at_share: float | None = None, model: Model | None = None
-    ) -> None:
-        self.by_itself = by_itself
-        """Whether a prompt that does not fit is made to fit."""
-        self.at_share = at_share
-        """The share of the model's window at which this happens; None: the server's own."""
-        self.model = model
-        """The model that writes summaries; None: the agent's own."""
+    by_itself: bool = True
+    """Whether a prompt that does not fit is made to fit."""
+    at_share: float | None = None
+    """The share of the model's window at which this happens; None: the server's own."""
+    model: Model | None = None
+    """The model that writes summaries; None: the agent's own."""
 
 
 ModelFactory: TypeAlias = Callable[[ModelConfig], Model]

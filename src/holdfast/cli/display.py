@@ -129,6 +129,13 @@ def dropped(session_id: str, permissions: Iterable[str]) -> str:
     return f"{session_id}: {names} has no effect; permissions come from agent files and from answers given here"
 
 
+def taken(fresh: int, same: int, skipped: int) -> str:
+    """How many sessions of an import are new, were there already, and were left out."""
+    more = {"there already": same, "skipped": skipped}
+    told = [f"{number:,} {what}" for what, number in more.items() if number]
+    return ", ".join([f"{counted(fresh, 'session')} imported", *told])
+
+
 def counted(number: int, noun: str) -> str:
     """A number with its noun: 1 session, 1,204 rows."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

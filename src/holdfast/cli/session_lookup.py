@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from holdfast.errors import InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import LOCAL, SessionId, SessionKey, Tenant
 from holdfast.store.store import Store
+from holdfast.store.store_url import open_existing
 
 
 async def find_tenant(store: Store, named: str | None) -> Tenant:
@@ -34,3 +38,13 @@ async def find_session(store: Store, tenant: Tenant, name: str) -> SessionId:
     if row.state == "deleted":
         raise SessionGone(name, why="deleted")
     return wanted
+
+
+@asynccontextmanager
+async def existing_store(url: str) -> AsyncIterator[Store]:
+    """The store at this URL, open within the `with` block. Raises StoreError if there is none."""
+    store = await open_existing(url)
+    try:
+        yield store
+    finally:
+        await store.close()

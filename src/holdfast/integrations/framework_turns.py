@@ -13,10 +13,9 @@ from holdfast.core.codec import Unreadable
 from holdfast.core.history.conversation import seen_by_model
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Item
-from holdfast.core.ports import OpenTurn
-from holdfast.core.turns import events as ev
 from holdfast.errors import TurnFailed
 from holdfast.ids import SessionKey, Tenant, Version
+from holdfast.sessions.manual_turns import play_without_model
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 
@@ -50,7 +49,7 @@ class FrameworkConversation:
             system_is_stored=True,
             verbatim=True,
         )
-        async with await self._sessions.submit(ask, play=_play_nothing) as watch:
+        async with await self._sessions.submit(ask, play=play_without_model) as watch:
             ending = await watch.ended()
         if ending.version is None or not ending.ok:
             raise TurnFailed("model_error", f"the turn ended by {ending.by}: {ending.detail}")
@@ -64,8 +63,3 @@ class FrameworkConversation:
     async def begin_anew(self) -> None:
         """Bind the key to a new, empty session; the old session stays under its id."""
         await self._sessions.operations.reset(self._tenant, self._key)
-
-
-async def _play_nothing(turn: OpenTurn) -> None:
-    """The player of such a turn: the framework has already run the model and its tools."""
-    await turn.record(ev.StepStarted(), ev.Answered(items=()))

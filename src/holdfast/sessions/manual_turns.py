@@ -43,6 +43,11 @@ from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.turns.watch import Watch
 
 
+async def play_without_model(turn: OpenTurn) -> None:
+    """The player for a turn that asks no model: it takes in what its client has written or run."""
+    await turn.record(ev.StepStarted(), ev.Answered(items=()))
+
+
 async def nobody_plays(turn: OpenTurn) -> None:
     """The player for `Sessions` whose turns are all played by their callers: it fails recovered turns, which have no
     caller."""

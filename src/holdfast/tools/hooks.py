@@ -24,7 +24,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.tools.execution import clean
 from holdfast.tools.files.reserved_files import data_named_by
-from holdfast.tools.hook_answers import WAY_OUT, NotUnderstood, quoted, read_answer
+from holdfast.tools.hook_answers import WAY_OUT, HookAnswer, NotUnderstood, quoted, read_answer
 from holdfast.tools.process import Exit, run_command
 from holdfast.tools.sandbox.sandbox import ConfinedCommand, Sandbox, named_paths
 from holdfast.tools.tool import Json
@@ -119,21 +119,9 @@ class Hooks(Value):
         return tuple(each for each in hooks if each.is_about(tool)) if hooks else ()
 
 
-class Verdict(Value):
+class Verdict(HookAnswer):
     """The outcome of one hook."""
 
-    blocks: str | None = None
-    """Why the hook refuses the call; None if it does not."""
-    arguments: str | None = None
-    """The arguments, as JSON, that replace the call's; None if the hook leaves them alone."""
-    asks: bool = False
-    """The hook wants a person to approve the call."""
-    context: str = ""
-    """Words for the model."""
-    response: str | None = None
-    """The text that replaces a tool's result."""
-    summary: str = ""
-    """A summary in place of one that a model writes."""
     trouble: str = ""
     """What went wrong with the hook, for the operator."""
 
@@ -185,18 +173,10 @@ def judged(ended: Exit) -> Verdict:
     try:
         if ended.left_out:
             raise NotUnderstood(f"{ended.left_out} bytes in the middle of it were not kept")
-        said = read_answer(ended.output)
+        return Verdict(**msgspec.structs.asdict(read_answer(ended.output)))
     except NotUnderstood as error:
         words = f"was not understood: {error}; it answered: {quoted(ended.output)}; {WAY_OUT}"
         return Verdict(blocks=f"the answer of its hook {words}", trouble=words)
-    return Verdict(
-        blocks=said.blocks,
-        asks=said.asks,
-        arguments=said.arguments,
-        context=said.context,
-        response=said.response,
-        summary=said.summary,
-    )
 
 
 def _words(output: bytes) -> str:

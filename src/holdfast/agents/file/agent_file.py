@@ -79,53 +79,31 @@ UNKNOWN = ModelConfig(provider="", model="")
 """The model of an agent whose model could not be found; its file has a problem."""
 
 
-class AgentPlan:
+class AgentPlan(msgspec.Struct, eq=False):
     """An agent of a file, checked, before its model is made."""
 
-    def __init__(
-        self,
-        name: str,
-        shape: AgentShape,
-        model: ModelConfig,
-        *,
-        tools: AgentTools,
-        commands: tuple[PromptCommand, ...],
-        sub_agents: tuple[str, ...],
-        handoffs: tuple[str, ...],
-        permissions: Permissions,
-        safety: Safety,
-        instruction: str,
-        surroundings: tuple[str, ...],
-        hooks: Hooks,
-        summary_model: ModelConfig | None,
-        compaction_share: float | None,
-        other_models: Mapping[str, ModelConfig],
-        routes: tuple[ModelRoute, ...],
-        budgets: tuple[Budget, ...],
-        hook_models: Mapping[str, ModelConfig],
-    ) -> None:
-        self.name = name
-        self.shape = shape
-        self.model = model
-        self.summary_model = summary_model
-        self.compaction_share = compaction_share
-        self.other_models = other_models
-        """Models that it may choose, or that its routes name, by their names in the file."""
-        self.routes = routes
-        self.budgets = budgets
-        self.hook_models = hook_models
-        """The models that its hooks ask, by their names in the file."""
-        self.tools = tools
-        self.commands = commands
-        self.sub_agents = sub_agents
-        self.handoffs = handoffs
-        self.permissions = permissions
-        self.safety: Safety = safety
-        self.instruction = instruction
-        """The file's, with its variables filled in."""
-        self.surroundings = surroundings
-        """Texts that are added to its instruction, read together with the file."""
-        self.hooks = hooks
+    name: str
+    shape: AgentShape
+    model: ModelConfig
+    tools: AgentTools
+    commands: tuple[PromptCommand, ...]
+    sub_agents: tuple[str, ...]
+    handoffs: tuple[str, ...]
+    permissions: Permissions
+    safety: Safety
+    instruction: str
+    """The file's, with its variables filled in."""
+    surroundings: tuple[str, ...]
+    """Texts that are added to its instruction, read together with the file."""
+    hooks: Hooks
+    summary_model: ModelConfig | None
+    compaction_share: float | None
+    other_models: Mapping[str, ModelConfig]
+    """Models that it may choose, or that its routes name, by their names in the file."""
+    routes: tuple[ModelRoute, ...]
+    budgets: tuple[Budget, ...]
+    hook_models: Mapping[str, ModelConfig]
+    """The models that its hooks ask, by their names in the file."""
 
 
 class AgentFile:

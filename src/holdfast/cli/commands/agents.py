@@ -148,12 +148,9 @@ def list_command(ctx: click.Context, sources: tuple[str, ...], as_json: bool) ->
     listed, problems = asyncio.run(_list(sources))
     if as_json:
         output.give(json.dumps({"agents": [_plain_agent(each) for each in listed]}, indent=2))
-    elif display.is_watched():
-        rows = ((each.id, each.source, each.description) for each in listed)
-        display.table(("model", "source", "description"), rows)
     else:
-        for each in listed:
-            output.say_row((each.id, each.source, each.description))
+        rows = ((each.id, each.source, each.description) for each in listed)
+        display.rows(("model", "source", "description"), rows)
     for line in problems:
         output.say(line, err=True)
     ctx.exit(FOUND if problems else 0)

@@ -13,11 +13,11 @@ from holdfast import limits
 from holdfast.cli import display, output
 from holdfast.cli.commands.db_transfer import copy, export, import_command
 from holdfast.cli.options import json_option, store_option
+from holdfast.cli.session_lookup import existing_store
 from holdfast.errors import StoreError
 from holdfast.store.outcomes import Pruned, StoreStats
 from holdfast.store.sqlite.backup import back_up
-from holdfast.store.store import Store
-from holdfast.store.store_url import existing_file, migrate_store, open_existing, shown
+from holdfast.store.store_url import existing_file, migrate_store, shown
 from holdfast.store.verification import heads
 from holdfast.store.verification.verification import Finding, Progress, verify
 
@@ -112,8 +112,7 @@ class VerifyCounts(msgspec.Struct):
 async def _verify(
     url: str, seen: VerifyCounts, tell: display.ProgressBar, known: tuple[heads.Head, ...]
 ) -> None:
-    store = await open_existing(url)
-    try:
+    async with existing_store(url) as store:
         async for finding in heads.compared(store, known):
             seen.findings.append(finding)
             if seen.lines:
@@ -130,8 +129,6 @@ async def _verify(
         if not seen.findings and store.read_only is not None:
             await store.declare_sound()
             output.say("the store was only read, and takes writes again", err=True)
-    finally:
-        await store.close()
 
 
 def _show_verified(seen: VerifyCounts, *, as_json: bool) -> None:
@@ -196,11 +193,8 @@ def heads_command(target: Path, url: str) -> None:
 
 
 async def _write_heads(url: str, target: Path) -> int:
-    store = await open_existing(url)
-    try:
+    async with existing_store(url) as store:
         lines = [line async for line in heads.written(store)]
-    finally:
-        await store.close()
     try:
         with target.open("xb") as file:
             file.writelines(lines)
@@ -268,11 +262,8 @@ def stats(url: str, as_json: bool) -> None:
 
 
 async def _stats(url: str) -> StoreStats:
-    store = await open_existing(url)
-    try:
+    async with existing_store(url) as store:
         return await store.stats()
-    finally:
-        await store.close()
 
 
 # ── prune ────────────────────────────────────────────────────────────────────────────────────
@@ -306,8 +297,7 @@ def prune(url: str, trust_clock: bool) -> None:
 
 
 async def _prune(url: str, tell: display.ProgressBar, *, trust_clock: bool) -> Pruned:
-    store: Store = await open_existing(url)
-    try:
+    async with existing_store(url) as store:
         rows = 0
         while True:
             step = await store.prune(trust_clock=trust_clock)
@@ -316,5 +306,3 @@ async def _prune(url: str, tell: display.ProgressBar, *, trust_clock: bool) -> P
             if not step.more:
                 return Pruned(rows=rows, more=False, behind_ms=step.behind_ms)
             await asyncio.sleep(limits.upkeep_pause_s)
-    finally:
-        await store.close()

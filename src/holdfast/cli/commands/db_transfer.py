@@ -14,13 +14,13 @@ import click
 from holdfast import limits
 from holdfast.cli import display, output
 from holdfast.cli.options import store_option, tenant_option
-from holdfast.cli.session_lookup import find_session, find_tenant
+from holdfast.cli.session_lookup import existing_store, find_session, find_tenant
 from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.store.sql.tables import API_KEYS, CLAIMS, GRANTS, KEYS, MEMORIES, SEAL_KEYS
 from holdfast.store.sqlite.pages.salvage import Salvaged, salvaged
 from holdfast.store.store import Store
-from holdfast.store.store_url import InFile, existing_file, open_existing, parse_url
+from holdfast.store.store_url import InFile, existing_file, parse_url
 from holdfast.store.transfer.copies import CopyProgress, NotCopied
 from holdfast.store.transfer.copies import copy as copy_store
 from holdfast.store.transfer.exports import Exported, LeftOut
@@ -72,8 +72,7 @@ async def _export(
     output: BinaryIO,
     tell: display.ProgressBar,
 ) -> tuple[int, list[LeftOut]]:
-    store = await open_existing(url)
-    try:
+    async with existing_store(url) as store:
         tenant = await find_tenant(store, named)
         only = await _only(store, tenant, session_id, key)
         sessions, left_out = 0, list[LeftOut]()
@@ -87,8 +86,6 @@ async def _export(
             output.writelines(each.lines if isinstance(each, Exported) else (each,))
         output.flush()
         return sessions, left_out
-    finally:
-        await store.close()
 
 
 async def _only(
@@ -130,10 +127,7 @@ def import_command(
         how = asyncio.run(
             _import(url, tenant, file, on_conflict=on_conflict, damaged=damaged, tell=tell)
         )
-    said = [f"{display.counted(how['fresh'], 'session')} imported"]
-    said += [f"{how['same']:,} there already"] if how["same"] else []
-    said += [f"{how['skipped']:,} skipped"] if how["skipped"] else []
-    output.say(", ".join(said), err=True)
+    output.say(display.taken(how["fresh"], how["same"], how["skipped"]), err=True)
 
 
 async def _import(
@@ -145,9 +139,8 @@ async def _import(
     damaged: bool,
     tell: display.ProgressBar,
 ) -> Counter[str]:
-    store = await open_existing(url)
     how: Counter[str] = Counter()
-    try:
+    async with existing_store(url) as store:
         tenant = await find_tenant(store, named)
         async for each in take_in(
             store, tenant, _lines(file), on_conflict=on_conflict, damaged=damaged
@@ -158,8 +151,6 @@ async def _import(
                 output.say(f"{each.session_id} skipped: {each.why}", err=True)
             if each.dropped:
                 output.say(display.dropped(each.session_id, each.dropped), err=True)
-    finally:
-        await store.close()
     return how
 
 
@@ -247,10 +238,8 @@ async def _copy(
     copied: CopyProgress | None = None
     left_out: list[NotCopied] = []
     findings: list[Finding] = []
-    read = await open_existing(source)
-    try:
-        written = await open_existing(target)
-        try:
+    async with existing_store(source) as read:
+        async with existing_store(target) as written:
             async for each in copy_store(read, written, damaged=damaged):
                 if isinstance(each, NotCopied):
                     left_out.append(each)
@@ -263,8 +252,4 @@ async def _copy(
                         findings.append(report)
                     case Progress(what=what, done=done, of=of):
                         tell(f"checking {what}", done, of)
-        finally:
-            await written.close()
-    finally:
-        await read.close()
     return copied, left_out, findings

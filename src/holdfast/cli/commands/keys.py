@@ -15,6 +15,7 @@ import click
 from holdfast.cli import display, output
 from holdfast.cli.audit import audit_command
 from holdfast.cli.options import json_option, store_option, tenant_option
+from holdfast.cli.session_lookup import existing_store
 from holdfast.errors import InvalidValue
 from holdfast.ids import KeyId, Tenant
 from holdfast.server.access.seals import new_seal_key
@@ -22,7 +23,6 @@ from holdfast.sessions.ambient import Ambient, wall_clock_ms
 from holdfast.store.api_keys import SECRET_BYTES, ShownKey, new_key, parse_key
 from holdfast.store.rows import ApiKeyRow, SealKeyRow
 from holdfast.store.store import Store
-from holdfast.store.store_url import open_existing
 from holdfast.wire.conversation_names import parse_conversation_from
 
 SCOPES = ("chat", "read", "admin", "metrics")
@@ -175,11 +175,8 @@ def revoke(key: str, url: str) -> None:
 
 def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
     async def run() -> T:
-        store = await open_existing(url)
-        try:
+        async with existing_store(url) as store:
             return await work(store)
-        finally:
-            await store.close()
 
     return asyncio.run(run())
 

@@ -136,10 +136,8 @@ def import_command(
         say(display.dropped(dropped.id, dropped.permissions), err=True)
     for each in taken.imported:
         say(each)
-    said = [f"{display.counted(len(taken.imported), 'session')} imported"]
-    said += [f"{len(taken.there_already):,} there already"] if taken.there_already else []
-    said += [f"{len(taken.skipped):,} skipped"] if taken.skipped else []
-    say(", ".join(said), err=True)
+    fresh, same, left_out = map(len, (taken.imported, taken.there_already, taken.skipped))
+    say(display.taken(fresh, same, left_out), err=True)
 
 
 def _taken_from(

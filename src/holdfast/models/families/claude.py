@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from typing import Literal, TypeAlias
 
-from holdfast.models.families.family import Family, VendorPage, find_family
+from holdfast.models.families.family import Family, VendorPage, find_family, read_page
 
 ThinkingKind: TypeAlias = Literal["none", "budget", "adaptive"]
 ThinkingOff: TypeAlias = Literal["omit", "disabled", "between_tools", "never"]
@@ -52,7 +52,7 @@ class ClaudeFamily(Family, kw_only=True):
 
 
 def _page(path: str) -> VendorPage:
-    return VendorPage(url=f"https://platform.claude.com/docs/en/{path}", read="2026-11-18")
+    return read_page(f"https://platform.claude.com/docs/en/{path}")
 
 
 TROUBLES = _page("build-with-claude/thinking-troubleshooting")
@@ -65,13 +65,10 @@ OPUS_5_5 = _page("models/opus-5-5/whats-new-opus-5-5")
 OPUS_5 = _page("models/opus-5/overview")
 SONNET_5_5 = _page("models/sonnet-5-5/whats-new-sonnet-5-5")
 HAIKU_5_5 = _page("models/haiku-5-5/whats-new-haiku-5-5")
-GATEWAY = VendorPage(
-    url="https://docs.apiyi.com/en/live/2026-11/claude-thinking-guide-refresh", read="2026-11-18"
-)
+GATEWAY = read_page("https://docs.apiyi.com/en/live/2026-11/claude-thinking-guide-refresh")
 """A gateway's notes of 2026-11-09 on the vendor's pages."""
-HERMES = VendorPage(
-    url="https://github.com/NousResearch/hermes-agent/blob/main/agent/anthropic_adapter.py",
-    read="2026-11-18",
+HERMES = read_page(
+    "https://github.com/NousResearch/hermes-agent/blob/main/agent/anthropic_adapter.py"
 )
 """Another client's table, which names the vendor's documentation as its source."""
 

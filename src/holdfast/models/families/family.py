@@ -21,6 +21,11 @@ class VendorPage(Value):
     read: str
 
 
+def read_page(url: str) -> VendorPage:
+    """A page that was read on the day of the last look at all of them."""
+    return VendorPage(url=url, read="2026-11-18")
+
+
 class Family(Value, kw_only=True):
     """What every table knows of a family."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from holdfast.models.families.family import Family, VendorPage, find_family
+from holdfast.models.families.family import Family, find_family, read_page
 
 ThinkingMeans: TypeAlias = Literal["none", "budget", "level"]
 
@@ -31,17 +31,13 @@ class GeminiFamily(Family, kw_only=True):
     length_counts_thoughts: bool = True
 
 
-def _page(url: str) -> VendorPage:
-    return VendorPage(url=url, read="2026-11-18")
-
-
-FOUR = _page("https://ai.google.dev/gemini-api/docs/generate-content/latest-model")
-ARGON = _page(
+FOUR = read_page("https://ai.google.dev/gemini-api/docs/generate-content/latest-model")
+ARGON = read_page(
     "https://dev.to/aihubmix/gemini-4-argon-thinkinglevel-and-long-decode-a-developers-guide-35ll"
 )
-SIGNATURES = _page("https://ai.google.dev/gemini-api/docs/thought-signatures")
-VERTEX = _page("https://docs.cloud.google.com/vertex-ai/generative-ai/docs/thought-signatures")
-LEVELS = _page("https://hexdocs.pm/gemini_ex/0.11.0/Gemini.Validation.ThinkingConfig.md")
+SIGNATURES = read_page("https://ai.google.dev/gemini-api/docs/thought-signatures")
+VERTEX = read_page("https://docs.cloud.google.com/vertex-ai/generative-ai/docs/thought-signatures")
+LEVELS = read_page("https://hexdocs.pm/gemini_ex/0.11.0/Gemini.Validation.ThinkingConfig.md")
 """Another client's rules, which name the vendor's page as their source."""
 
 _BOUNDS = "window output_max"

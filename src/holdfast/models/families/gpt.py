@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from holdfast.models.families.family import Family, VendorPage, find_family, nearest
+from holdfast.models.families.family import Family, find_family, nearest, read_page
 
 LOW_TO_HIGH = ("low", "medium", "high")
 _ORDER = ("none", "minimal", *LOW_TO_HIGH, "xhigh", "max")
@@ -29,24 +29,22 @@ class GptFamily(Family, kw_only=True):
         return bool(self.efforts)
 
 
-def _page(url: str) -> VendorPage:
-    return VendorPage(url=url, read="2026-11-18")
-
-
-SOL = _page("https://dev.to/hassann/how-to-use-gpt-61-sol-apl--45cg")
+SOL = read_page("https://dev.to/hassann/how-to-use-gpt-61-sol-apl--45cg")
 """Written after OpenAI's model pages for GPT-6 Sol and GPT-6.1 Sol, which it names."""
-GATEWAY = _page("https://vercel.com/ai-gateway/models/gpt-6.1-sol.md")
-SIX = _page("https://inference.sh/apps/openai/gpt-6-sol.md")
-FIVE_SIX = _page("https://github.com/anomalyco/opencode/issues/36141")
-CHAT_FIVE_SIX = _page("https://github.com/BerriAI/litellm/pull/34569")
+GATEWAY = read_page("https://vercel.com/ai-gateway/models/gpt-6.1-sol.md")
+SIX = read_page("https://inference.sh/apps/openai/gpt-6-sol.md")
+FIVE_SIX = read_page("https://github.com/anomalyco/opencode/issues/36141")
+CHAT_FIVE_SIX = read_page("https://github.com/BerriAI/litellm/pull/34569")
 """OpenAI's refusals as they came, for requests with tools: without an effort, with one, and with `none`."""
-CHAT_FIVE_FOUR = _page("https://github.com/openai/openai-openapi/issues/541")
-AZURE = _page("https://learn.microsoft.com/en-us/javascript/api/@azure/ai-projects/reasoningeffort")
+CHAT_FIVE_FOUR = read_page("https://github.com/openai/openai-openapi/issues/541")
+AZURE = read_page(
+    "https://learn.microsoft.com/en-us/javascript/api/@azure/ai-projects/reasoningeffort"
+)
 """OpenAI's own description of the parameter, as Azure publishes it."""
-TOOLS = _page(
+TOOLS = read_page(
     "https://docs.rs/openai-tools/3.0.0/openai_tools/responses/request/enum.ReasoningEffort.html"
 )
-SDK_CHAT = _page(
+SDK_CHAT = read_page(
     "https://github.com/openai/openai-python/blob/main/src/openai/types/chat/completion_create_params.py"
 )
 

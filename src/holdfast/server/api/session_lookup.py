@@ -6,6 +6,7 @@ from holdfast.errors import InvalidId, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
 from holdfast.server.api.objects import session_shown
 from holdfast.server.http.routing import HttpCall
+from holdfast.sessions.turns.watch import turn_row
 from holdfast.store.outcomes import SessionInfo
 from holdfast.store.rows import TurnRow
 from holdfast.store.store import Store
@@ -51,14 +52,6 @@ def turn_id_of(call: HttpCall) -> TurnId:
 async def find_turn(store: Store, call: HttpCall) -> TurnRow:
     """The turn that a path names. Raises SessionMissing."""
     return await turn_row(store, call.tenant, turn_id_of(call))
-
-
-async def turn_row(store: Store, tenant: Tenant, turn_id: TurnId) -> TurnRow:
-    """Raises SessionMissing if there is no such turn."""
-    row = await store.turn(tenant, turn_id)
-    if row is None:
-        raise SessionMissing("turn", turn_id)
-    return row
 
 
 async def named_session(store: Store, call: HttpCall) -> SessionInfo:

@@ -32,7 +32,6 @@ from holdfast.server.api.session_lookup import (
     say_session,
     session_key,
     turn_id_of,
-    turn_row,
 )
 from holdfast.server.api.session_outcomes import read_outcome, sessions_standing, with_outcomes
 from holdfast.server.api.transfer import send_session, take_sessions
@@ -52,6 +51,7 @@ from holdfast.server.openapi import error_codes as errors
 from holdfast.server.turns.turn_requests import TurnSettings
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
+from holdfast.sessions.turns.watch import turn_row
 from holdfast.store.outcomes import Attempt, Query, SessionFilter
 from holdfast.store.search.matches import parse_query
 from holdfast.wire.api import objects as api

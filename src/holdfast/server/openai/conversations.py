@@ -16,8 +16,6 @@ from holdfast.core.codec import Unreadable
 from holdfast.core.history.conversation import Flagged, Snapshot, Visibility, seen_by_people
 from holdfast.core.items import Item, ToolResult
 from holdfast.core.policy import Policy
-from holdfast.core.ports import OpenTurn
-from holdfast.core.turns import events as ev
 from holdfast.errors import InvalidId, KeyReused, TurnRejected
 from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, TurnId
 from holdfast.server.access.seals import Seals
@@ -33,6 +31,7 @@ from holdfast.server.turns.answers import is_answered, problem_for
 from holdfast.server.turns.attempts import attempt_of
 from holdfast.server.turns.inline_blobs import inlined
 from holdfast.server.turns.turn_requests import TurnSettings
+from holdfast.sessions.manual_turns import play_without_model
 from holdfast.sessions.session_requests import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.rows import SessionRow
@@ -327,7 +326,7 @@ class Conversations:
             return []  # references to items that clients do not see
         try:
             watch = await call.exchange.unless_gone(
-                self._sessions.submit(ask, play=_play_without_model)
+                self._sessions.submit(ask, play=play_without_model)
             )
         except TurnRejected as error:
             raise Refused(msgspec.structs.replace(problem_of(error), param="items")) from error
@@ -356,11 +355,6 @@ class Conversations:
     async def _say_json(self, call: HttpCall, session_id: SessionId, said: ItemObject) -> None:
         body = msgspec.json.encode(said)
         await call.exchange.answer(200, await inlined(self._store, call.tenant, session_id, body))
-
-
-async def _play_without_model(turn: OpenTurn) -> None:
-    """Play a turn without asking a model."""
-    await turn.record(ev.StepStarted(), ev.Answered(items=()))
 
 
 def _seen(snapshot: Snapshot) -> list[Item]:

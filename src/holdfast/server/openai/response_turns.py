@@ -7,6 +7,8 @@ began is a Response as well, with the API's defaults.
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast.core.codec import Value
 from holdfast.core.history.conversation import Flagged, Notes
 from holdfast.core.items import Item, Items
@@ -14,12 +16,11 @@ from holdfast.core.turns import events as ev
 from holdfast.errors import InvalidId
 from holdfast.ids import ResponseId, Tenant
 from holdfast.server.turns.answers import content_of, ending_of_watched, is_answered, problem_for
-from holdfast.server.turns.stored_turns import stored_turn
+from holdfast.server.turns.stored_turns import LoadedTurn, stored_turn
 from holdfast.sessions.session_requests import Ending
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.turns.store_retries import persistently
 from holdfast.sessions.turns.watch import Watch
-from holdfast.store.rows import TurnRow
 from holdfast.store.store import Store
 from holdfast.wire.openai.responses.answer import (
     Echo,
@@ -33,17 +34,10 @@ from holdfast.wire.openai.responses.items import is_output
 from holdfast.wire.problems import Problem, Refused, not_found
 
 
-class StoredResponse(Value):
+class StoredResponse(LoadedTurn, kw_only=True):
     """A stored Response: running, completed or failed."""
 
-    row: TurnRow
     head: ResponseHead
-    items: tuple[Item, ...]
-    """The items of the turn; until it is committed, the items of its request."""
-    before: Items = ()
-    """The beginning of its answer: the items of earlier turns, if this one is a retry that continues them."""
-    begun: bool = True
-    """Whether the turn has started to play. It has not while it waits for a node with room."""
 
     @property
     def status(self) -> Status:
@@ -84,9 +78,7 @@ class ResponseTurns:
             created_s=response_id.minted_at_ms // 1000,
             echo=echo_of((*found.chain, *found.items)) or Echo(model=found.row.agent, named=True),
         )
-        return StoredResponse(
-            row=found.row, head=head, items=found.items, before=found.before, begun=found.begun
-        )
+        return StoredResponse(**msgspec.structs.asdict(found), head=head)
 
     async def watch(self, tenant: Tenant, kept: StoredResponse) -> Watch:
         return await self._sessions.watch(tenant, kept.row.turn_id)

@@ -148,7 +148,7 @@ async def followed(
     """
     while True:
         # In this order: once the row says that the turn has ended, its journal is whole.
-        row = await persistently(lambda: _find_row(store, tenant, turn_id))
+        row = await persistently(lambda: turn_row(store, tenant, turn_id))
         if row.state != "queued":
             async for records in journaled(store, tenant, turn_id, since):
                 yield records
@@ -178,18 +178,18 @@ async def journaled(
 async def persistent_ending(store: Store, tenant: Tenant, turn_id: TurnId) -> Ending | None:
     """How a turn ended; None while it is open. Raises StoreUnavailable if the store is unavailable for
     `store_retry_s`."""
-    return ending_of(await persistently(lambda: _find_row(store, tenant, turn_id)))
+    return ending_of(await persistently(lambda: turn_row(store, tenant, turn_id)))
 
 
 async def find_ending(store: Store, tenant: Tenant, turn_id: TurnId) -> Ending | None:
     """How a turn ended; None while it is open, or while the store is unavailable."""
     try:
-        return ending_of(await _find_row(store, tenant, turn_id))
+        return ending_of(await turn_row(store, tenant, turn_id))
     except StoreUnavailable:
         return None
 
 
-async def _find_row(store: Store, tenant: Tenant, turn_id: TurnId) -> TurnRow:
+async def turn_row(store: Store, tenant: Tenant, turn_id: TurnId) -> TurnRow:
     """A turn's row. Raises SessionMissing."""
     row = await store.turn(tenant, turn_id)
     if row is None:
