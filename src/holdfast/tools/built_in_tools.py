@@ -71,7 +71,7 @@ class BuiltInToolset:
         return f"<{type(self).__name__} {', '.join(self.names)}>"
 
 
-def parameters(required: Sequence[str] = (), **properties: Json) -> str:
+def parameters(required: Sequence[str] = (), /, **properties: Json) -> str:
     """The schema of a tool's arguments."""
     schema = {
         "type": "object",

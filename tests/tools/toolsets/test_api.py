@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from aiohttp import web
 from hypothesis import given
@@ -94,3 +95,15 @@ async def test_a_question_and_a_link_are_handed_to_the_user() -> None:
         (tool,) = await toolset.tools()
         assert permission_for(tool.spec, arguments={}) == "allow"
         assert words in said(await execute(tool, call_of(arguments), Blobs()))
+
+
+def test_an_argument_may_have_the_name_of_a_word_of_the_schema() -> None:
+    asked = ApiRequest(
+        name="form",
+        endpoint="https://forms.example/?r=${required}",
+        args={"required": {"type": "string"}},
+        required=("required",),
+    )
+    (tool,) = ApiToolset(asked).listed
+    schema = msgspec.json.decode(tool.spec.parameters)
+    assert schema["required"] == ["required"] and [*schema["properties"]] == ["required"]

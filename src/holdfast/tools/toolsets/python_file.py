@@ -11,7 +11,6 @@ names it trusts it like the server's own code.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from hashlib import sha256
@@ -23,12 +22,16 @@ from holdfast.observe.trouble import Trouble
 from holdfast.tools.function import FunctionTool, FunctionToolset, tool
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Tool
+from holdfast.tools.toolsets.server_tools import ServerToolset
 
 log = logging.getLogger("holdfast.tools")
 
 
-class PythonToolset:
+class PythonToolset(ServerToolset):
     """The tools of one Python file: those that `names` lists, or every function that `@tool` decorates."""
+
+    foreign = False
+    failures = (Exception, SystemExit)
 
     def __init__(
         self,
@@ -39,43 +42,23 @@ class PythonToolset:
         source: bytes | None = None,
     ) -> None:
         """`source`: what the file held when its agent file was read; None: what it holds when it is run."""
+        # A file that failed is tried again with the next turn.
+        super().__init__(path.name, required=required, refresh_s=0)
+        self._told = Trouble(f"tools of {path.name}", log, steady_s=0)  # it is run once
         self._path = path
         self._source = source
         self._names = names
-        self._required = required
-        self._lock = asyncio.Lock()
-        self._tools: tuple[Tool, ...] | None = None
-        self._trouble = ""
-        self._told = Trouble(f"tools of {path.name}", log, steady_s=0)  # it is run once
         self.named = names or ()
         """The tool names that the operator has listed."""
 
-    @property
-    def instruction(self) -> str:
-        """Why there are no tools, for the model; empty if there are."""
-        return self._trouble
+    async def _load(self) -> tuple[Tool, ...]:
+        return await (await in_thread(self._loaded, name=self._path.name)).tools()
 
-    @property
-    def absence(self) -> str:
-        """Why there are no tools, if a turn cannot do without them."""
-        return self._trouble if self._required else ""
-
-    async def tools(self) -> tuple[Tool, ...]:
-        """The tools; none if the file cannot be loaded. A file that failed is tried again with the next turn."""
-        async with self._lock:
-            if self._tools is None:
-                try:
-                    loaded = await in_thread(self._loaded, name=self._path.name)
-                    self._tools, self._trouble = await loaded.tools(), ""
-                    self._told.worked()
-                except (Exception, SystemExit) as error:  # foreign code: it may raise anything
-                    why = str(error) if isinstance(error, HoldfastError) else _described(error)
-                    self._trouble = f"The tools of {self._path.name} cannot be used now: {why}"
-                    self._told.failed(why)
-            return self._tools or ()
-
-    async def close(self) -> None:
-        """Nothing to close."""
+    def _why(self, error: BaseException) -> str:
+        """An error of foreign code in one line."""
+        if isinstance(error, HoldfastError):
+            return str(error)
+        return f"{type(error).__name__}: {error}"
 
     def _loaded(self) -> FunctionToolset:
         module = loaded_module(self._path, self._source)
@@ -87,9 +70,6 @@ class PythonToolset:
                 )
             return FunctionToolset(*found)
         return FunctionToolset(*(_function(module, name) for name in self._names))
-
-    def __repr__(self) -> str:
-        return f"<PythonToolset {self._path.name}>"
 
 
 def loaded_module(path: Path, source: bytes | None = None) -> ModuleType:
@@ -104,11 +84,6 @@ def loaded_module(path: Path, source: bytes | None = None) -> ModuleType:
     )
     exec(code, module.__dict__)
     return module
-
-
-def _described(error: BaseException) -> str:
-    """An error of foreign code in one line."""
-    return f"{type(error).__name__}: {error}"
 
 
 def _function(module: ModuleType, name: str) -> FunctionTool:

@@ -18,6 +18,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.items import Text
 from holdfast.environment import PREFIX
+from holdfast.tools.built_in_tools import parameters
 from holdfast.tools.execution import clean, failure
 from holdfast.tools.process import Exit, run_command
 from holdfast.tools.sandbox.sandbox import Sandbox, named_paths
@@ -152,16 +153,10 @@ def spec_of(name: str, script: ScriptCommand) -> ToolSpec:
         raise InvalidTool(f"{name!r} has no command")
     if script.timeout_s <= 0:
         raise InvalidTool(f"the timeout of {name!r} has to be above 0 s")
-    schema = {
-        "type": "object",
-        "properties": script.args,
-        "required": required,
-        "additionalProperties": False,
-    }
     return ToolSpec(
         name=name,
         description=script.description,
-        parameters=msgspec.json.encode(schema).decode(),
+        parameters=parameters(required, **script.args),
         read_only=script.read_only,
         idempotent=script.idempotent,
         # The command has its own timeout, which keeps what it has printed for the model; this one is the backstop.

@@ -7,6 +7,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 from holdfast import limits
 from holdfast.observe.trouble import Trouble
@@ -21,12 +22,21 @@ class ServerToolset(ABC):
     """Some tools that a server names. While it cannot be read there are none, and the agents' instruction says why."""
 
     foreign = True
+    failures: ClassVar[tuple[type[BaseException], ...]] = (FetchFailed, Unusable, OSError)
+    """What `_load` may raise."""
 
     def __init__(
-        self, what: str, *, required: bool = False, now_s: Callable[[], float] = time.monotonic
+        self,
+        what: str,
+        *,
+        required: bool = False,
+        refresh_s: float = limits.api_refresh_s,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`what`: the server, in words that may be shown. `required`: a turn without its tools fails."""
+        """`what`: the server, in words that may be shown. `required`: a turn without its tools fails. `refresh_s`: how
+        long it is not asked again after a failure."""
         self._what = what
+        self._refresh_s = refresh_s
         self._required = required
         self._now_s = now_s
         self._tools: tuple[Tool, ...] | None = None
@@ -39,7 +49,10 @@ class ServerToolset(ABC):
 
     @abstractmethod
     async def _load(self) -> tuple[Tool, ...]:
-        """Ask the server for its tools. Raises FetchFailed, Unusable or OSError."""
+        """Ask the server for its tools. Raises one of its `failures`."""
+
+    def _why(self, error: BaseException) -> str:
+        return error.why if isinstance(error, FetchFailed) else str(error)
 
     @property
     def instruction(self) -> str:
@@ -57,9 +70,9 @@ class ServerToolset(ABC):
                     self._tools = await self._load()
                     self._trouble = ""
                     self._told.worked()
-                except (FetchFailed, Unusable, OSError) as error:
-                    self._not_before_s = self._now_s() + limits.api_refresh_s
-                    why = error.why if isinstance(error, FetchFailed) else str(error)
+                except self.failures as error:
+                    self._not_before_s = self._now_s() + self._refresh_s
+                    why = self._why(error)
                     self._trouble = f"The tools of {self._what} cannot be used now: {why}"
                     self._told.failed(why)
         return self._tools or ()
