@@ -10,7 +10,6 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import closing
-from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from holdfast.client.address import ServerAddress, parse_address
@@ -107,12 +106,7 @@ class AnswerStream(ChatReader):
             self._connection = self._client._send(self._request)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._connection is not None, "entered before it is left"
         self._connection.close()
 

@@ -84,10 +84,6 @@ class FallbackModel(WrappingModel):
             key=lambda place: self._resting_until.get(place, now) > now,
         )
 
-    async def close(self) -> None:
-        for model in self._models:
-            await model.close()
-
     def __repr__(self) -> str:
         return f"<FallbackModel {', '.join(repr(each) for each in self._models)}>"
 

@@ -168,7 +168,11 @@ class WrappingModel:
 
     def __init__(self, *models: Model) -> None:
         self._wrapped = models
+        self._model = models[0]
         self._counter = counter_of(models[0])
+        self.name = models[0].name
+        self.dialect: Dialect = models[0].dialect
+        self.knows = models[0].knows
 
     def openings(self, prompt: Prompt) -> Prefixes:
         found: Prefixes = {}
@@ -186,6 +190,10 @@ class WrappingModel:
     async def count(self, prompt: Prompt) -> int:
         assert self._counter is not None, "a count needs a count_dialect"
         return await self._counter.count(prompt)
+
+    async def close(self) -> None:
+        for model in self._wrapped:
+            await model.close()
 
 
 class CountRequest(Protocol):

@@ -56,10 +56,6 @@ class RetryingModel(WrappingModel):
     ) -> None:
         assert attempts_max >= 1
         super().__init__(model)
-        self.name = model.name
-        self.dialect = model.dialect
-        self.knows = model.knows
-        self._model = model
         self._attempts_max = attempts_max
         self._sleep = sleep
         self._chance = chance
@@ -95,9 +91,6 @@ class RetryingModel(WrappingModel):
             # Without a status, the code alone does not say which address was not reached, or why.
             detail = "" if failure.status else failure.detail
             self._trouble.failed(f"{status}{failure.reason or 'no reason given'}", detail)
-
-    async def close(self) -> None:
-        await self._model.close()
 
     def __repr__(self) -> str:
         return f"<RetryingModel {self._model!r} up to {self._attempts_max} times>"

@@ -23,10 +23,6 @@ class MeteredModel(WrappingModel):
 
     def __init__(self, model: Model, price: Price | None = None) -> None:
         super().__init__(model)
-        self.name = model.name
-        self.dialect = model.dialect
-        self.knows = model.knows
-        self._model = model
         self._price = price
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
@@ -52,9 +48,6 @@ class MeteredModel(WrappingModel):
         if isinstance(delta, UsageDelta) and self._price is not None:
             return UsageDelta(usage=self._price.of(delta.usage))
         return delta
-
-    async def close(self) -> None:
-        await self._model.close()
 
     def __repr__(self) -> str:
         return f"<MeteredModel {self._model!r}>"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -267,12 +266,7 @@ class Sessions:
             return await self.supervisor.keep_in_thread("heart", lease.beat, lease.backoff)
         return self.supervisor.keep("heart", lease.beat, lease.backoff)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, tb: object) -> None:
         await self.close(grace_s=limits.drain_grace_s if error is None else 0.0)
 
     async def close(self, *, grace_s: float) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.agents.agent import ModelConfig
 from holdfast.agents.file.document import Where
+from holdfast.agents.file.shape_base import filled_up
 from holdfast.agents.file.shape_checks import Findings, suggest
 from holdfast.agents.file.shapes import (
     AgentShape,
@@ -299,7 +300,8 @@ class FileModels:
             if not getattr(shape, field).strip():
                 self._found.wrong(where, f"{field!r} is missing")
         alias = self._providers.get(shape.provider, ProviderShape())
-        both = _with_defaults(shape, alias)
+        given = {**alias.provider_opts, **shape.provider_opts}
+        both = filled_up(SettingsShape, shape, alias, provider_opts=given)
         kind = alias.provider
         api = APIS[both.api_type] if both.api_type else None
         if api is None and shape.provider in self._providers and not kind:
@@ -541,19 +543,6 @@ def _is_alias(shape: ModelShape) -> bool:
 def _names(model: str) -> list[str]:
     """The models of an agent: one, or several that take turns."""
     return [each.strip() for each in model.split(",") if each.strip()] or [AUTO]
-
-
-def _with_defaults(model: ModelShape, provider: ProviderShape) -> SettingsShape:
-    """A model's settings, and its provider's where the model has none."""
-    blank = SettingsShape()
-    fields = {
-        name: own
-        if (own := getattr(model, name)) != getattr(blank, name)
-        else getattr(provider, name)
-        for name in SettingsShape.__struct_fields__
-    }
-    fields["provider_opts"] = {**provider.provider_opts, **model.provider_opts}
-    return SettingsShape(**fields)
 
 
 def _price(cost: CostShape) -> Price:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from msgspec import Meta
 
@@ -19,3 +19,18 @@ Schema: TypeAlias = Annotated[dict[str, Any], Meta(description="A JSON Schema")]
 
 class Shape(Value, forbid_unknown_fields=True):
     """A mapping with known fields."""
+
+
+S = TypeVar("S", bound=Shape)
+
+
+def filled_up(kind: type[S], own: Shape, other: Shape, **both: object) -> S:
+    """The fields of this kind from `own`, or from `other` where it says nothing; of those in `both`, these values."""
+    blank = kind()
+    fields = {
+        name: value
+        if (value := getattr(own, name)) != getattr(blank, name)
+        else getattr(other, name)
+        for name in kind.__struct_fields__
+    }
+    return kind(**{**fields, **both})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Self
 
 from holdfast.cli.talk.input_commands import completions, is_unfinished, joined
@@ -39,12 +39,7 @@ class Lines:
             readline.parse_and_bind("bind ^I rl_complete" if is_libedit else "tab: complete")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if readline is not None and self._is_kept:
             try:
                 readline.write_history_file(self._history)

@@ -19,7 +19,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self, assert_never
 
 import msgspec
@@ -286,12 +286,7 @@ class _SignalFile:
         self._waker = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.set_wakeup_fd(self._waker)
         for each, handler in self._before.items():
             signal.signal(each, handler)

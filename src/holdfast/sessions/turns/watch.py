@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from itertools import takewhile
-from types import TracebackType
 from typing import Self
 
 from holdfast.core.codec import Unreadable
@@ -104,12 +103,7 @@ class Watch:
             self.live.join()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self.live is not None:
             self.live.leave()
 

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.agents.file.document import Where
+from holdfast.agents.file.shape_base import filled_up
 from holdfast.agents.file.shape_checks import suggest
 from holdfast.agents.file.toolsets.file_context import TOOL_PREFIX, FileContext
 from holdfast.agents.file.toolsets.toolset_shapes import (
@@ -121,9 +122,8 @@ class FileServers:
 
     def _referred(self, shape: McpToolsetShape, at: Where) -> McpShape | None:
         """A toolset merged with the definition that it refers to; its own fields win."""
-        own = {name: getattr(shape, name) for name in McpShape.__struct_fields__}
         if not shape.ref or shape.ref.startswith(_GATEWAY):
-            return McpShape(**own)
+            return filled_up(McpShape, shape, McpShape())
         if shape.ref not in self._mcps:
             words = f"no such server; {suggest(shape.ref, self._mcps)}"
             self._found.wrong((*at, "ref"), words)
@@ -131,12 +131,9 @@ class FileServers:
         if shape.command or shape.remote is not None:
             self._found.wrong(at, "'ref' names a server; leave out 'command' and 'remote'")
             return None
-        there, blank = self._mcps[shape.ref], McpShape()
-        fields = {
-            name: value if value != getattr(blank, name) else getattr(there, name)
-            for name, value in own.items()
-        }
-        return McpShape(**{**fields, "ref": there.ref, "env": {**there.env, **shape.env}})
+        there = self._mcps[shape.ref]
+        env = {**there.env, **shape.env}
+        return filled_up(McpShape, shape, there, ref=there.ref, env=env)
 
     def _server(self, shape: McpShape, at: Where) -> McpServer | None:
         if bool(shape.command) == (shape.remote is not None):
