@@ -98,8 +98,24 @@ def save(recording: Recording) -> None:
             for message in request["messages"]:
                 if isinstance(message.get("content"), str):
                     message["content"] = _without_instructions(message["content"])
-    text = msgspec.json.format(msgspec.json.encode(data), indent=1)
-    (FOLDER / f"{recording.scene}.json").write_bytes(text + b"\n")
+    (FOLDER / f"{recording.scene}.json").write_text(f"{_written(data)}\n", encoding="utf-8")
+
+
+def _written(value: Any, indent: int = 0) -> str:
+    """JSON with a line for each message, and for all else that holds no objects."""
+    if not _holds_objects(value):
+        return msgspec.json.encode(value).decode()
+    inner, outer = " " * (indent + 1), " " * indent
+    if isinstance(value, list):
+        lines = [inner + _written(each, indent + 1) for each in value]
+        return "[\n" + ",\n".join(lines) + f"\n{outer}]"
+    lines = [f'{inner}"{name}": {_written(each, indent + 1)}' for name, each in value.items()]
+    return "{\n" + ",\n".join(lines) + f"\n{outer}}}"
+
+
+def _holds_objects(value: Any) -> bool:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(isinstance(each, dict) or _holds_objects(each) for each in inside)
 
 
 _INSTRUCTIONS = re.compile(r"\A### Task:.*?(?=### Chat History|<context>)", re.DOTALL)
