@@ -67,10 +67,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 SKIP_IS_FAILURE = bool(os.environ.get("CI"))
 
 
-def pytest_collection_finish() -> None:
-    """What was imported and collected stays until the end, so no collection of garbage need look at it again."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays until the end: no collection of garbage need look at it, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
