@@ -5,8 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import warnings
 from collections.abc import Generator
+from functools import wraps
 from types import FrameType
+from typing import Any
 
 import hypothesis
 import pytest
@@ -52,6 +56,38 @@ def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, object, objec
                 raise TimeIsOver(str(error)) from None
 
         signal.signal(signal.SIGALRM, end)
+    return done
+
+
+STARTED: list[str] = []
+"""The programs that the test under way has started."""
+
+
+_start = subprocess.Popen.__init__
+
+
+@wraps(_start)
+def _start_and_note(process: subprocess.Popen[Any], *arguments: Any, **options: Any) -> None:
+    _start(process, *arguments, **options)
+    STARTED.append(str(process.args))
+
+
+subprocess.Popen.__init__ = _start_and_note  # type: ignore[assignment, method-assign]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """A test that leaves a program to the collector fails itself: else the test fails in whose time garbage is collected."""
+    done = yield
+    if STARTED:
+        with warnings.catch_warnings(record=True) as left:
+            warnings.simplefilter("always")
+            gc.collect()
+        started = ", ".join(STARTED)
+        STARTED.clear()
+        if left:
+            told = "\n".join(str(each.message) for each in left)
+            pytest.fail(f"left behind by a test that started {started}:\n{told}", pytrace=False)
     return done
 
 
