@@ -1,4 +1,4 @@
-"""The trouble with one thing that can fail and come back: a model, an MCP server, a tool. The log says so once per cause.
+"""The trouble with one thing that can fail and come back: a model, a tool, the store. The log says so once per cause.
 
 A provider that is down fails every request; a line for each of them would bury the one that matters. The log has a
 warning for each new cause, and a line when the trouble is over: when the thing works, and has not failed for a minute.
@@ -41,14 +41,16 @@ class Trouble:
         self._times = 0
         self._last_s = 0.0
 
-    def failed(self, cause: str, detail: str = "") -> None:
-        """It has failed, for this cause; `detail` is told with it, and may be another one each time."""
+    def failed(self, cause: str, detail: str = "", *, error: Exception | None = None) -> None:
+        """It has failed, for this cause; `detail` is told with it, and may be another one each time, and so is the stack
+        trace of `error`."""
         self._times += 1
         self._last_s = self._now_s()
         if cause not in self._causes and len(self._causes) < _CAUSES_MAX:
             self._causes.add(cause)
             words = f"{cause} ({detail})" if detail else cause
-            self._log.warning("%s: it fails: %s", self._subject, printable(words[:_WORDS_CHARS]))
+            words = printable(words[:_WORDS_CHARS])
+            self._log.warning("%s: it fails: %s", self._subject, words, exc_info=error)
 
     def worked(self) -> None:
         """It works."""

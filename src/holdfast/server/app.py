@@ -15,6 +15,7 @@ from holdfast.errors import HoldfastError, StoreDamaged, StoreFault
 from holdfast.observe.events import audit, bind, event
 from holdfast.observe.recent_log import RecentLog
 from holdfast.observe.spans import NO_SPAN, Span, is_tracing, span
+from holdfast.observe.trouble import Trouble
 from holdfast.server.a2a.cards import Cards
 from holdfast.server.a2a.endpoints import A2AEndpoints
 from holdfast.server.a2a.methods import TaskMethods
@@ -147,6 +148,7 @@ class App:
             )
         )
         """Every route that this application answers."""
+        self._store_trouble = Trouble("the store", log)
         self._busy_status = busy_status
         self._authenticator = authenticator or Authenticator(sessions.store, "off")
         self._quotas = quotas or Quotas()
@@ -193,6 +195,7 @@ class App:
         """Answer a request. A failure becomes one answer: a status, or the last event of a stream that had begun."""
         try:
             await self._route(exchange, facts)
+            self._store_trouble.worked()
             return
         except Refused as refused:
             problem = refused.problem
@@ -201,7 +204,9 @@ class App:
             if TURN_ID.name in exchange.about:
                 problem = after_begin(problem, exchange.headers)
             is_told = isinstance(error, StoreDamaged)  # by an event, once for each cause
-            if (problem.status == 500 and not is_told) or isinstance(error, StoreFault):
+            if isinstance(error, StoreFault):
+                self._store_trouble.failed(str(error), error=error)
+            elif problem.status == 500 and not is_told:
                 log.exception("%s %s (%s)", exchange.method, exchange.path, exchange.request_id)
         except ClientGone:
             raise

@@ -46,6 +46,24 @@ def test_it_is_told_once_that_they_have_run_out_and_once_that_there_are_some(
     assert exhausted == {cause: 2}
 
 
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.EACCES, errno.ENOENT, errno.EIO])
+def test_an_error_that_says_nothing_about_files_changes_nothing(
+    number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server looks once a second: an error that left the watch would end it."""
+    files, exhausted = Files(), Counter[str]()
+    watch = FileDescriptors(exhausted, probe=files)
+    files.run_out(number)
+    watch.look()
+    assert not exhausted
+    files.run_out(errno.EMFILE)
+    watch.look()
+    files.run_out(number)
+    watch.look()
+    assert exhausted == {"process": 1}
+    assert [each.message for each in caplog.records] == ["files.exhausted"]
+
+
 def test_the_last_ones_count_as_none() -> None:
     """The event loop takes a connection by one that it keeps, and closes it at once: there is no error to wait for."""
     files, exhausted = Files(), Counter[str]()
@@ -58,10 +76,3 @@ def test_by_itself_it_opens_a_file_and_leaves_none_behind() -> None:
     watch, before = FileDescriptors(Counter()), os.listdir("/dev/fd")
     watch.look()
     assert os.listdir("/dev/fd") == before
-
-
-def test_what_is_no_lack_of_files_is_not_taken_for_one() -> None:
-    files = Files()
-    files.run_out(errno.EACCES)
-    with pytest.raises(PermissionError):
-        FileDescriptors(Counter(), probe=files).look()

@@ -48,9 +48,8 @@ class FileDescriptors:
         try:
             number = self._probe()
         except OSError as error:
-            if error.errno in CAUSES:
-                return CAUSES[error.errno]
-            raise
+            # Any other error, such as too little memory, says nothing about files.
+            return CAUSES.get(error.errno or 0, self._cause)
         # The system hands out the smallest free number: a large one means that all below it are taken.
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return CAUSES[errno.EMFILE] if number >= soft - limits.files_spare else None
