@@ -163,7 +163,7 @@ def test_a_store_that_stops_shows_what_was_found_before(
 
     monkeypatch.setattr(SqliteStore, "tenants", stop)
     told = run("db", "verify", "--json")
-    assert told.exit_code == 2
+    assert told.exit_code == 70
     answer = json.loads(told.stdout)
     assert (answer["clean"], answer["complete"]) == (False, False)
     assert [each["code"] for each in answer["findings"]] == ["key_astray"]
