@@ -319,6 +319,24 @@ async def test_a_request_is_told_of_damage_by_the_name_that_it_knows(
     await store.close()
 
 
+async def test_a_request_without_a_name_is_told_of_no_conversation(
+    whole: tuple[Path, Truth], mint: Minter
+) -> None:
+    path, _ = whole
+    store = await SqliteStore.open(path)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew()
+    ask = await player.ask(None, "Hello")
+    await store.close()
+    (root,) = _pages_of(path, tree="node")
+    flip(path, (root - 1) * PAGE_BYTES + 2_000, 3)
+    store = await SqliteStore.open(path)
+    with pytest.raises(StoreReadOnly):
+        await store.begin(ask)
+    assert ("what a new conversation needs" in store.damages, len(store.damages)) == (True, 1)
+    await store.close()
+
+
 async def test_damage_where_everything_meets_makes_the_store_read_only_until_it_is_verified(
     whole: tuple[Path, Truth], mint: Minter
 ) -> None:
