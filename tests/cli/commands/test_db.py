@@ -171,7 +171,7 @@ def test_a_store_that_stops_shows_what_was_found_before(
 
     monkeypatch.setattr(inspection, "CHECKS", ())
     told = run("db", "verify", "--json")
-    assert (told.exit_code, told.stdout) == (2, "")
+    assert (told.exit_code, told.stdout) == (70, "")
 
 
 def test_verify_goes_by_while_a_server_has_the_store_open(spawn: Spawn, furnished: Path) -> None:
