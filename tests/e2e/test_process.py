@@ -63,8 +63,8 @@ async def test_a_hangup_ends_no_stream_and_no_server(world: World) -> None:
     async with world.streaming("long", to="trip") as response:
         said = await response.content.readany()
         await gate.reached.wait()
-        for _ in range(3):
-            world.signal(signal.SIGHUP)
+        for each in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            world.signal(each)
         gate.release()
         said += await response.content.read()
     assert said.endswith(b"data: [DONE]\n\n")

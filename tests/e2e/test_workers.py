@@ -85,12 +85,15 @@ async def test_a_worker_that_is_asked_to_stop_lets_its_turn_finish_and_is_replac
 
 
 @WORKERS
-async def test_sighup_has_every_worker_reload_and_ends_none(world: World) -> None:
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
+async def test_a_signal_has_every_worker_reload_and_ends_none(
+    world: World, number: signal.Signals
+) -> None:
     staff, before = staff_of(world), dict(staff_of(world).members)
     gate = world.hold("long")
     waiting = asyncio.create_task(world.chat("long", to="trip", at=ONE))
     await gate.reached.wait()
-    world.signal(signal.SIGHUP)
+    world.signal(number)
     await staff.until(lambda staff: len(staff.said("server.reloaded")) == 2)
     gate.release()
     assert (await waiting).status == 200

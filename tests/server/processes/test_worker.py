@@ -67,6 +67,8 @@ def closed(line: socket.socket, worker: Worker) -> None:
         (lambda line, _: line.send(RELOAD), "reload"),
         (lambda line, _: line.send(RELOAD + DRAIN), "drain"),
         (lambda line, _: os.kill(os.getpid(), signal.SIGHUP), "reload"),
+        (lambda line, _: os.kill(os.getpid(), signal.SIGUSR1), "reload"),
+        (lambda line, _: os.kill(os.getpid(), signal.SIGUSR2), "reload"),
         (closed, "drain"),
         (killed, "drain"),
     ],

@@ -16,7 +16,7 @@ from holdfast.core.codec import Value
 from holdfast.server.access.quota_usage import ProcessQuotaUsage, QuotaUsage
 from holdfast.server.http.listen_sockets import listen
 from holdfast.server.processes.numbers import Numbers, OwnNumbers
-from holdfast.server.processes.reload_signal import hangup_handler
+from holdfast.server.processes.reload_signal import ALWAYS_RELOAD, hangup_handler
 
 
 class ReadyServer(Value):
@@ -94,13 +94,14 @@ class SoleProcess:
 
 @contextmanager
 def handle_signals(stop: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` for each SIGTERM and SIGINT, and `reload` for each SIGHUP, or `stop` if its terminal has closed."""
+    """Call `stop` for each SIGTERM and SIGINT, `reload` for each SIGUSR1 and SIGUSR2, and for each SIGHUP `reload`, or
+    `stop` if the terminal has closed."""
     loop = asyncio.get_running_loop()
     handled: list[signal.Signals] = []
     hung_up = hangup_handler(reload, stop)
-    handlers = ((signal.SIGTERM, stop), (signal.SIGINT, stop), (signal.SIGHUP, hung_up))
+    handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: hung_up}
     try:
-        for each, handler in handlers:
+        for each, handler in (handlers | dict.fromkeys(ALWAYS_RELOAD, reload)).items():
             loop.add_signal_handler(each, handler)
             handled.append(each)
     except (ValueError, RuntimeError):

@@ -3,6 +3,9 @@
 A daemon has no terminal, so an operator who sends it SIGHUP wants its files read again: after a rotation of the log,
 for a new certificate or a changed agent. A server that was started in a terminal gets the same signal when the window
 is closed, and should then stop as with Ctrl-C; unless it was started to ignore that (`nohup`).
+
+Other daemons open their logs again at SIGUSR1, or replace themselves at SIGUSR2. A process that does not know these
+signals is ended by them, so a server takes them for the same wish.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ from contextlib import contextmanager
 from holdfast.observe.events import warn
 
 log = logging.getLogger("holdfast.server")
+
+ALWAYS_RELOAD = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that no closed terminal sends."""
 
 
 @contextmanager

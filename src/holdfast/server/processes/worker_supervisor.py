@@ -30,7 +30,7 @@ from holdfast.observe.events import event, warn
 from holdfast.observe.log_files import reopen_all, standard_files
 from holdfast.server.http.listen_sockets import SharedPort
 from holdfast.server.processes.process_role import ReadyServer
-from holdfast.server.processes.reload_signal import hangup_handler, reload_part
+from holdfast.server.processes.reload_signal import ALWAYS_RELOAD, hangup_handler, reload_part
 from holdfast.server.processes.restart_policy import ExpectedEnd, GiveUp, Restart, judge_end
 from holdfast.server.processes.worker import DRAIN, HURRY, RELOAD, SharedState, Worker
 
@@ -71,9 +71,10 @@ class WorkerSupervisor:
             outcome = self._supervise(signals)
         if isinstance(outcome, Worker):
             # Until it listens it has nothing to finish, so Ctrl-C may kill it. It has not read its files yet, so
-            # SIGHUP asks for nothing.
+            # a signal to reload asks for nothing.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            for each in (signal.SIGHUP, *ALWAYS_RELOAD):
+                signal.signal(each, signal.SIG_IGN)
         return outcome
 
     def _supervise(self, signals: _SignalFile) -> Worker | int:
@@ -106,6 +107,8 @@ class WorkerSupervisor:
                     self._stop()
                 if signal.SIGHUP in said:
                     self._on_hangup()
+                elif any(each in said for each in ALWAYS_RELOAD):
+                    self._reload()
 
     def _next_s(self) -> float:
         starts = [each.start_at_s for each in self._places if each.start_at_s is not None]
@@ -274,9 +277,10 @@ class _Place(Struct):
 
 
 class _SignalFile:
-    """Signals as a file to wait for: SIGTERM and SIGINT to stop, SIGHUP to reload, SIGCHLD when a process has ended."""
+    """Signals as a file to wait for: SIGTERM and SIGINT to stop, SIGHUP and others to reload, SIGCHLD when a process has
+    ended."""
 
-    SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+    SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, *ALWAYS_RELOAD)
 
     def __enter__(self) -> Self:
         self._reader, self._writer = socket.socketpair()
