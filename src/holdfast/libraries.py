@@ -15,6 +15,7 @@ __all__ = [
     "aiohttp",
     "cipher_errors",
     "importlib_metadata",
+    "jsonschema_rs",
     "load_http",
     "load_wanted",
     "prometheus_client",
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     import urllib.request as urllib_request
 
     import aiohttp
+    import jsonschema_rs
     import prometheus_client
     import yaml
     import yarl
@@ -57,6 +59,8 @@ else:
     urllib_request = _Late("urllib.request")
     # For an error message that names the installed version of a dependency.
     importlib_metadata = _Late("importlib.metadata")
+    # For the arguments of calls, and for schemas whose form alone does not say that they are valid. Five megabytes.
+    jsonschema_rs = _Late("jsonschema_rs")
     # For agent files.
     yaml = _Late("yaml")
     # For /metrics.

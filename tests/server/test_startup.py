@@ -15,6 +15,7 @@ from holdfast import libraries
 NOT_YET = {
     *("aiohttp", "yarl", "attr", "urllib.request", "http.client"),  # no model is asked over HTTP
     "yaml",  # there is no agent file
+    "jsonschema_rs",  # no tool has a schema that must be looked at, and none was called
     "prometheus_client",  # the metrics were not asked for
     *("websockets", "holdfast.server.http.websocket_connection"),  # nor a WebSocket
     *("asyncpg", "mcp", "opentelemetry"),  # extras, for those who want them

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jsonschema_rs
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from holdfast.tools.schema import InvalidArguments, InvalidTool, checked, parse_arguments
+from holdfast.tools.schema import (
+    PLAIN_DEPTH_MAX,
+    InvalidArguments,
+    InvalidTool,
+    checked,
+    is_plain,
+    parse_arguments,
+)
 from holdfast.tools.tool import ToolSpec
 from tests.tools.tool_calls import spec
 
@@ -192,3 +204,77 @@ def test_what_refers_to_itself_once_for_each_place_takes_deep_arguments() -> Non
         value = [value, 2] if n % 2 else {"left": value, "right": None}
     tool = checked(spec(parameters=ANYTHING))
     parse_arguments(tool, msgspec.json.encode({"value": value}).decode())
+
+
+# ── plain schemas ────────────────────────────────────────────────────────────────────────────
+
+NAMES = st.sampled_from(["a", "b", "type", "$ref"])
+ODD = st.none() | st.booleans() | st.integers(-2, 2) | st.floats(-2, 2) | NAMES
+WORDS = {
+    "type": st.sampled_from(["object", "string", "integer", "text"]),
+    "title": st.text(max_size=2),
+    "description": st.text(max_size=2),
+    "default": ODD,
+    "minimum": st.integers(-2, 2) | st.floats(-2, 2),
+    "maximum": st.integers(-2, 2),
+    "minLength": st.integers(-1, 2),
+    "maxItems": st.integers(0, 2),
+    "enum": st.lists(NAMES, max_size=3),
+    "required": st.lists(NAMES, max_size=3),
+    "pattern": st.sampled_from(["a+", "("]),
+}
+
+
+def _nested(schemas: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            **{name: words | ODD for name, words in WORDS.items()},
+            "properties": st.dictionaries(NAMES, schemas, max_size=2),
+            "items": schemas,
+            "anyOf": st.lists(schemas, max_size=2),
+            "additionalProperties": schemas | st.booleans(),
+        },
+    )
+
+
+SCHEMAS = st.recursive(st.fixed_dictionaries({}, optional=dict(WORDS)), _nested, max_leaves=6)
+
+
+@given(SCHEMAS)
+def test_the_library_takes_every_plain_schema(schema: Any) -> None:
+    if is_plain(schema):
+        jsonschema_rs.meta.validate(schema)
+        jsonschema_rs.validator_for(schema)
+
+
+def test_the_library_takes_a_plain_schema_of_the_greatest_depth() -> None:
+    deepest: Any = {"type": "object"}
+    for _ in range(PLAIN_DEPTH_MAX - 1):
+        deepest = {"type": "object", "properties": {"inner": deepest}}
+    assert is_plain(deepest) and not is_plain({"properties": {"inner": deepest}})
+    jsonschema_rs.validator_for(deepest)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        {"type": "text"},
+        {"type": ["string", "null"]},
+        {"$ref": "http://elsewhere"},
+        {"pattern": "("},
+        {"required": ["a", "a"]},
+        {"enum": []},
+        {"minimum": True},
+        {"maxLength": -1},
+        {"anyOf": []},
+        {"properties": {"a": {"format": "date"}}},
+    ],
+)
+def test_a_schema_with_any_other_form_is_shown_to_the_library(schema: Any) -> None:
+    assert not is_plain(schema)
+
+
+def test_the_schemas_of_usual_tools_are_plain() -> None:
+    assert is_plain(msgspec.json.decode(SCHEMA))

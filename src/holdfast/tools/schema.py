@@ -2,22 +2,25 @@
 
 A schema is foreign text (an agent file's, an MCP server's). So it can never make us fetch anything, and a bad schema
 is reported when the tool is made, not when a model first calls it.
+
+The schemas of most tools are plain: valid by their form alone. A server that has no others starts without the
+validator's library, which takes five megabytes. The first call loads it: arguments are always checked by the library.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import NoReturn
 
-import jsonschema_rs
 import msgspec
 
 from holdfast import limits
 from holdfast.errors import InvalidValue
+from holdfast.libraries import jsonschema_rs
 from holdfast.printable import shortened
 from holdfast.tools.schema_cost import TooCostly, steps, visits
 from holdfast.tools.tool import Json, ToolSpec
@@ -58,7 +61,8 @@ def check_schema(schema: str, *, of: str) -> None:
         known = msgspec.json.decode(schema)
         if not isinstance(known, dict) or known.get("type") != "object":
             raise InvalidTool(f"the schema of {of!r} has to be that of an object")
-        _validator(schema)
+        if not is_plain(known):
+            _validator(schema)
         visits(schema, depth=1)
     except TooCostly as error:
         raise InvalidTool(f"{of!r} cannot be offered: {error}") from error
@@ -171,3 +175,88 @@ def suggest(word: str, known: Iterable[str]) -> str:
     close = get_close_matches(word, names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"there are: {', '.join(names) or 'none'}{hint}"
+
+
+# ── plain schemas ────────────────────────────────────────────────────────────────────────────
+
+PLAIN_DEPTH_MAX = 16
+"""The library reads this and more; a schema that is nested deeper is shown to it."""
+
+_TYPES = frozenset("array boolean integer null number object string".split())
+
+
+def is_plain(schema: Json, depth: int = PLAIN_DEPTH_MAX) -> bool:
+    """Whether a schema has members of these forms only. A schema that is not plain may be valid, too."""
+    return (
+        isinstance(schema, dict)
+        and depth > 0
+        and all(
+            (form := _FORMS.get(name)) is not None and form(value, depth - 1)
+            for name, value in schema.items()
+        )
+    )
+
+
+def _is_type(value: Json, depth: int) -> bool:
+    return isinstance(value, str) and value in _TYPES
+
+
+def _is_text(value: Json, depth: int) -> bool:
+    return isinstance(value, str)
+
+
+def _is_anything(value: Json, depth: int) -> bool:
+    return True
+
+
+def _is_number(value: Json, depth: int) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Json, depth: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
+
+
+def _are_choices(value: Json, depth: int) -> bool:
+    """Distinct texts, one at least."""
+    return _are_names(value, depth) and bool(value)
+
+
+def _are_names(value: Json, depth: int) -> bool:
+    return (
+        isinstance(value, list)
+        and all(isinstance(each, str) for each in value)
+        and len(set(map(str, value))) == len(value)
+    )
+
+
+def _are_properties(value: Json, depth: int) -> bool:
+    return isinstance(value, dict) and all(is_plain(each, depth) for each in value.values())
+
+
+def _are_schemas(value: Json, depth: int) -> bool:
+    return isinstance(value, list) and bool(value) and all(is_plain(each, depth) for each in value)
+
+
+def _is_switch(value: Json, depth: int) -> bool:
+    return isinstance(value, bool) or is_plain(value, depth)
+
+
+_FORMS: Mapping[str, Callable[[Json, int], bool]] = {
+    "additionalProperties": _is_switch,
+    "anyOf": _are_schemas,
+    "default": _is_anything,
+    "description": _is_text,
+    "enum": _are_choices,
+    "items": is_plain,
+    "maxItems": _is_count,
+    "maxLength": _is_count,
+    "maximum": _is_number,
+    "minItems": _is_count,
+    "minLength": _is_count,
+    "minimum": _is_number,
+    "properties": _are_properties,
+    "required": _are_names,
+    "title": _is_text,
+    "type": _is_type,
+}

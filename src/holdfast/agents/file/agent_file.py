@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
 
-import jsonschema_rs
 import msgspec
 
 from holdfast import limits
@@ -57,6 +56,7 @@ from holdfast.core.policy import Policy, allowed
 from holdfast.core.turns.events import Parameters
 from holdfast.environment import variable
 from holdfast.errors import HoldfastError, SourceUnusable
+from holdfast.libraries import jsonschema_rs
 from holdfast.models.model import KeyMissing, Model
 from holdfast.models.servers import UnknownProvider
 from holdfast.tools.files.reserved_files import ReservedFiles
