@@ -92,6 +92,11 @@ installed; the MCP SDK, an extra that few agents need and that takes most of a s
 servers never speak; and a cipher, which few requests need."""
 
 
+EAGER_MODULES = frozenset(
+    {"holdfast.sessions.admission.steered_requests", "holdfast.wire.openai.chat.chunks"}
+)
+"""Their types are learnt at import: a small one, and those by which every chunk of most models is read."""
+
 SUPERVISOR = "holdfast.observe.supervisor"
 """Starts what lives as long as the process."""
 
@@ -286,6 +291,20 @@ def lazy_rule(module: Module) -> list[str]:
     ]
 
 
+def decoder_rule(module: Module) -> list[str]:
+    """A decoder that is made at import learns its type at the first value, as `core.codec.Decoder` and `BodyDecoder` do."""
+    if module.name in EAGER_MODULES:
+        return []
+    inside = {id(node) for function in _functions(module) for node in ast.walk(function)}
+    return [
+        module.at(node, "a decoder that learns its type at import")
+        for node in module.nodes
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "msgspec.json.Decoder"
+        and id(node) not in inside
+    ]
+
+
 def pickle_rule(module: Module) -> list[str]:
     """Nothing is deserialised by a library that runs what it reads."""
     return [
@@ -445,6 +464,7 @@ MODULE_RULES: tuple[Callable[[Module], list[str]], ...] = (
     purity_rule,
     relative_rule,
     lazy_rule,
+    decoder_rule,
     pickle_rule,
     length_rule,
     swallow_rule,

@@ -181,6 +181,11 @@ GUARDED = "try:\n    f()\nexcept {}"
         (architecture.relative_rule, "from . import x", "from holdfast.core import x"),
         (architecture.lazy_rule, "def f():\n    import re", "import re"),
         (architecture.lazy_rule, "async def f():\n    from re import sub", "if 1:\n    import re"),
+        (
+            architecture.decoder_rule,
+            "import msgspec\nread = msgspec.json.Decoder(int).decode",
+            "def f():\n    return msgspec.json.Decoder(int)",
+        ),
         (architecture.pickle_rule, "import pickle", "import msgspec"),
         (architecture.pickle_rule, "from marshal import loads", "from msgspec import json"),
         (architecture.length_rule, LONG_FUNCTION, FAIR_FUNCTION),

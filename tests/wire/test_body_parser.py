@@ -7,14 +7,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Literal
 
-import msgspec
 import pytest
 
 from holdfast.core.codec import Value
 from holdfast.wire.anthropic.door.request import read_messages_request
 from holdfast.wire.api.objects import Decisions, Place, RequestBody
 from holdfast.wire.api.overview import Remark
-from holdfast.wire.body_parser import read_body
+from holdfast.wire.body_parser import BodyDecoder, read_body
 from holdfast.wire.conversation_names import derived_name
 from holdfast.wire.openai.chat.request import ChatRequest, read_chat_request
 from holdfast.wire.openai.responses.request import read_responses_request
@@ -28,7 +27,7 @@ class Deep(Value):
 
 def refused(kind: type[RequestBody | Deep | ChatRequest], body: str) -> Problem:
     with pytest.raises(Refused) as caught:
-        read_body(msgspec.json.Decoder(kind), body.encode())
+        read_body(BodyDecoder[object](kind), body.encode())
     assert caught.value.problem.status == 400
     return caught.value.problem
 
@@ -114,3 +113,11 @@ def test_lists_that_are_nested_too_deep_are_refused_in_each_part_of_a_body(
     for depth in (*range(600, 1000), 100_000):
         with suppress(Refused):
             read(body.replace("DEEP", "[" * depth + "]" * depth).encode())
+
+
+def test_a_decoder_learns_its_type_once_however_it_is_held() -> None:
+    decoder = BodyDecoder[Deep](Deep)
+    held = decoder.decode  # by a name of its own
+    assert held(b"{}") == decoder.decode("{}") == Deep()
+    assert decoder.decode is decoder.decode, "msgspec's own function by now"
+    assert held(b'{"either": []}') == Deep(either=[])

@@ -41,6 +41,7 @@ from holdfast.core.identity import split_name
 from holdfast.errors import HoldfastError, InvalidValue, SourceUnusable
 from holdfast.tools.files.reserved_files import NamePattern, ReservedFiles
 from holdfast.tools.sandbox.sandbox import Sandbox
+from holdfast.wire.body_parser import BodyDecoder
 
 SUFFIXES = (".yaml", ".yml")
 _SECRETS = ".env"
@@ -330,7 +331,7 @@ class _Copy(Value):
     fetched_at: str = ""
 
 
-_copies = msgspec.json.Decoder(_Copy)
+_copies: BodyDecoder[_Copy] = BodyDecoder(_Copy)
 
 
 class UrlSource:

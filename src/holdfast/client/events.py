@@ -17,6 +17,7 @@ from holdfast.core.turns.journal import Record
 from holdfast.errors import ServerRefused
 from holdfast.ids import TurnId
 from holdfast.wire.api import objects as api
+from holdfast.wire.body_parser import BodyDecoder
 from holdfast.wire.headers import (
     CONVERSATION_BASE,
     CONVERSATION_CREATED,
@@ -176,7 +177,7 @@ class _Chunk(msgspec.Struct, frozen=True):
     error: ErrorBody | None = None
 
 
-_chunks = msgspec.json.Decoder(_Chunk)
+_chunks: BodyDecoder[_Chunk] = BodyDecoder(_Chunk)
 
 
 class ChatReader(EventReader[AnswerEvent]):

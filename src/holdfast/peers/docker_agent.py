@@ -31,6 +31,7 @@ from holdfast.peers.foreign_conversation import (
     image_of,
 )
 from holdfast.peers.foreign_tables import Cell, Row, Tables, tables_of, text, when_ms
+from holdfast.wire.body_parser import BodyDecoder
 
 PEER = "docker-agent"
 
@@ -118,10 +119,10 @@ class _Failure(msgspec.Struct):
     reason: str = ""
 
 
-_message = msgspec.json.Decoder(_Message)
-_failure = msgspec.json.Decoder(_Failure)
-_tokens = msgspec.json.Decoder(_Usage)
-_column = msgspec.json.Decoder(list[_Entry])
+_message: BodyDecoder[_Message] = BodyDecoder(_Message)
+_failure: BodyDecoder[_Failure] = BodyDecoder(_Failure)
+_tokens: BodyDecoder[_Usage] = BodyDecoder(_Usage)
+_column: BodyDecoder[list[_Entry]] = BodyDecoder(list[_Entry])
 
 _SETTINGS = {
     "tools_approved": "the approval of all tools",

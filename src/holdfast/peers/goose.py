@@ -27,6 +27,7 @@ from holdfast.peers.foreign_conversation import (
 )
 from holdfast.peers.foreign_lines import lines_of
 from holdfast.peers.foreign_tables import Cell, Tables, tables_of, text, when_ms
+from holdfast.wire.body_parser import BodyDecoder
 
 PEER = "goose"
 
@@ -100,10 +101,10 @@ class _Head(msgspec.Struct, forbid_unknown_fields=False):
     accumulated_output_tokens: int | None = None
 
 
-_pieces = msgspec.json.Decoder(list[_Piece])
-_visible = msgspec.json.Decoder(_Visible)
-_line = msgspec.json.Decoder(_Line)
-_head = msgspec.json.Decoder(_Head)
+_pieces: BodyDecoder[list[_Piece]] = BodyDecoder(list[_Piece])
+_visible: BodyDecoder[_Visible] = BodyDecoder(_Visible)
+_line: BodyDecoder[_Line] = BodyDecoder(_Line)
+_head: BodyDecoder[_Head] = BodyDecoder(_Head)
 
 _ASIDE = frozenset(
     {"systemNotification", "actionRequired", "toolConfirmationRequest", "conversationCompacted"}

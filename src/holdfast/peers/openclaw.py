@@ -30,6 +30,7 @@ from holdfast.peers.foreign_conversation import (
 )
 from holdfast.peers.foreign_lines import lines_of
 from holdfast.peers.foreign_tables import NotTheirs, when_ms
+from holdfast.wire.body_parser import BodyDecoder
 
 PEER = "openclaw"
 
@@ -105,8 +106,8 @@ class _Listed(msgspec.Struct, rename="camel"):
     display_name: str = ""
 
 
-_node = msgspec.json.Decoder(_Node)
-_index = msgspec.json.Decoder(dict[str, _Listed])
+_node: BodyDecoder[_Node] = BodyDecoder(_Node)
+_index: BodyDecoder[dict[str, _Listed]] = BodyDecoder(dict[str, _Listed])
 
 _SETTINGS = frozenset({"model_change", "thinking_level_change", "session"})
 """Lines without content: each answer names its model."""

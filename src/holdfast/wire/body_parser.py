@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, inspect
@@ -23,7 +23,6 @@ NULL = Raw(b"null")
 """The value of an absent field of any type."""
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
 class TurnBody(Value):
@@ -39,13 +38,20 @@ class TurnBody(Value):
     """The parts of the request for other servers: fields that only they know, tools of types that only they run."""
 
 
-class BodyDecoder(Protocol[T_co]):
-    """A decoder of msgspec."""
+class BodyDecoder(Generic[T]):
+    """Reads JSON of one type. Made once per type, at import; msgspec learns the type at the first body."""
 
-    @property
-    def type(self) -> object: ...
+    def __init__(self, kind: object) -> None:
+        self.type = kind
 
-    def decode(self, body: bytes, /) -> T_co: ...
+    def decode(self, body: bytes | str | Raw) -> T:
+        """Decode, or raise msgspec.DecodeError."""
+        decode: Callable[[bytes | str | Raw], T] | None = self.__dict__.get("decode")
+        if decode is None:
+            # From now on `decode` is msgspec's own function: reading a chunk of a stream costs no call of ours.
+            decode = msgspec.json.Decoder(self.type).decode
+            self.__dict__["decode"] = decode
+        return decode(body)
 
 
 SPARE_CALLS = 150
@@ -56,17 +62,17 @@ _FLAT = 500
 """JSON with fewer lists and objects can be decoded anywhere."""
 
 
-def decoded(decoder: BodyDecoder[T_co], body: bytes) -> T_co:
+def decoded(decoder: BodyDecoder[T], body: bytes) -> T:
     """The value of a body whose parts can be decoded anywhere. Raises msgspec.DecodeError and RecursionError."""
     is_flat = body.count(b"[") + body.count(b"{") < _FLAT
     return decoder.decode(body) if is_flat else _decoded_within(decoder, body, SPARE_CALLS)
 
 
-def _decoded_within(decoder: BodyDecoder[T_co], body: bytes, calls: int) -> T_co:
+def _decoded_within(decoder: BodyDecoder[T], body: bytes, calls: int) -> T:
     return _decoded_within(decoder, body, calls - 1) if calls else decoder.decode(body)
 
 
-def read_body(decoder: BodyDecoder[T_co], body: bytes) -> T_co:
+def read_body(decoder: BodyDecoder[T], body: bytes) -> T:
     """Decode a body. Raises Refused, with the parameter at fault."""
     try:
         if not body.isascii():
@@ -90,7 +96,7 @@ def plain_names(where: str, members: Iterable[str]) -> list[str]:
     return [f"{where}.{name}" for name in members if PLAIN.fullmatch(name)]
 
 
-_fields_decoder = msgspec.json.Decoder(dict[str, Raw])
+_fields_decoder: BodyDecoder[dict[str, Raw]] = BodyDecoder(dict[str, Raw])
 _NO_WISH = frozenset({b"null", b"false", b"[]", b"{}", b'""'})
 
 
@@ -178,7 +184,7 @@ class CountedMessage(Struct, frozen=True):
         return sum(len(each) for each in lists if isinstance(each, list))
 
 
-_counting_decoder = msgspec.json.Decoder(CountedMessage)
+_counting_decoder: BodyDecoder[CountedMessage] = BodyDecoder(CountedMessage)
 
 
 def parts_in(raw: Raw) -> int:
@@ -195,7 +201,7 @@ class ManyMessages(Struct, frozen=True):
     messages: list[Raw] = []
 
 
-_messages_decoder = msgspec.json.Decoder(ManyMessages)
+_messages_decoder: BodyDecoder[ManyMessages] = BodyDecoder(ManyMessages)
 
 
 def demand_few_messages(body: bytes) -> None:

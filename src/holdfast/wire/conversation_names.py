@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.core.codec import DAMAGE, Value
 from holdfast.errors import InvalidValue
+from holdfast.wire.body_parser import BodyDecoder
 from holdfast.wire.problems import bad_request
 
 # ── in the base URL ──────────────────────────────────────────────────────────────────────────
@@ -132,7 +133,7 @@ class _NamingBody(msgspec.Struct):
     metadata: dict[str, object] | None = None
 
 
-_decoder = msgspec.json.Decoder(_NamingBody)
+_decoder: BodyDecoder[_NamingBody] = BodyDecoder(_NamingBody)
 
 
 def derived_name(source: str, body: bytes) -> str | None:

@@ -110,7 +110,7 @@ class Findings:
         if not isinstance(value, dict):
             self.wrong(where, f"expected a mapping, got {_kind_of(value)}")
             return None
-        kinds = _fields(kind)
+        fields = _fields(kind)
         tag_field = kind.__struct_config__.tag_field
         problems = len(self.problems)
         given: dict[str, object] = {}
@@ -121,13 +121,13 @@ class Findings:
                 self._refuse((*where, name), each, words)
             elif (words := CANNOT_MATTER.get(kind, {}).get(name)) is not None:
                 self._leave_out((*where, name), each, words)
-            elif name not in kinds:
-                self.wrong((*where, name), f"unknown field; {suggest(name, kinds)}")
+            elif name not in fields:
+                self.wrong((*where, name), f"unknown field; {suggest(name, fields)}")
             elif each is not None:  # a field without a value counts as left out
-                given[name] = self._fitted(each, kinds[name], (*where, name))
-        for field in msgspec.structs.fields(kind):
-            if field.required and field.name not in given:
-                self.wrong(where, f"{field.name!r} is missing")
+                given[name] = self._fitted(each, fields[name].type, (*where, name))
+        for name, field in fields.items():
+            if field.required and name not in given:
+                self.wrong(where, f"{name!r} is missing")
         return kind(**given) if len(self.problems) == problems else None
 
     def _refuse(self, where: Where, value: Plain, words: str) -> None:
@@ -220,8 +220,8 @@ def _is_required(toolset: dict[str, Plain]) -> bool:
 
 
 @cache
-def _fields(kind: type[Shape]) -> dict[str, Any]:
-    return typing.get_type_hints(kind, include_extras=True)
+def _fields(kind: type[Shape]) -> dict[str, msgspec.structs.FieldInfo]:
+    return {each.name: each for each in msgspec.structs.fields(kind)}
 
 
 def _is_shape(kind: Any) -> bool:

@@ -35,6 +35,7 @@ from holdfast.models.demo.summary import (
     write,
 )
 from holdfast.models.model import Dialect, ModelFailed, Prompt
+from holdfast.wire.body_parser import BodyDecoder
 from holdfast.wire.openai.chat.messages import ChatDialect, ChatMessage, TextPart
 
 PACE_S = 0.03
@@ -147,7 +148,7 @@ class DemoReply(Value):
             yield ToolCallDelta(index=n, arguments=call.arguments)
 
 
-_decoder = msgspec.json.Decoder(list[ChatMessage])
+_decoder: BodyDecoder[list[ChatMessage]] = BodyDecoder(list[ChatMessage])
 
 _INTERRUPTION = re.compile(r"\[The previous turn was interrupted: ([^.]*)\.")
 _SUMMARY = "[Summary of the conversation so far: "

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.models.model import Dialect, Prompt
+from holdfast.wire.body_parser import BodyDecoder
 from holdfast.wire.stream_parser import GarbledStream
 
 
@@ -20,7 +21,7 @@ class _CountAnswer(Struct, frozen=True):
     totalTokens: int | None = None
 
 
-_decoder = msgspec.json.Decoder(_CountAnswer)
+_decoder: BodyDecoder[_CountAnswer] = BodyDecoder(_CountAnswer)
 
 
 class CountEndpoint:

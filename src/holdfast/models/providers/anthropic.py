@@ -52,6 +52,7 @@ from holdfast.wire.anthropic.thoughts import (
     ThoughtOrigin,
     without_bound,
 )
+from holdfast.wire.body_parser import BodyDecoder
 from holdfast.wire.headers import ANTHROPIC_BETA, ANTHROPIC_VERSION, API_KEY
 
 ANTHROPIC_URL = "https://api.anthropic.com/v1"
@@ -178,7 +179,7 @@ def in_unthinking_loop(prompt: Prompt, family: ClaudeFamily) -> bool:
     if family.thinking != "budget" or not prompt.messages:
         return False
     try:
-        messages = _decode_messages(b"[" + prompt.messages[-1] + b"]")
+        messages = _messages_decoder.decode(b"[" + prompt.messages[-1] + b"]")
     except msgspec.DecodeError:
         return False
     answers = [each.content for each in messages if each.role == "assistant"]
@@ -189,7 +190,7 @@ def in_unthinking_loop(prompt: Prompt, family: ClaudeFamily) -> bool:
     )
 
 
-_decode_messages = msgspec.json.Decoder(list[AnthropicMessage]).decode
+_messages_decoder: BodyDecoder[list[AnthropicMessage]] = BodyDecoder(list[AnthropicMessage])
 _encode = msgspec.json.Encoder().encode
 
 

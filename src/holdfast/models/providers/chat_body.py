@@ -25,6 +25,7 @@ from holdfast.models.families.gpt import (
 )
 from holdfast.models.model import Prompt
 from holdfast.models.output_choices import read_choice
+from holdfast.wire.body_parser import BodyDecoder
 
 MaxTokensName: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
 
@@ -97,13 +98,13 @@ def joined_object(members: Mapping[str, bytes], history: str, messages: Iterable
 def json_of(text: str, what: str) -> bytes:
     """The text as bytes, checked to be one JSON value."""
     try:
-        return bytes(_decode_raw(text))
+        return bytes(_raw_decoder.decode(text))
     except DAMAGE as error:
         raise InvalidValue(f"{what} is not valid JSON: {error}") from error
 
 
 _encode = msgspec.json.Encoder().encode
-_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
+_raw_decoder: BodyDecoder[msgspec.Raw] = BodyDecoder(msgspec.Raw)
 
 
 def _messages(prompt: Prompt) -> Iterable[bytes]:

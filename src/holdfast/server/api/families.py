@@ -22,10 +22,10 @@ from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import SessionInfo
 from holdfast.wire.api import families as shown
 from holdfast.wire.api import objects as api
-from holdfast.wire.body_parser import read_body
+from holdfast.wire.body_parser import BodyDecoder, read_body
 from holdfast.wire.headers import ETAG
 
-_names = msgspec.json.Decoder(api.NewName)
+_names: BodyDecoder[api.NewName] = BodyDecoder(api.NewName)
 
 LABEL_CHARS = 160
 PASSAGE_CHARS = 400

@@ -30,11 +30,11 @@ from holdfast.store.rows import TurnRow
 from holdfast.store.verification.verification import IndexCheck, check_session
 from holdfast.wire.api import overview as shown
 from holdfast.wire.api.objects import items_shown
-from holdfast.wire.body_parser import read_body
+from holdfast.wire.body_parser import BodyDecoder, read_body
 from holdfast.wire.openai.pages import read_page
 from holdfast.wire.problems import bad_request
 
-_remarks = msgspec.json.Decoder(shown.Remark)
+_remarks: BodyDecoder[shown.Remark] = BodyDecoder(shown.Remark)
 
 
 class Overview:

@@ -55,7 +55,7 @@ from holdfast.sessions.turns.watch import turn_row
 from holdfast.store.outcomes import Attempt, Query, SessionFilter
 from holdfast.store.search.matches import parse_query
 from holdfast.wire.api import objects as api
-from holdfast.wire.body_parser import read_body
+from holdfast.wire.body_parser import BodyDecoder, read_body
 from holdfast.wire.headers import ETAG, TURN_ID, read_naming
 from holdfast.wire.openai.pages import read_limit
 from holdfast.wire.problems import ErrorAnswer, bad_request
@@ -534,7 +534,7 @@ def _as_shown(record: Record) -> Record:
 
 
 def _read(body: bytes, kind: type[T]) -> T:
-    return read_body(msgspec.json.Decoder(kind), body)
+    return read_body(BodyDecoder[T](kind), body)
 
 
 def _sought(text: str) -> Query:

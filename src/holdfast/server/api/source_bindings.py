@@ -6,8 +6,6 @@ and calls that wait for an approval can only be closed. A tenant moves its own s
 
 from __future__ import annotations
 
-import msgspec
-
 from holdfast import limits
 from holdfast.core.identity import is_called, source_called
 from holdfast.errors import SessionBusy, SessionGone
@@ -20,7 +18,7 @@ from holdfast.sessions.sessions import Sessions
 from holdfast.store.outcomes import SessionFilter
 from holdfast.store.rows import SessionRow
 from holdfast.wire.api import objects as api
-from holdfast.wire.body_parser import read_body
+from holdfast.wire.body_parser import BodyDecoder, read_body
 from holdfast.wire.headers import ETAG
 
 _CODES = ("conversation_locked", "model_not_found")
@@ -117,5 +115,5 @@ def _binding(row: SessionRow) -> tuple[str | None, ...]:
     return row.source_key, row.source_name, row.entry_agent
 
 
-_NEW_SOURCE = msgspec.json.Decoder(api.NewSource)
-_SOURCE_MOVE = msgspec.json.Decoder(api.SourceMove)
+_NEW_SOURCE: BodyDecoder[api.NewSource] = BodyDecoder(api.NewSource)
+_SOURCE_MOVE: BodyDecoder[api.SourceMove] = BodyDecoder(api.SourceMove)

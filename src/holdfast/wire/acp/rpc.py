@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.core.codec import DAMAGE, Value, encode
+from holdfast.wire.body_parser import BodyDecoder
 from holdfast.wire.json_rpc import INVALID_REQUEST, PARSE_ERROR, RpcId, RpcNotification, RpcRequest
 
 AUTH_REQUIRED = -32000
@@ -53,7 +54,7 @@ class _Line(Struct, frozen=True):
     error: RpcError | None = None
 
 
-_lines = msgspec.json.Decoder(_Line)
+_lines: BodyDecoder[_Line] = BodyDecoder(_Line)
 
 
 def read_line(line: bytes) -> Received:

@@ -26,6 +26,7 @@ from holdfast.core.turns.deltas import (
 )
 from holdfast.core.turns.events import Finish, Usage
 from holdfast.wire.anthropic.thoughts import ThoughtOrigin, kept_thought
+from holdfast.wire.body_parser import BodyDecoder
 from holdfast.wire.openai.chat.chunks import ErrorObject
 from holdfast.wire.stream_parser import GarbledStream, StreamFailure, StreamParser
 
@@ -101,8 +102,8 @@ class AnthropicEvent(Struct, frozen=True):
     error: Any = None
 
 
-_decode = msgspec.json.Decoder(AnthropicEvent).decode
-_decode_whole = msgspec.json.Decoder(AnthropicAnswer).decode
+_event_decoder: BodyDecoder[AnthropicEvent] = BodyDecoder(AnthropicEvent)
+_answer_decoder: BodyDecoder[AnthropicAnswer] = BodyDecoder(AnthropicAnswer)
 
 # ── the parser ───────────────────────────────────────────────────────────────────────────────
 
@@ -132,7 +133,7 @@ class AnthropicStreamParser(StreamParser):
         self._called = False
 
     def parse(self, data: bytes, deltas: list[Delta]) -> None:
-        event = _decode(data)
+        event = _event_decoder.decode(data)
         kind = event.type
         if kind == "content_block_delta":  # nearly always, and this runs for every token
             if event.delta is not None:
@@ -236,7 +237,7 @@ def usage_of(usage: AnthropicUsage) -> Usage:
 def parse_whole(body: bytes, origin: ThoughtOrigin | None = None) -> Sequence[Delta]:
     """An answer that was not streamed, as the deltas it could have been. Raises StreamFailure."""
     try:
-        message = _decode_whole(body)
+        message = _answer_decoder.decode(body)
     except DAMAGE as error:
         raise GarbledStream(f"the answer cannot be read: {error}") from error
     parser = AnthropicStreamParser(event_bytes_max=0, origin=origin)

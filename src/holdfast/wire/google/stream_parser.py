@@ -29,6 +29,7 @@ from holdfast.core.turns.deltas import (
     UsageDelta,
 )
 from holdfast.core.turns.events import DraftKind, Finish, Usage
+from holdfast.wire.body_parser import BodyDecoder
 from holdfast.wire.google.dialect import kept_signature
 from holdfast.wire.openai.chat.chunks import ErrorObject
 from holdfast.wire.stream_parser import GarbledStream, StreamFailure, StreamParser
@@ -123,8 +124,8 @@ class GoogleAnswer(Struct, frozen=True, rename="camel"):
     error: GoogleError | None = None
 
 
-_decode = msgspec.json.Decoder(GoogleAnswer).decode
-_decode_list = msgspec.json.Decoder(list[GoogleAnswer]).decode
+_answer_decoder: BodyDecoder[GoogleAnswer] = BodyDecoder(GoogleAnswer)
+_answers_decoder: BodyDecoder[list[GoogleAnswer]] = BodyDecoder(list[GoogleAnswer])
 
 # ── the parser ───────────────────────────────────────────────────────────────────────────────
 
@@ -143,7 +144,7 @@ class GoogleStreamParser(StreamParser):
         self._usage: Usage | None = None
 
     def parse(self, data: bytes, deltas: list[Delta]) -> None:
-        self.respond(_decode(data), deltas)
+        self.respond(_answer_decoder.decode(data), deltas)
 
     def respond(self, response: GoogleAnswer, deltas: list[Delta]) -> None:
         """Add the deltas of one response. Raises StreamFailure."""
@@ -247,7 +248,11 @@ def parse_whole(body: bytes, model: str = "") -> Sequence[Delta]:
     parser = GoogleStreamParser(event_bytes_max=0, model=model)
     deltas: list[Delta] = []
     try:
-        responses = _decode_list(body) if body.lstrip()[:1] == b"[" else [_decode(body)]
+        responses = (
+            _answers_decoder.decode(body)
+            if body.lstrip()[:1] == b"["
+            else [_answer_decoder.decode(body)]
+        )
     except DAMAGE as error:
         raise GarbledStream(f"the answer cannot be read: {error}") from error
     for response in responses:
@@ -265,7 +270,11 @@ _DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
 def read_error(body: bytes) -> tuple[ErrorObject, float | None] | None:
     """The error in the body of an HTTP error, and how many seconds to wait; None if it is not Google's format."""
     try:
-        said = _decode_list(body)[0] if body.lstrip()[:1] == b"[" else _decode(body)
+        said = (
+            _answers_decoder.decode(body)[0]
+            if body.lstrip()[:1] == b"["
+            else _answer_decoder.decode(body)
+        )
     except (*DAMAGE, IndexError):
         return None
     if said.error is None:

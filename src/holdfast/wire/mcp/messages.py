@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.core.codec import DAMAGE, Value
+from holdfast.wire.body_parser import BodyDecoder
 from holdfast.wire.json_rpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -78,7 +79,7 @@ class McpBody(Struct):
     error: Raw | UnsetType = UNSET
 
 
-_decode = msgspec.json.Decoder(McpBody).decode
+_body_decoder: BodyDecoder[McpBody] = BodyDecoder(McpBody)
 _NOTHING: Final = Raw(b"{}")
 
 
@@ -86,7 +87,7 @@ def read_message(body: bytes) -> McpMessage:
     """The message in a body. Raises McpFault."""
     try:
         body.decode()  # msgspec does not check the text of `Raw` parts
-        said = _decode(body)
+        said = _body_decoder.decode(body)
     except msgspec.ValidationError as error:
         raise McpFault(INVALID_REQUEST, f"this is not one message of JSON-RPC: {error}") from error
     except DAMAGE as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import Raw, Struct
 
 from holdfast import limits
@@ -10,7 +9,7 @@ from holdfast.core.codec import Value
 from holdfast.core.history.conversation import SettingsMerged
 from holdfast.core.items import SessionSettings
 from holdfast.ids import SessionId
-from holdfast.wire.body_parser import NULL, as_json, missing_parameter, read_body
+from holdfast.wire.body_parser import NULL, BodyDecoder, as_json, missing_parameter, read_body
 from holdfast.wire.openai.responses.items import InputPiece, read_input
 from holdfast.wire.openai.responses.request import demand_metadata
 from holdfast.wire.problems import Refused, bad_request, not_found
@@ -31,7 +30,7 @@ class ConversationAsk(Value):
     metadata: tuple[tuple[str, str], ...] | None = None
 
 
-_decoder = msgspec.json.Decoder(ConversationBody)
+_decoder: BodyDecoder[ConversationBody] = BodyDecoder(ConversationBody)
 
 
 def read_new_conversation(body: bytes, *, seal: Seal | None = None) -> ConversationAsk:

@@ -17,13 +17,14 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
 from holdfast import limits
 from holdfast.core.items import Opaque, Opaques
+from holdfast.wire.body_parser import BodyDecoder
 from holdfast.wire.problems import bad_request
 
 CLIENT = "client"
@@ -87,12 +88,12 @@ class _PlainResult(_PlainItem, frozen=True):
     output: str
 
 
-_plain: dict[str, msgspec.json.Decoder[Any]] = {
-    "user": msgspec.json.Decoder(_PlainInput),
-    "system": msgspec.json.Decoder(_PlainInput),
-    "assistant": msgspec.json.Decoder(_PlainMessage),
-    "call": msgspec.json.Decoder(_PlainCall),
-    "tool": msgspec.json.Decoder(_PlainResult),
+_plain: dict[str, BodyDecoder[Any]] = {
+    "user": BodyDecoder(_PlainInput),
+    "system": BodyDecoder(_PlainInput),
+    "assistant": BodyDecoder(_PlainMessage),
+    "call": BodyDecoder(_PlainCall),
+    "tool": BodyDecoder(_PlainResult),
 }
 
 
@@ -119,11 +120,11 @@ def strict_type(kind: Any) -> Any:
 
 
 def _strict_struct(kind: type[Struct]) -> type[Struct]:
-    hints, tag = get_type_hints(kind, include_extras=True), kind.__struct_config__.tag
+    tag = kind.__struct_config__.tag
     fields: list[Any] = [
-        (each.name, strict_type(hints[each.name]))
+        (each.name, strict_type(each.type))
         if each.required
-        else (each.name, strict_type(hints[each.name]), each.default)
+        else (each.name, strict_type(each.type), each.default)
         for each in msgspec.structs.fields(kind)
     ]
     name = f"Strict{kind.__name__}"
@@ -175,9 +176,9 @@ class KeptMembers(Struct, frozen=True, omit_defaults=True):
     """The API whose form the members have, if it is not Responses."""
 
 
-_members_decoder = msgspec.json.Decoder(dict[str, Raw])
-_parts_decoder = msgspec.json.Decoder(list[dict[str, Raw]])
-_kept_decoder = msgspec.json.Decoder(KeptMembers)
+_members_decoder: BodyDecoder[dict[str, Raw]] = BodyDecoder(dict[str, Raw])
+_parts_decoder: BodyDecoder[list[dict[str, Raw]]] = BodyDecoder(list[dict[str, Raw]])
+_kept_decoder: BodyDecoder[KeptMembers] = BodyDecoder(KeptMembers)
 
 
 def kept_members(

@@ -6,7 +6,7 @@ types, and check numbers in code for better error messages; here the types say b
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -30,13 +30,12 @@ def described(
     kind: type[Struct], name: str = "", /, *needed: str, **refined: object
 ) -> type[Struct]:
     """A type with the same members, some of them required, or typed more exactly."""
-    hints = get_type_hints(kind, include_extras=True)
     infos = msgspec.structs.fields(kind)
     assert not refined.keys() - {each.name for each in infos}, "only what is there can be refined"
     members: list[Any] = [
         (each.name, kinds) if each.required or each.name in needed else (each.name, kinds, None)
         for each in infos
-        for kinds in (refined.get(each.name, hints[each.name]),)
+        for kinds in (refined.get(each.name, each.type),)
     ]
     members.sort(key=len)  # required members come first
     body = msgspec.defstruct(name or kind.__name__, members)

@@ -8,6 +8,7 @@ asked to cache by their own rules. Messages of the role `system` are instruction
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -26,6 +27,7 @@ from holdfast.wire.body_parser import (
     IGNORED_MAX,
     NULL,
     PLAIN,
+    BodyDecoder,
     ManyMessages,
     TurnBody,
     as_json,
@@ -136,12 +138,15 @@ class MessagesAsk(TurnBody, kw_only=True):
 
 
 _KNOWN = frozenset(MessagesRequest.__struct_fields__)
-_decoder = msgspec.json.Decoder(MessagesRequest)
-_whole_decoder: msgspec.json.Decoder[MessagesRequest] = msgspec.json.Decoder(
-    with_messages(MessagesRequest, strict_type(RequestMessage))
-)
-_sent_decoder = msgspec.json.Decoder(ManyMessages)
-_tool_decoder = msgspec.json.Decoder(MessagesTool)
+_decoder: BodyDecoder[MessagesRequest] = BodyDecoder(MessagesRequest)
+_sent_decoder: BodyDecoder[ManyMessages] = BodyDecoder(ManyMessages)
+_tool_decoder: BodyDecoder[MessagesTool] = BodyDecoder(MessagesTool)
+
+
+@cache
+def _whole_decoder() -> BodyDecoder[MessagesRequest]:
+    """Takes requests without members of messages that we do not know, which are nearly all."""
+    return BodyDecoder(with_messages(MessagesRequest, strict_type(RequestMessage)))
 
 
 def read_messages_request(body: bytes, *, is_counted: bool = False) -> MessagesAsk:
@@ -181,7 +186,7 @@ def read_messages_request(body: bytes, *, is_counted: bool = False) -> MessagesA
 def _read(body: bytes) -> tuple[MessagesRequest, list[dict[str, Raw]]]:
     """The request, and the members of each message that we do not know."""
     try:
-        request = read_body(_whole_decoder, body)
+        request = read_body(_whole_decoder(), body)
     except Refused:
         request = read_body(_decoder, body)
         sent = _sent_decoder.decode(body).messages
@@ -189,7 +194,7 @@ def _read(body: bytes) -> tuple[MessagesRequest, list[dict[str, Raw]]]:
     return request, [{} for _ in request.messages]
 
 
-_members_decoder = msgspec.json.Decoder(dict[str, Raw])
+_members_decoder: BodyDecoder[dict[str, Raw]] = BodyDecoder(dict[str, Raw])
 
 
 def same_request(body: bytes) -> bytes:
@@ -398,8 +403,8 @@ class _Block(NamedTuple):
         return _members_decoder.decode(self.raw)
 
 
-_head_decoder = msgspec.json.Decoder(_BlockHead)
-_given_decoder: msgspec.json.Decoder[Given] = msgspec.json.Decoder(Given)
+_head_decoder: BodyDecoder[_BlockHead] = BodyDecoder(_BlockHead)
+_given_decoder: BodyDecoder[Given] = BodyDecoder(Given)
 _KINDS = frozenset(
     "text image document search_result thinking redacted_thinking tool_use tool_result".split()
 )

@@ -7,6 +7,7 @@ passed on; one that the model does not take is named in `X-Ignored-Params`.
 from __future__ import annotations
 
 from collections.abc import Set
+from functools import cache
 
 import msgspec
 from msgspec import Raw, Struct
@@ -18,6 +19,7 @@ from holdfast.errors import InvalidValue
 from holdfast.wire.body_parser import (
     IGNORED_MAX,
     NULL,
+    BodyDecoder,
     TurnBody,
     as_json,
     bad_tool,
@@ -138,12 +140,14 @@ class ChatAsk(TurnBody, kw_only=True):
     include_usage: bool
 
 
-_decoder = msgspec.json.Decoder(ChatRequest)
-_whole_decoder: msgspec.json.Decoder[ChatRequest] = msgspec.json.Decoder(
-    with_messages(ChatRequest, strict_type(ResentMessage))
-)
-"""Takes requests without parts and members of messages that we do not know, which are nearly all."""
-_tool_decoder = msgspec.json.Decoder(RequestTool)
+_decoder: BodyDecoder[ChatRequest] = BodyDecoder(ChatRequest)
+_tool_decoder: BodyDecoder[RequestTool] = BodyDecoder(RequestTool)
+
+
+@cache
+def _whole_decoder() -> BodyDecoder[ChatRequest]:
+    """Takes requests without parts and members of messages that we do not know, which are nearly all."""
+    return BodyDecoder(with_messages(ChatRequest, strict_type(ResentMessage)))
 
 
 def read_chat_request(body: bytes) -> ChatAsk:
@@ -151,7 +155,7 @@ def read_chat_request(body: bytes) -> ChatAsk:
     demand_few_messages(body)
     sent: list[dict[str, Raw]] = []
     try:
-        request = read_body(_whole_decoder, body)
+        request = read_body(_whole_decoder(), body)
     except Refused:
         known = known_request(body)
         if known is None:

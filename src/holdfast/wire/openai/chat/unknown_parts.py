@@ -20,7 +20,7 @@ from msgspec import Raw, Struct
 from holdfast.core.codec import DAMAGE
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Opaques
-from holdfast.wire.body_parser import decoded, plain_names
+from holdfast.wire.body_parser import BodyDecoder, decoded, plain_names
 from holdfast.wire.openai.chat.messages import ChatMessage
 from holdfast.wire.openai.kept_members import KeptPart, opaque_members, untold_members
 
@@ -63,12 +63,12 @@ class _Named(Struct, frozen=True):
     name: str
 
 
-_members_decoder = msgspec.json.Decoder(dict[str, Raw])
-_list_decoder = msgspec.json.Decoder(list[Raw])
-_messages_decoder = msgspec.json.Decoder(list[dict[str, Raw]])
-_part_decoder = msgspec.json.Decoder(_Part)
-_call_decoder = msgspec.json.Decoder(_CustomCall)
-_named_decoder = msgspec.json.Decoder(_Named)
+_members_decoder: BodyDecoder[dict[str, Raw]] = BodyDecoder(dict[str, Raw])
+_list_decoder: BodyDecoder[list[Raw]] = BodyDecoder(list[Raw])
+_messages_decoder: BodyDecoder[list[dict[str, Raw]]] = BodyDecoder(list[dict[str, Raw]])
+_part_decoder: BodyDecoder[_Part] = BodyDecoder(_Part)
+_call_decoder: BodyDecoder[_CustomCall] = BodyDecoder(_CustomCall)
+_named_decoder: BodyDecoder[_Named] = BodyDecoder(_Named)
 
 
 def known_request(body: bytes) -> KnownRequest | None:

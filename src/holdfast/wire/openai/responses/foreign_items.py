@@ -21,6 +21,7 @@ from msgspec import Raw, Struct
 
 from holdfast.core.items import ForeignContent
 from holdfast.core.transcript import ends
+from holdfast.wire.body_parser import BodyDecoder
 from holdfast.wire.openai.kept_members import harmless
 
 SHOWN_KINDS = frozenset(
@@ -57,7 +58,7 @@ _VALUE_CHARS_MAX = 2_000
 _UNREAD = ("type", "id", "fingerprint", "encrypted_content")
 """Members that tell a model nothing."""
 
-_members_decoder = msgspec.json.Decoder(dict[str, Raw])
+_members_decoder: BodyDecoder[dict[str, Raw]] = BodyDecoder(dict[str, Raw])
 
 
 def foreign_content(kind: str, given_id: str | None, raw: bytes) -> ForeignContent:
@@ -105,7 +106,7 @@ class _Output(Struct, frozen=True):
     call_id: Any = None
 
 
-_output_decoder = msgspec.json.Decoder(_Output)
+_output_decoder: BodyDecoder[_Output] = BodyDecoder(_Output)
 
 
 def answered_calls(items: Iterable[Raw]) -> frozenset[str]:

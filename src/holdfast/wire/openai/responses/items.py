@@ -44,7 +44,7 @@ from holdfast.core.items import (
 from holdfast.core.turns.unfinished_turns import is_cut
 from holdfast.errors import InvalidValue
 from holdfast.ids import CallId, ItemId, MessageId, SessionId
-from holdfast.wire.body_parser import LARGE_BYTES, demand_few, parts_in
+from holdfast.wire.body_parser import LARGE_BYTES, BodyDecoder, demand_few, parts_in
 from holdfast.wire.openai.chat.messages import (
     AudioData,
     AudioPart,
@@ -113,8 +113,8 @@ class ItemReference(Value):
 
 InputPiece: TypeAlias = Incoming | ItemReference
 
-_items_decoder = msgspec.json.Decoder(list[Raw])
-_item_decoder = msgspec.json.Decoder(InputItem)
+_items_decoder: BodyDecoder[list[Raw]] = BodyDecoder(list[Raw])
+_item_decoder: BodyDecoder[InputItem] = BodyDecoder(InputItem)
 _ROLES: dict[str, Literal["user", "assistant", "system"]] = {
     "user": "user",
     "assistant": "assistant",
@@ -217,7 +217,7 @@ class ItemHead(Struct, frozen=True):
     id: str | None = None
 
 
-_head_decoder = msgspec.json.Decoder(ItemHead)
+_head_decoder: BodyDecoder[ItemHead] = BodyDecoder(ItemHead)
 
 
 def _read_item(raw: Raw, where: str) -> InputItem:

@@ -21,6 +21,7 @@ from holdfast.ids import ResponseId, SessionId
 from holdfast.wire.body_parser import (
     NULL,
     PLAIN,
+    BodyDecoder,
     TurnBody,
     as_json,
     bad_tool,
@@ -143,9 +144,9 @@ class ResponsesAsk(TurnBody, kw_only=True):
     """The request declares an MCP server, so its client knows requests for approval."""
 
 
-_decoder = msgspec.json.Decoder(ResponsesRequest)
-_tool_decoder = msgspec.json.Decoder(ResponsesTool)
-_members_decoder = msgspec.json.Decoder(dict[str, Raw])
+_decoder: BodyDecoder[ResponsesRequest] = BodyDecoder(ResponsesRequest)
+_tool_decoder: BodyDecoder[ResponsesTool] = BodyDecoder(ResponsesTool)
+_members_decoder: BodyDecoder[dict[str, Raw]] = BodyDecoder(dict[str, Raw])
 
 
 def read_responses_request(
@@ -217,7 +218,7 @@ class ContextAsk(Value):
     conversation: SessionId | None = None
 
 
-_context_decoder = msgspec.json.Decoder(ContextRequest)
+_context_decoder: BodyDecoder[ContextRequest] = BodyDecoder(ContextRequest)
 
 
 def read_context_request(body: bytes, *, needs_model: bool, seal: Seal | None = None) -> ContextAsk:

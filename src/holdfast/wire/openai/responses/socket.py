@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 
 from holdfast import limits
 from holdfast.core.codec import DAMAGE
-from holdfast.wire.body_parser import read_body, unsupported
+from holdfast.wire.body_parser import BodyDecoder, read_body, unsupported
 from holdfast.wire.headers import CONVERSATION_VERSION, RETRY_AFTER, RETRY_AFTER_MS, SHOULD_RETRY
 from holdfast.wire.problems import Problem, bad_request
 
@@ -29,7 +29,7 @@ class SocketMessage(Struct, frozen=True):
     background: bool | None = None
 
 
-_decoder = msgspec.json.Decoder(SocketMessage)
+_decoder: BodyDecoder[SocketMessage] = BodyDecoder(SocketMessage)
 _stream_id_max = 256
 
 

@@ -25,6 +25,7 @@ from holdfast.core.turns.deltas import (
     UsageDelta,
 )
 from holdfast.core.turns.events import Finish, Usage
+from holdfast.wire.body_parser import BodyDecoder
 from holdfast.wire.openai.chat.chunks import ErrorObject
 from holdfast.wire.openai.responses.dialect import kept_reasoning
 from holdfast.wire.stream_parser import GarbledStream, StreamFailure, StreamParser
@@ -98,9 +99,9 @@ class UpstreamEvent(Struct, frozen=True):
     message: str | None = None
 
 
-_decode = msgspec.json.Decoder(UpstreamEvent).decode
-_decode_item = msgspec.json.Decoder(UpstreamItem).decode
-_decode_whole = msgspec.json.Decoder(UpstreamResponse).decode
+_event_decoder: BodyDecoder[UpstreamEvent] = BodyDecoder(UpstreamEvent)
+_item_decoder: BodyDecoder[UpstreamItem] = BodyDecoder(UpstreamItem)
+_answer_decoder: BodyDecoder[UpstreamResponse] = BodyDecoder(UpstreamResponse)
 
 _THOUGHTS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 
@@ -118,13 +119,13 @@ class ResponsesStreamParser(StreamParser):
         self._thinks_by: dict[int, str] = {}
 
     def parse(self, data: bytes, deltas: list[Delta]) -> None:
-        event = _decode(data)
+        event = _event_decoder.decode(data)
         kind, index = event.type, event.output_index
         if isinstance(event.delta, str):  # nearly always, and this runs for every token
             if event.delta:
                 self._grow(kind, index, event.delta, deltas)
         elif kind == "response.output_item.added":
-            self._begin(index, _decode_item(event.item), deltas)
+            self._begin(index, _item_decoder.decode(event.item), deltas)
         elif kind == "response.output_item.done":
             self.end(index, bytes(event.item), deltas)
         elif kind == "response.reasoning_summary_part.added":
@@ -160,7 +161,7 @@ class ResponsesStreamParser(StreamParser):
 
     def end(self, index: int, raw: bytes, deltas: list[Delta]) -> None:
         """An item is done. Content that was not streamed is added now."""
-        item = _decode_item(raw)
+        item = _item_decoder.decode(raw)
         streamed = index in self._spoken
         if item.type == "function_call":
             if index not in self._called:
@@ -201,7 +202,7 @@ def parse_whole(body: bytes) -> Sequence[Delta]:
     parser = ResponsesStreamParser(event_bytes_max=0)
     deltas: list[Delta] = []
     try:
-        response = _decode_whole(body)
+        response = _answer_decoder.decode(body)
         for index, item in enumerate(response.output or ()):
             parser.end(index, bytes(item), deltas)
     except DAMAGE as error:
