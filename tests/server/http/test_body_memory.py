@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +89,14 @@ async def test_one_alone_may_weigh_anything() -> None:
 
 def test_workers_share_the_memory_of_their_machine() -> None:
     assert 0 < memory_bytes(processes=4) <= memory_bytes()
+
+
+def test_a_limit_on_addresses_is_not_all_memory_that_is_left() -> None:
+    """A process that has just started has taken half a gigabyte of them; taken for memory, they ended a server."""
+    room, (soft, hard) = 1 << 30, resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (taken + room, hard))
+    try:
+        assert 0 < memory_bytes() <= room
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

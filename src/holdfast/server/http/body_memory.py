@@ -45,7 +45,7 @@ class BodyMemory:
 
 
 def memory_bytes(*, processes: int = 1) -> int:
-    """The memory that each of `processes` on this machine, or in this container, may use."""
+    """The memory that each of `processes` on this machine, or in this container, may use from now on."""
     shared = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
@@ -54,7 +54,17 @@ def memory_bytes(*, processes: int = 1) -> int:
             continue
     found = min(shared) // processes
     own, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return found if own == resource.RLIM_INFINITY else min(found, own)
+    return found if own == resource.RLIM_INFINITY else max(0, min(found, own - _addressed_bytes()))
+
+
+def _addressed_bytes() -> int:
+    """The addresses that this process has taken. A limit on them counts those without memory behind them, too: half a
+    gigabyte in a server that has just started."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (OSError, ValueError):  # not a Linux
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 _NO_ROOM = Problem(
