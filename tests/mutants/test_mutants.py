@@ -11,9 +11,8 @@ from tests.mutants.hunt import hunt
 MUTANTS = [each for room in ROOMS for each in mutants_of(room) if each.edits]
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.name)
-def test_a_mutant_fits_the_source_that_it_breaks(mutant: Mutant) -> None:
-    assert mutant.misfits == []
+def test_every_mutant_fits_the_source_that_it_breaks() -> None:
+    assert {each.name: each.misfits for each in MUTANTS if each.misfits} == {}
 
 
 @pytest.mark.parametrize("room", ROOMS)
