@@ -39,11 +39,13 @@ def transcript(items: Iterable[Item]) -> Iterator[str]:
     for item in items:
         entry = entry_of(item)
         if entry:
-            yield ends(entry, ENTRY_CHARS_MAX) if len(entry) > ENTRY_CHARS_MAX else entry
+            yield ends(entry, ENTRY_CHARS_MAX)
 
 
 def ends(text: str, room: int) -> str:
-    """The beginning and the end of a text that is longer than `room` characters."""
+    """The text, or only its beginning and its end if it is longer than `room` characters."""
+    if len(text) <= room:
+        return text
     half = room // 2
     left_out = len(text) - 2 * half
     tail = text[-half:] if half else ""

@@ -45,5 +45,4 @@ def _cut(item: Item) -> Item:
     text = text_of(item.content)
     if len(text) <= SHOWN_CHARS and all(isinstance(part, Text) for part in item.content):
         return item
-    shown = ends(text, SHOWN_CHARS) if len(text) > SHOWN_CHARS else text
-    return msgspec.structs.replace(item, content=(Text(text=shown),))
+    return msgspec.structs.replace(item, content=(Text(text=ends(text, SHOWN_CHARS)),))

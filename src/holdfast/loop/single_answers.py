@@ -38,4 +38,4 @@ async def single_answer(model: Model, prompt: Prompt, *, chars_max: int) -> Sing
     text = clean("".join(words)).strip()
     if not finished or not text:
         raise ModelFailed("the model wrote nothing", reason="upstream_broke_off")
-    return SingleAnswer(text=ends(text, chars_max) if len(text) > chars_max else text, usage=usage)
+    return SingleAnswer(text=ends(text, chars_max), usage=usage)

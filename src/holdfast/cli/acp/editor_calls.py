@@ -19,7 +19,7 @@ from holdfast.cli.acp.local_tools import (
     LocalCall,
     LocalCallFailed,
     LocalTool,
-    shortened,
+    within_bounds,
 )
 from holdfast.cli.acp.questions import Questions
 from holdfast.core.codec import Value
@@ -101,9 +101,9 @@ class EditorCalls:
                 await self._show(session, call, "in_progress", terminal=terminal)
 
             run = LocalCall(key=call.id, arguments=arguments, preview=preview, show=show)
-            said = shortened(await tool.run(run))
+            said = within_bounds(await tool.run(run))
         except (LocalCallFailed, InvalidArguments) as failed:
-            said, status = shortened(str(failed)), "failed"
+            said, status = within_bounds(str(failed)), "failed"
         except EditorGone:
             raise
         except Exception as error:  # a tool can raise anything

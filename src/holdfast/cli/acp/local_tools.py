@@ -126,10 +126,9 @@ def local_tools(
     return {each.spec.name: each for each in found}
 
 
-def shortened(text: str) -> str:
+def within_bounds(text: str) -> str:
     """The text within the bounds of a result."""
-    room = limits.tool_output_chars_max
-    return text if len(text) <= room else ends(text, room)
+    return ends(text, limits.tool_output_chars_max)
 
 
 class ToolsetTool:

@@ -261,8 +261,4 @@ def _short(arguments: str) -> str:
     except (ValueError, AttributeError):
         text = arguments
     text = printable_lines(" ".join(text.split()))
-    return (
-        " ".join(ends(text, ARGUMENTS_CHARS_MAX).split())
-        if len(text) > ARGUMENTS_CHARS_MAX
-        else text
-    )
+    return " ".join(ends(text, ARGUMENTS_CHARS_MAX).split())

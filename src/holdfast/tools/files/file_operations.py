@@ -112,7 +112,7 @@ def edited(path: str, text: str, edits: Sequence[Edit]) -> str:
 
 def list_directory(rooted: RootedDirectories, path: str) -> str:
     with rooted.directory(path) as (directory, shown, held):
-        entries = sorted(_entries(directory, held, "", 1), key=lambda each: each.name)
+        entries = list(_entries(directory, held, "", 1))
         lines = [_line(each) for each in entries[: limits.file_entries_max]]
     more = len(entries) - len(lines)
     if more > 0:
@@ -197,7 +197,7 @@ def walk(
     depth: int = 1,
 ) -> Iterator[FoundFile]:
     """Everything below an open directory, sorted by name, a directory before its content. Links are not followed."""
-    for each in sorted(_entries(directory, held, under, depth), key=lambda found: found.name):
+    for each in _entries(directory, held, under, depth):
         if skip_version_control and each.name in _VERSION_CONTROL:
             continue
         yield each
@@ -222,7 +222,7 @@ def walk(
 
 def _entries(directory: int, held: ReservedState, under: str, depth: int) -> Iterator[FoundFile]:
     where = os.fstat(directory)
-    for name in os.listdir(directory):
+    for name in sorted(os.listdir(directory)):
         try:
             there = os.stat(name, dir_fd=directory, follow_symlinks=False)
         except OSError:

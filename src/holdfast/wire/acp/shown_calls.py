@@ -106,8 +106,7 @@ def call_update(call: ToolCall, cwd: str, *, status: CallStatus | None = None) -
 
 def result_update(result: ToolResult) -> CallUpdated:
     """A call that has its result."""
-    said = text_of(result.content)
-    text = ends(said, SHOWN_CHARS_MAX) if len(said) > SHOWN_CHARS_MAX else said
+    text = ends(text_of(result.content), SHOWN_CHARS_MAX)
     return CallUpdated(
         tool_call_id=result.call,
         status="completed" if result.outcome == "ok" else "failed",

@@ -75,14 +75,12 @@ def _text(kind: str, raw: bytes) -> str:
     members: dict[str, Any] = msgspec.json.decode(raw)
     shown = {name: _short(value) for name, value in members.items() if name not in _UNREAD}
     text = msgspec.json.encode(shown).decode()
-    if len(text) > _TEXT_CHARS_MAX:
-        text = ends(text, _TEXT_CHARS_MAX)
-    return f"[{kind}: {text}]"
+    return f"[{kind}: {ends(text, _TEXT_CHARS_MAX)}]"
 
 
 def _short(value: Any) -> Any:
     match value:
-        case str() if len(value) > _VALUE_CHARS_MAX:
+        case str():
             return ends(value, _VALUE_CHARS_MAX)
         case dict():
             return {name: _short(each) for name, each in value.items()}
