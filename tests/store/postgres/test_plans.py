@@ -28,7 +28,7 @@ from tests.store.postgres.filling import fill_index
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
-SESSIONS, TURNS = 4_000, 24_000
+SESSIONS, TURNS = 2_000, 12_000
 
 
 def _queries() -> dict[str, PostgresQuery]:
