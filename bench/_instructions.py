@@ -61,6 +61,7 @@ class Counted(msgspec.Struct):
 
 
 SCRIPTS = (
+    Script("a start, until it is ready", "started.py", 0, 1),
     Script("a turn in memory", "turns.py", 20, 120),
     Script("a chat request in memory", "chat_requests.py", 20, 120),
     Script("a chat request in memory, keyed", "chat_requests.py", 20, 120, ("--keyed",)),

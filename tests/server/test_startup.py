@@ -24,6 +24,10 @@ NOT_YET = {
 }
 
 
+OURS_MAX, LOADED_MAX = 505, 800
+"""Modules. Python 3.11 loads as many as any."""
+
+
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The modules of a server with the demo agent and a SQLite file that has just said that it is ready, to people and
@@ -54,6 +58,13 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 def modules(importtime: str) -> set[str]:
     return set(re.findall(r"^import time:.*\| +([\w.]+)$", importtime, re.MULTILINE))
+
+
+def test_a_server_that_is_ready_has_loaded_so_many_modules_and_no_more(loaded: set[str]) -> None:
+    """Each takes some 300,000 instructions, however little is in it. Who raises a bound says what a start gets for it."""
+    ours = {each for each in loaded if each.partition(".")[0] == "holdfast"}
+    assert len(ours) <= OURS_MAX
+    assert len(loaded) <= LOADED_MAX
 
 
 def test_a_server_that_is_ready_has_not_loaded_what_it_may_never_use(loaded: set[str]) -> None:
