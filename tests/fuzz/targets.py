@@ -246,7 +246,7 @@ def parse_stream(data: bytes) -> None:
     except EventTooLong:
         assert len(data) > EVENT_BYTES_MAX
         return
-    told = [(each.name, each.data) for each in found]
+    told = [(name, said) for said, name in found]
     expected = expected_events(b"".join(pieces))
     assert told == [(name.decode(errors="replace"), each) for name, each in expected]
 

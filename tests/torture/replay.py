@@ -242,8 +242,8 @@ class OneResponse:
 async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     parser = SseParser(event_bytes_max=1 << 22)
     async for piece in answer.content.iter_any():
-        for event in parser.feed(piece):
-            yield event.data
+        for data, _ in parser.feed(piece):
+            yield data
 
 
 # ── all of them ──────────────────────────────────────────────────────────────────────────────

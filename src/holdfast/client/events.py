@@ -204,13 +204,13 @@ class ChatReader(EventReader[AnswerEvent]):
         yield began
 
     def feed(self, piece: bytes) -> Iterator[AnswerEvent]:
-        for event in self._sse.feed(piece):
-            if event.data == b"[DONE]":
+        for data, _ in self._sse.feed(piece):
+            if data == b"[DONE]":
                 self._done = True
                 if self._finished is not None:
                     yield self._finished
             else:
-                yield from self._chunk(_chunks.decode(event.data))
+                yield from self._chunk(_chunks.decode(data))
 
     def end(self) -> None:
         if not self._done or self._finished is None:
@@ -275,8 +275,8 @@ class RecordReader(EventReader[Record]):
         self._turn: api.TurnObject | None = None
 
     def feed(self, piece: bytes) -> Iterator[Record]:
-        for event in self._sse.feed(piece):
-            match api.read_event(event.data):
+        for data, _ in self._sse.feed(piece):
+            match api.read_event(data):
                 case api.TurnEnded(turn=turn):
                     self._turn = turn
                 case ErrorAnswer(error=error):

@@ -11,8 +11,7 @@ joins `data:` lines, skips comments, and keeps only one unfinished event in memo
 from __future__ import annotations
 
 import re
-
-from holdfast.core.codec import Value
+from typing import TypeAlias
 
 DONE = b"data: [DONE]\n\n"
 HEARTBEAT = b": keep-alive\n"
@@ -56,12 +55,9 @@ def _escaped(found: re.Match[bytes]) -> bytes:
     return b"\\u%04x" % ord(found[0].decode())
 
 
-class ServerEvent(Value):
-    """One event of a stream. `name` is empty if it has none."""
-
-    data: bytes
-    name: str = ""
-
+ServerEvent: TypeAlias = tuple[bytes, str]
+"""One event of a stream: its data, and its name, which is empty if it has none. A plain tuple, since this runs for every
+token."""
 
 _MARK = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -90,27 +86,22 @@ class SseParser:
             piece = piece.removeprefix(b"\n")
         if CR in piece or self._data or self._name:
             return self._by_line(self._split(piece))
-        return self._by_block(piece)
+        if self._line and LF in piece:
+            piece = bytes(self._line) + piece
+            self._line.clear()
+        events: list[ServerEvent] = []
+        if piece[:6] == b"data: " and not self._line:
+            # Nearly always whole events without names, of one line each: then no other line ends.
+            whole, end, rest = piece.rpartition(b"\n\n")
+            data = whole[6:].split(b"\n\ndata: ")
+            if end and LF not in b"".join(data) and len(whole) <= self._event_bytes_max:
+                events, piece = [(each, "") for each in data], rest
+        return events + self._by_line(piece.split(b"\n")) if piece else events
 
     @property
     def pending(self) -> bool:
         """Whether an event has begun and not ended."""
         return bool(self._line or self._data)
-
-    def _by_block(self, piece: bytes) -> list[ServerEvent]:
-        """The fast way, between two events and without a CR: blank lines separate whole events."""
-        *blocks, rest = piece.split(b"\n\n")
-        if blocks and self._line:
-            blocks[0] = bytes(self._line) + blocks[0]
-            self._line.clear()
-        most = self._event_bytes_max
-        events: list[ServerEvent] = []
-        for block in blocks:
-            if block[:6] == b"data: " and LF not in block and len(block) <= most:
-                events.append(ServerEvent(data=block[6:]))  # nearly always
-            else:
-                events += self._by_line([*block.split(b"\n"), b"", b""])
-        return events + self._by_line(rest.split(b"\n")) if rest else events
 
     def _by_line(self, lines: list[bytes]) -> list[ServerEvent]:
         """The events that these lines complete. The last line is unfinished."""
@@ -164,8 +155,8 @@ class SseParser:
             return None
         self._data = []
         if len(data) == 1 and not name:  # nearly always, and this runs for every token
-            return ServerEvent(data=data[0])
-        return ServerEvent(data=b"\n".join(data), name=name.decode(errors="replace"))
+            return data[0], ""
+        return b"\n".join(data), name.decode(errors="replace")
 
     def _bound(self, size: int) -> None:
         if size > self._event_bytes_max:

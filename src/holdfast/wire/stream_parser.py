@@ -56,16 +56,16 @@ class StreamParser:
         """The deltas in these bytes. Check `failure` afterwards."""
         deltas: list[Delta] = []
         try:
-            for event in () if self.over else self._parser.feed(piece):
-                data = event.data
+            for data, name in () if self.over else self._parser.feed(piece):
+                if data == b"[DONE]":
+                    self._ended = True
+                    break
                 try:
-                    if event.name == "error" and _says_something(data):
+                    if name == "error" and _says_something(data):
                         self.demand_envelope(data)
                     self.parse(data, deltas)
                 except DAMAGE as error:
-                    if data == b"[DONE]":
-                        self._ended = True
-                    elif _says_something(data):
+                    if _says_something(data):
                         self.parse_mended(data, error, deltas)
                 if self._ended:
                     break
@@ -94,7 +94,7 @@ class StreamParser:
 
 
 def _says_something(data: bytes) -> bool:
-    return bool(data) and not data.isspace() and data != b"[DONE]"
+    return bool(data) and not data.isspace()
 
 
 def _garbled(error: Exception) -> GarbledStream:

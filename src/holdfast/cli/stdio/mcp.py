@@ -162,9 +162,9 @@ class McpBridge:
             parser = SseParser(event_bytes_max=EVENT_BYTES_MAX)
             is_answered = False
             async for piece in response.content.iter_any():
-                for event in parser.feed(piece):
-                    self._write(event.data)
-                    is_answered = "method" not in msgspec.json.decode(event.data)
+                for data, _ in parser.feed(piece):
+                    self._write(data)
+                    is_answered = "method" not in msgspec.json.decode(data)
             return is_answered
 
 

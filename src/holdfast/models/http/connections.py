@@ -84,6 +84,19 @@ def _pieces() -> type[StreamReader]:
         def end_http_chunk_receiving(self) -> None:
             pass
 
+        async def readany(self) -> bytes:
+            # Without aiohttp's timer, which does nothing for a body, and without a second coroutine: for every token.
+            if self._exception is not None:
+                raise self._exception
+            while not self._buffer and not self._eof:
+                assert self._waiter is None, "one task reads a body"
+                waiter = self._waiter = self._loop.create_future()
+                try:
+                    await waiter
+                finally:
+                    self._waiter = None
+            return self._read_nowait(-1)
+
         def _read_nowait(self, n: int) -> bytes:
             if n != -1 or self._buffer_offset:
                 return super()._read_nowait(n)

@@ -29,8 +29,8 @@ def writer(**fields: Any) -> ChunkWriter:
 
 
 def read_back(frame: bytes) -> dict[str, Any]:
-    (event,) = SseParser(event_bytes_max=1 << 20).feed(frame)
-    read: dict[str, Any] = msgspec.json.decode(event.data)
+    ((data, _),) = SseParser(event_bytes_max=1 << 20).feed(frame)
+    read: dict[str, Any] = msgspec.json.decode(data)
     return read
 
 
