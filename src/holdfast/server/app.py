@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast.config import ApproveInChat, McpResources
 from holdfast.errors import HoldfastError, StoreDamaged, StoreFault
-from holdfast.observe.events import audit, bind, event
+from holdfast.observe.events import audit, bind, event, is_listening
 from holdfast.observe.recent_log import RecentLog
 from holdfast.observe.spans import NO_SPAN, Span, is_tracing, span
 from holdfast.observe.trouble import Trouble
@@ -271,16 +271,17 @@ class App:
         status = exchange.status or GONE
         tenant, key = (caller.tenant, caller.key_id) if (caller := facts.caller) else (None, None)
         self._requests[label, status] += 1
-        event(
-            "request.answered" if exchange.status else "request.abandoned",
-            route=label,
-            status=status,
-            code=exchange.code or None,
-            tenant=tenant,
-            key=key,
-            client=self._guard.client_of(exchange),
-            ms=round(exchange.age_s * 1000),
-        )
+        if is_listening():
+            event(
+                "request.answered" if exchange.status else "request.abandoned",
+                route=label,
+                status=status,
+                code=exchange.code or None,
+                tenant=tenant,
+                key=key,
+                client=self._guard.client_of(exchange),
+                ms=round(exchange.age_s * 1000),
+            )
         done = exchange.audit
         if done is None and facts.route and facts.route.audit:
             done = facts.route.audit, " ".join(facts.names)

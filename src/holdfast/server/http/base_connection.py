@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Mapping
 from http import HTTPStatus
 
 from holdfast import limits
@@ -64,6 +65,15 @@ class BaseConnection(asyncio.Protocol):
     def write_piece(self, piece: bytes) -> None:
         """Write a piece. Only while the connection `is_writable`."""
         raise NotImplementedError
+
+    @property
+    def body_is_whole(self) -> bool:
+        """Whether all of the request's body has arrived, so that reading it needs no waiting."""
+        return False
+
+    def start_now(self, status: int, headers: Mapping[str, str]) -> bool:
+        """Write the head of an answer, if that is a plain case. False if the web server has to: then nothing was written."""
+        return False
 
     def pause_writing(self) -> None:
         super().pause_writing()

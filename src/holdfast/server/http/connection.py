@@ -12,9 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from holdfast import limits
 from holdfast.server.http.base_connection import NOT_HTTP, BaseConnection, bare_answer
@@ -47,7 +52,17 @@ UVICORN = (
 )
 """The parts of uvicorn's HTTP protocol that we use."""
 demand_parts("uvicorn", HttpToolsProtocol, *UVICORN)
-CYCLE = ("chunked_encoding", "expected_content_length", "keep_alive", "response_complete")
+CYCLE = (
+    "chunked_encoding",
+    "default_headers",
+    "disconnected",
+    "expected_content_length",
+    "keep_alive",
+    "more_body",
+    "response_complete",
+    "response_started",
+    "waiting_for_100_continue",
+)
 demand_parts("uvicorn", RequestResponseCycle, *CYCLE)
 
 
@@ -79,6 +94,37 @@ class Connection(BaseConnection, HttpToolsProtocol):
     async def wait_writable(self) -> None:
         if self.flow.write_paused:
             await self.flow.drain()
+
+    # ── whole requests and answers ──
+
+    @property
+    def body_is_whole(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        # While requests are pipelined, the latest one may not be the one that is asked about.
+        return cycle is not None and not self.pipeline and not cycle.more_body
+
+    def start_now(self, status: int, headers: Mapping[str, str]) -> bool:
+        """Write the head of an answer with a known length as uvicorn does, but look at all names and all values at once.
+        Anything unusual is left to uvicorn, also to refuse it."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or self.pipeline or self.flow.write_paused:
+            return False
+        if cycle.disconnected or cycle.response_started or cycle.default_headers:
+            return False
+        size = headers.get("content-length")
+        if size is None or "connection" in headers or "transfer-encoding" in headers:
+            return False
+        names = "".join(headers).encode("latin-1")
+        values = "".join(headers.values()).encode("latin-1")
+        kept = names.translate(None, _NOT_IN_NAMES) + values.translate(None, _NOT_IN_VALUES)
+        if len(kept) < len(names) + len(values):
+            return False
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
+        cycle.response_started, cycle.waiting_for_100_continue = True, False
+        cycle.chunked_encoding, cycle.expected_content_length = False, int(size)
+        self.transport.write(STATUS_LINE[status] + lines.encode("latin-1") + end)
+        return True
 
     # ── streams ──
 
@@ -201,6 +247,10 @@ def connection_class(register: ConnectionRegister) -> type[Connection]:
     """The class of connections that are counted in this register."""
     return type("Connection", (Connection,), {"register": register})
 
+
+_NOT_IN_VALUES = bytes({*range(32), 127} - {9})
+"""Characters that would break out of a header's value."""
+_NOT_IN_NAMES = bytes({*_NOT_IN_VALUES, *b'\t()<>@,;:[]={} \\"'})
 
 _NO_ROOM = Problem(
     status=503,

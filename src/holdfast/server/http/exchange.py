@@ -56,6 +56,15 @@ class Socket(Protocol):
         """Write a piece. Only while the connection `is_writable`."""
         ...
 
+    @property
+    def body_is_whole(self) -> bool:
+        """Whether all of the request's body has arrived."""
+        ...
+
+    def start_now(self, status: int, headers: Mapping[str, str]) -> bool:
+        """Write the head of an answer with a known length. False if it cannot be written now: then nothing was."""
+        ...
+
     def end_by_closing(self) -> None:
         """Write the next answer without chunks; the end of the connection is its end."""
         ...
@@ -133,6 +142,8 @@ class Exchange:
         announced = self.headers.get("content-length", "")
         if announced.isdigit() and int(announced) > bytes_max:
             raise _too_large(bytes_max)
+        if self._socket is not None and self._socket.body_is_whole:  # nearly always
+            return await self._read(bytes_max)
         try:
             async with asyncio.timeout(limits.request_body_s):
                 return await self._read(bytes_max)
@@ -363,6 +374,8 @@ class Exchange:
         said = {**SAFE, **headers, **self.about, REQUEST_ID.name: self.request_id, **common}
         if self.scheme == "https":
             said["strict-transport-security"] = "max-age=31536000"
+        if self._socket is not None and self._socket.start_now(status, said):
+            return
         await self._send(
             {
                 "type": "http.response.start",

@@ -245,6 +245,8 @@ class Routes:
     def __init__(self, routes: Iterable[Route]) -> None:
         """Raises ValueError if two routes would answer the same requests."""
         self._root = _Node()
+        self._plain: dict[str, _Node] = {}
+        """The places of the paths that name nothing: no other match is more specific."""
         self._all = tuple(routes)
         for route in self._all:
             self._add(route)
@@ -254,6 +256,9 @@ class Routes:
 
     def find(self, method: str, raw_path: str) -> RouteMatch:
         """The route that answers. Raises Refused: 404 if the path has none, 405 if it has only other methods."""
+        plain = self._plain.get(raw_path)
+        if plain is not None and (answering := plain.routes.get(method)) is not None:
+            return RouteMatch(answering, ())
         steps = _steps(raw_path)
         others: dict[str, None] = {}
         for node, names in _matches(self._root, steps, 0, ()):
@@ -288,6 +293,8 @@ class Routes:
         if route.method in node.routes:
             raise ValueError(f"{route.label} is in the table twice")
         node.routes[route.method] = route
+        if "{" not in route.pattern:
+            self._plain[route.pattern] = node
 
 
 def _steps(raw_path: str) -> list[str]:
