@@ -65,6 +65,8 @@ class CallPermissions:
             for each in answered.items
             if isinstance(each, ToolCall) and each.state == "complete"
         ]
+        if not calls:
+            return (answered,)
         verdicts = await _all_of(self._judged(each, agent) for each in calls)
         found = {call.id: verdict for call, verdict in zip(calls, verdicts, strict=True)}
         items = tuple(

@@ -51,9 +51,12 @@ class View(Value):
     @property
     def size_bytes(self) -> int:
         """Its size in a prompt."""
-        words = len(self.system) + sum(len(each.data) for each in self.pieces)
-        tools = sum(len(each.description) + len(each.parameters) for each in self.tools)
-        return words + tools + BLOB_BYTES * sum(len(each.blobs) for each in self.pieces)
+        size = len(self.system)
+        for piece in self.pieces:
+            size += len(piece.data) + BLOB_BYTES * len(piece.blobs)
+        for tool in self.tools:
+            size += len(tool.description) + len(tool.parameters)
+        return size
 
 
 def view_for(
@@ -164,7 +167,9 @@ async def _with_blobs(
     pieces: tuple[EncodedPiece, ...], turn: OpenTurn, dialect: Dialect
 ) -> tuple[bytes, ...]:
     """The pieces with the bytes of their blobs in place. The bytes are read now, and not cached."""
-    named = frozenset[str]().union(*(each.blobs for each in pieces))
+    named = frozenset[str]().union(*[each.blobs for each in pieces])
+    if not named:  # nearly always
+        return tuple([each.data for each in pieces])
     blobs = {digest: await _blob(digest, turn) for digest in sorted(named)}
     return tuple(
         dialect.with_blobs(each.data, blobs) if each.blobs else each.data for each in pieces

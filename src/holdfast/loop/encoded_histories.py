@@ -147,6 +147,8 @@ class EncodedHistories:
         `before`: for a dialect that binds thoughts, the digests of the prompt's opening; they go on to the end of
         what is returned.
         """
+        if not snapshot.items:
+            return EncodedPast()
         if shown.since and not _is_summed_up(snapshot, shown.since):
             return _window(snapshot, dialect, shown, before)
         name = (snapshot.session_id, dialect.name)

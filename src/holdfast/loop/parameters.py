@@ -10,6 +10,8 @@ from holdfast.core.items import Path, ToolCall
 from holdfast.core.turns.events import Parameters
 from holdfast.core.turns.turn import Turn
 
+_NOTHING = Parameters()
+
 
 def parameters_for(agent: Parameters, turn: Turn, path: Path) -> Parameters:
     """The parameters for the next step of a branch. Sub-agents keep their own.
@@ -29,6 +31,8 @@ def parameters_for(agent: Parameters, turn: Turn, path: Path) -> Parameters:
 
 def merged(agent: Parameters, request: Parameters) -> Parameters:
     """The request's parameters, and the agent's where the request has none; `others` are merged by name."""
+    if request == _NOTHING:  # nearly always
+        return agent
     said = {
         name: value
         for name in Parameters.__struct_fields__

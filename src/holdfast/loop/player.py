@@ -133,11 +133,14 @@ class _Playing:
         if self._turn.snapshot.version == 0 and self._turn.turn.untouched:
             self._told += await self._tell_hooks("session_start")
         request = self._turn.turn.request
-        prompt: dict[str, Json] = {"prompt": _words_of(request.input)}
+
+        def prompt() -> dict[str, Json]:
+            return {"prompt": _words_of(request.input)}
+
         if request.came_ms:  # it was queued
             self._told += await self._tell_hooks("user_followup_submit", prompt)
         if request.continues is not None and _ended_at_limit(self._turn.snapshot.items):
-            await self._tell_hooks("on_session_resume", _steps_of(self._turn.turn.request.limits))
+            await self._tell_hooks("on_session_resume", lambda: _steps_of(request.limits))
         self._told += await self._tell_hooks("user_prompt_submit", prompt)
         try:
             while True:
@@ -148,10 +151,10 @@ class _Playing:
                         elif self._turn.turn.complete:
                             await self._tell_hooks("stop")
                         return
-                    case (StopAtLimit(limit=limit),):
-                        await self._turn.record(ev.Interrupted(by="limit", detail=limit))
-                        await self._tell_hooks("on_max_iterations", {"limit": limit})
-                        await self._tell_hooks("notification", _notice("warning", limit))
+                    case (StopAtLimit(limit=reached),):
+                        await self._turn.record(ev.Interrupted(by="limit", detail=reached))
+                        await self._tell_hooks("on_max_iterations", lambda: {"limit": reached})
+                        await self._tell_hooks("notification", lambda: _notice("warning", reached))
                         return
                     case effects:
                         self._start(effects)
@@ -160,16 +163,21 @@ class _Playing:
             await self._stop()
 
     async def _tell_hooks(
-        self, event: HookEvent, more: Mapping[str, Json] | None = None
+        self, event: HookEvent, facts: Callable[[], Mapping[str, Json]] = dict
     ) -> tuple[str, ...]:
+        """Tell the hooks of the agent that speaks. The facts are put together only if it has hooks."""
         speaker = self._named(self._turn.turn.agent or self._team.entry)
-        return await self._hooks.happened(event, speaker, more)
+        if not speaker.hooks.every:  # nearly always
+            return ()
+        return await self._hooks.happened(event, speaker, facts())
 
     async def _next(self) -> tuple[Effect, ...]:
         """The effects to carry out now. Between two steps, steered messages are taken first."""
         if self._turn.turn.root.idle and (steered := await self._turn.take_steering()):
-            facts: dict[str, Json] = {"steering_messages": [_words_of((each,)) for each in steered]}
-            self._told += await self._tell_hooks("user_steering_messages_submit", facts)
+            self._told += await self._tell_hooks(
+                "user_steering_messages_submit",
+                lambda: {"steering_messages": [_words_of((each,)) for each in steered]},
+            )
         return wanted(self._turn.turn)
 
     # ── tasks ──
@@ -310,7 +318,7 @@ class _Playing:
         """End the turn, because going on would pass a bound of its agent."""
         if self._turn.turn.interrupted is None:
             await self._turn.record(ev.Interrupted(by="limit", detail=limit))
-            await self._tell_hooks("notification", _notice("warning", limit))
+            await self._tell_hooks("notification", lambda: _notice("warning", limit))
 
     async def _light(self, said: ev.Answered) -> ev.Answered:
         """The answer, with its large pictures in the store."""
@@ -334,8 +342,10 @@ class _Playing:
                         finally:
                             del failure
                     # Counted here: reading the turn for every delta would fold each piece by itself.
-                    grown = [len(event.text) for event in events if type(event) is ev.Grew]
-                    weight += DELTA * len(events) + sum(grown)
+                    for event in events:
+                        weight += DELTA
+                        if type(event) is ev.Grew:
+                            weight += len(event.text)
                     if weight - looked_at >= LOOK_EVERY:
                         looked_at = weight
                         if limit_reached(turn.turn) is not None:

@@ -165,6 +165,8 @@ def _about(turn: OpenTurn, agent: str) -> dict[str, Attribute]:
 
 
 def _tell_usage(here: Span, usage: Usage) -> None:
+    if here is NO_SPAN:
+        return
     here.set("gen_ai.usage.input_tokens", usage.input_tokens or None)
     here.set("gen_ai.usage.output_tokens", usage.output_tokens or None)
     here.set("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens or None)

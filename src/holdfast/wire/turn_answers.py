@@ -117,9 +117,11 @@ def waiting_for_client(items: Iterable[Item]) -> list[ToolCall]:
 
 
 def unanswered(items: tuple[Item, ...], by: WaitsFor) -> list[ToolCall]:
+    calls = [each for each in items if isinstance(each, ToolCall) and each.waits_for == by]
+    if not calls:  # nearly always
+        return []
     answered = {each.call for each in items if isinstance(each, ToolResult)}
-    calls = (each for each in items if isinstance(each, ToolCall) and each.id not in answered)
-    return [each for each in calls if each.waits_for == by]
+    return [each for each in calls if each.id not in answered]
 
 
 def finish_of(end: AnswerEnd) -> ev.Finish:

@@ -73,6 +73,7 @@ class Quotas:
         background, some are finished after their client has disconnected."""
         self._tenant = tenant
         self._key = key
+        self._bounds_any = not tenant == key == Quota()
         self._playing = playing
         self._clock = clock
         self._usage = usage or ProcessQuotaUsage(clock=clock)
@@ -150,6 +151,8 @@ class Quotas:
 
     def _bounded(self, caller: Caller, what: str) -> list[tuple[Payer, int]]:
         """The payers that have a bound on `what`, each with its bound."""
+        if not self._bounds_any:
+            return []
         return [
             (payer, bound)
             for payer, quota in self._payers(caller)

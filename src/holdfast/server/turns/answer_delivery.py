@@ -76,7 +76,10 @@ class AnswerDelivery:
 
     def _worth_saying(self, stream: FrameWriter, records: Sequence[Record]) -> bytes | None:
         """The frames of these records. None if there is nothing to write; empty if it is time for a heartbeat."""
-        frames = b"".join(map(stream.frames, records))
+        if len(records) == 1:  # nearly always, at the pace of a reader
+            frames = stream.frames(records[0])
+        else:
+            frames = b"".join(map(stream.frames, records))
         if not frames:
             begun = self._exchange.state != "reading"
             bound_s = limits.heartbeat_s if begun else limits.stream_patience_s

@@ -16,8 +16,8 @@ from holdfast.store.outcomes import Attempt
 from holdfast.wire.conversation_names import UNCOUNTED
 from holdfast.wire.headers import API_KEY, APPROVALS, AUTHORIZATION, HEADERS, ConversationHeaders
 
-SHAPING = tuple(each.name for each in HEADERS if each.shapes_answer)
-"""Headers that change the answer. Retry counters, tracing and busy policy do not."""
+SHAPING = dict.fromkeys((each.name for each in HEADERS if each.shapes_answer), "")
+"""Headers that change the answer, each empty. Retry counters, tracing and busy policy do not."""
 
 
 def attempt_of(
@@ -25,13 +25,17 @@ def attempt_of(
 ) -> Attempt:
     """The hash and the keys that tell this request from others."""
     exchange = call.exchange
+    headers = exchange.headers
+    shaping = SHAPING
+    if not shaping.keys().isdisjoint(headers):
+        shaping = {name: headers.get(name, "") for name in SHAPING}
     parts = (
         call.tenant,
         "" if naming.idempotency_key else _credentials(call),
         exchange.method,
         exchange.path,
         str(naming.name),
-        *(exchange.headers.get(name, "") for name in SHAPING),
+        *shaping.values(),
         # Newer than the others: requests without it have the hash that older servers give them.
         *(() if naming.answer.asks_in_words else (APPROVALS.name,)),
     )

@@ -61,7 +61,8 @@ class ChatForm:
 def completion(head: AnswerHead, end: AnswerEnd) -> bytes:
     """The answer as one JSON object."""
     text = STEP_BREAK.join(filter(None, (whole_text(end.items), question_for(head, end))))
-    refusal = "".join(_refusal(each) for each in end.items if is_said(each))
+    said = list(filter(is_said, end.items))
+    refusal = "".join(map(_refusal, said))
     about = about_answer(head, end)
     if head.options.show_tools:
         about["tools"] = trail_of(end.items)
@@ -73,7 +74,7 @@ def completion(head: AnswerHead, end: AnswerEnd) -> bytes:
     }
     if calls:
         message["tool_calls"] = calls
-    if images := _images(end.items):
+    if images := _images(said):
         message["images"] = images
     if head.options.show_reasoning and (thought := _thought(end.items)):
         message["reasoning_content"] = thought
@@ -123,10 +124,10 @@ def whole_text(items: Iterable[Item]) -> str:
     return whole
 
 
-def _images(items: Iterable[Item]) -> list[dict[str, object]]:
+def _images(said: Iterable[AssistantMessage]) -> list[dict[str, object]]:
     """The pictures of the answer. Not part of OpenAI's API; it is the field of the gateways that offer such models, and
     of their clients."""
-    pictures = [part for each in items if is_said(each) for part in pictures_in(each)]
+    pictures = [part for each in said for part in pictures_in(each)]
     return [
         {"type": "image_url", "index": n, "image_url": {"url": url_of(part.source)}}
         for n, part in enumerate(pictures)
@@ -167,7 +168,7 @@ class ChatStream(StreamedAnswer):
         """The frames that end a successful stream: what was not shown yet, the finish, usage."""
         waiting = waiting_for_client(end.items)
         rest = self._retold(end.items, waiting)
-        if images := _images(end.items):
+        if images := _images(filter(is_said, end.items)):
             rest += self._chunks.chunk(encode_json({"images": images}))
         if words := question_for(self._head, end):
             rest += self._words(STEP_BREAK + words if self._saying else words)
