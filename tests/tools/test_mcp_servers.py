@@ -241,6 +241,15 @@ async def test_a_server_that_dies_is_told_with_its_last_words_and_started_again(
         assert said(await ran(toolset, "greet", name="Ada")) == "Hello, Ada."
 
 
+async def test_a_program_that_writes_no_mcp_at_first_fills_no_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    talkative = f"yes 'Fetching …' | head -n 300; exec {sys.executable} {means.DESK}"
+    async with opened(means.program("/bin/sh", "-c", talkative)) as toolset:
+        assert said(await ran(toolset, "greet", name="Ada")) == "Hello, Ada."
+    assert len([each for each in caplog.records if each.name == "mcp.client.stdio"]) <= 1
+
+
 async def test_a_server_over_http_that_was_started_again_is_greeted_again(pipe: Pipe) -> None:
     async with means.desk_over_http() as served, opened(means.remote(served.url)) as toolset:
         call = asyncio.ensure_future(ran(toolset, "wait", at=pipe.path))

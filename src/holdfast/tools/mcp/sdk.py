@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
 import os
 import re
 import secrets
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -53,6 +55,25 @@ from holdfast.tools.sandbox.sandbox import Sandbox, named_paths
 from holdfast.tools.threads import in_thread
 from holdfast.tools.tool import Json, ToolOutput
 from holdfast.version import VERSION
+
+
+class _NoticeFilter(logging.Filter):
+    """Lets a message of the SDK through once a minute: it has one, with a stack trace, for each line of a program that
+    is no MCP, and a program may write thousands of them in a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told_s: dict[object, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now_s = time.monotonic()
+        if now_s - self._told_s.get(record.msg, -limits.notice_s) < limits.notice_s:
+            return False
+        self._told_s[record.msg] = now_s
+        return True
+
+
+logging.getLogger("mcp.client.stdio").addFilter(_NoticeFilter())
 
 CALL_KEY = "holdfast/call_key"
 """The key in a request's `_meta` that holds the call's stable key, by which a server can recognise a repetition."""
