@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import index
+from types import MethodType
 from typing import Any, ClassVar, Self, TypeVar
 
 from holdfast.errors import InvalidId
@@ -239,7 +240,7 @@ def trusted(kind: type[Name] | type[Version]) -> Callable[[Any], object]:
     All other code parses. A turn reads a dozen ids from its own rows, and checking their form would take longer
     than reading them.
     """
-    return partial(int.__new__ if issubclass(kind, int) else str.__new__, kind)
+    return MethodType(int.__new__ if issubclass(kind, int) else str.__new__, kind)
 
 
 Minted = TypeVar("Minted", bound=MintedId)

@@ -361,14 +361,10 @@ def _busy(session: SessionRow, open_turn: TurnId, holder: Holder) -> outcomes.Bu
 def named_by(target: outcomes.Target) -> tuple[SessionKey | None, SessionId | None]:
     """The session key in a target, if it has one, and the session id to use if the key names no session; None if the
     request expects an existing session."""
-    match target:
-        case outcomes.ById(session_id=session_id) | outcomes.Anonymous(fresh=session_id):
-            return None, session_id
-        case outcomes.NewLine(fresh=fresh):
-            return None, fresh
-        case outcomes.ByKey(key=key, fresh=fresh):
-            # If the request comes again late, a session with its `fresh` id exists already.
-            return key, fresh
+    if isinstance(target, outcomes.ByKey):
+        # If the request comes again late, a session with its `fresh` id exists already.
+        return target.key, target.fresh
+    return None, target.session_id if isinstance(target, outcomes.ById) else target.fresh
 
 
 def fence_of(session: SessionRow) -> outcomes.Fence:

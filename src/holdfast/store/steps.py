@@ -237,7 +237,7 @@ class Question(Generic[R]):
 # ── writing ──────────────────────────────────────────────────────────────────────────────────
 
 
-class Insert(Struct, frozen=True):
+class Insert(Struct, frozen=True, gc=False):
     """New rows. With `if_absent`, a row that exists already stays as it is; without, it is a conflict."""
 
     table: Table[Any]
@@ -245,14 +245,14 @@ class Insert(Struct, frozen=True):
     if_absent: bool = False
 
 
-class Put(Struct, frozen=True):
+class Put(Struct, frozen=True, gc=False):
     """Rows that are inserted, or replace the rows with the same keys."""
 
     table: Table[Any]
     rows: tuple[Any, ...]
 
 
-class Update(Struct, frozen=True):
+class Update(Struct, frozen=True, gc=False):
     """New values for some columns of an existing row."""
 
     table: Table[Any]
@@ -260,7 +260,7 @@ class Update(Struct, frozen=True):
     columns: Mapping[str, Any]
 
 
-class Delete(Struct, frozen=True):
+class Delete(Struct, frozen=True, gc=False):
     """Removes the rows whose keys begin with these values."""
 
     table: Table[Any]
@@ -289,7 +289,7 @@ def become(table: Table[R], row: R) -> Update:
     return Update(table, table.key_of(row), {name: getattr(row, name) for name in names})
 
 
-class AsRead(Struct, frozen=True):
+class AsRead(Struct, frozen=True, gc=False):
     """A condition of a write: the row still has the values that were read, in these columns."""
 
     table: Table[Any]
@@ -300,12 +300,12 @@ class AsRead(Struct, frozen=True):
 # ── steps ────────────────────────────────────────────────────────────────────────────────────
 
 
-class LookStep(Struct, frozen=True):
+class LookStep(Struct, frozen=True, gc=False):
     look: Look[Any]
     given: Mapping[str, Any]
 
 
-class FindStep(Struct, frozen=True):
+class FindStep(Struct, frozen=True, gc=False):
     finder: Finder[Any]
     given: Mapping[str, Any]
     above: Any = None
@@ -313,12 +313,12 @@ class FindStep(Struct, frozen=True):
     limit: int | None = None
 
 
-class AskStep(Struct, frozen=True):
+class AskStep(Struct, frozen=True, gc=False):
     question: Question[Any]
     given: Mapping[str, Any]
 
 
-class WriteStep(Struct, frozen=True):
+class WriteStep(Struct, frozen=True, gc=False):
     changes: tuple[Change, ...]
     on: tuple[SessionRow | Tombstone, ...] = ()
     live: NodeId | None = None

@@ -44,7 +44,7 @@ def test_each_query_has_its_name_and_its_sql_alone() -> None:
 def test_columns_are_spelled_out() -> None:
     text = "-- one\n-- It is.\nselect {seal_key}, k.{session_key}, {now} from x;"
     assert parse_queries(text)["one"] == (
-        'select key_id, secret, k.tenant, k."key", k.session_id, k.generation, k.standing, {now} from x'
+        'select key_id,secret, k.tenant,k."key",k.session_id,k.generation,k.standing, {now} from x'
     )
 
 

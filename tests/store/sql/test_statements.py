@@ -18,7 +18,7 @@ OF_SESSION = Finder(
 )
 """What was said to the turns of a session: signals know their turns, and turns their session."""
 
-COLUMNS = ", ".join(f"x.{each}" for each in SIGNALS.names)
+COLUMNS = ",".join(f"x.{each}" for each in SIGNALS.names)
 
 
 def test_rows_of_another_tables_rows_are_found_from_there() -> None:

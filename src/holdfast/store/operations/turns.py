@@ -610,21 +610,20 @@ def _ended(fence: Fence, session: SessionRow, made: Commit, *, keeps: bool) -> U
 def _content(session: SessionRow, made: Commit) -> Iterator[Change]:
     """The changes that store items, state and memories."""
     tenant, session_id = session.tenant, session.id
-    pairs = zip(made.items, made.encoded, strict=True)
-    yield insert(
-        ITEMS,
-        *(
-            ItemRow(
-                tenant=tenant,
-                session_id=session_id,
-                pos=pos,
-                turn_id=made.turn_id,
-                path=path_text(item.path),
-                body=body,
-            )
-            for pos, (item, body) in enumerate(pairs, start=session.length)
-        ),
-    )
+    rows = [
+        ItemRow(
+            tenant=tenant,
+            session_id=session_id,
+            pos=pos,
+            turn_id=made.turn_id,
+            path=path_text(item.path),
+            body=body,
+        )
+        for pos, (item, body) in enumerate(
+            zip(made.items, made.encoded, strict=True), session.length
+        )
+    ]
+    yield insert(ITEMS, *rows)
     if not made.changes:
         return
     # The last change of each name counts, as in `changed_state`.

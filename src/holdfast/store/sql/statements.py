@@ -42,21 +42,21 @@ def _alias(look: steps.Look[Any], part: str) -> str:
 
 
 def _single(part: steps.Part, look: steps.Look[Any], schema: str) -> str:
-    where = f"from {schema}{part.table.name} x where {_conditions(part, look, alias='x')}"
+    where = f"from {schema}{part.table.name} where {_conditions(part, look)}"
     match part:
         case steps.RowPresence():
             return f"exists (select 1 {where})"
         case steps.Field(column=column):
-            return f"(select x.{part.table.by_name[column].quoted} {where})"
+            return f"(select {part.table.by_name[column].quoted} {where})"
         case steps.LastNumber(column=column):
-            return f"(select max(x.{part.table.by_name[column].quoted}) {where})"
+            return f"(select max({part.table.by_name[column].quoted}) {where})"
         case _:
             raise AssertionError(part)
 
 
-def _conditions(part: steps.Part, look: steps.Look[Any], *, alias: str) -> str:
+def _conditions(part: steps.Part, look: steps.Look[Any], *, alias: str = "") -> str:
     return " and ".join(
-        f"{alias}.{part.table.by_name[column].quoted} = {_sourced(sources, look)}"
+        f"{_named(part.table, column, alias)} = {_sourced(sources, look)}"
         for column, sources in part.where.items()
     )
 

@@ -91,7 +91,7 @@ class Table(Generic[R]):
     def listed(self, alias: str = "") -> str:
         """All columns, comma-separated, as a query lists them."""
         before = f"{alias}." if alias else ""
-        return ", ".join([before + each.quoted for each in self.columns])
+        return ",".join([before + each.quoted for each in self.columns])
 
 
 def key_of(key: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

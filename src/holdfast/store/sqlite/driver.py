@@ -62,13 +62,14 @@ _Written = tuple[str, tuple[int, ...], tuple[int, ...]]
 """A statement that writes a row, and which of its values are JSON, and which are times."""
 
 
-def _bound_by(sql: str) -> _Given:
-    """The names of a statement's values in the order of their first use: binding values by name would take longer than
-    SQLite's own work."""
-    names = tuple(dict.fromkeys(re.findall(r":(\w+)", sql)))
+def _numbered(sql: str) -> tuple[str, _Given]:
+    """A statement with numbers for the names of its values, and what picks these values: binding values by name would take
+    longer than SQLite's own work, and looking a statement up takes as long as its text is."""
+    names = list(dict.fromkeys(re.findall(r":(\w+)", sql)))
+    numbered = re.sub(r":(\w+)", lambda name: f"?{names.index(name[1]) + 1}", sql)
     if len(names) > 1:
-        return itemgetter(*names)
-    return lambda given: tuple([given[each] for each in names])
+        return numbered, itemgetter(*names)
+    return numbered, lambda given: tuple([given[each] for each in names])
 
 
 class SqliteDriver:
@@ -206,8 +207,7 @@ class SqliteDriver:
                 upto = at + 1
                 parts.append((at, upto, None, (), False))
             at = upto
-        sql = self._spelled(looking(look))
-        return sql, _bound_by(sql), tuple(parts)
+        return *_numbered(self._spelled(looking(look))), tuple(parts)
 
     def _find(self, cursor: Cursor, step: steps.FindStep) -> tuple[Value, ...]:
         finder, given = step.finder, step.given
@@ -215,7 +215,7 @@ class SqliteDriver:
         known = self._finders.get(shape)
         if known is None:
             sql = self._spelled(finding(*shape))
-            known = self._finders[shape] = sql, _bound_by(sql), _codec(finder.table).made
+            known = self._finders[shape] = *_numbered(sql), _codec(finder.table).made
         sql, bound, made = known
         if True in shape:
             given = {**given, "above": step.above, "upto": step.upto, "limit": step.limit}
@@ -227,7 +227,7 @@ class SqliteDriver:
         known = self._questions.get(question)
         if known is None:
             sql = self._spelled(SQLITE.spelled(text_of(question.name, question.words)))
-            known = self._questions[question] = sql, _bound_by(sql)
+            known = self._questions[question] = _numbered(sql)
         sql, bound = known
         given = {name: _plain(value) for name, value in step.given.items()}
         made = _codec(question.rows).made
@@ -238,42 +238,40 @@ class SqliteDriver:
 
     def _write(self, cursor: Cursor, changes: tuple[steps.Change, ...], now_ms: int) -> None:
         for change in changes:
-            shape: tuple[Any, ...]
-            rows: list[Any]
+            table = change.table
             if type(change) is steps.Update:
                 columns = change.columns
-                shape = (_update, change.table, *columns)
-                rows = [[*columns.values(), *change.key]]
+                values = [*columns.values(), *change.key]
+                self._write_row(cursor, (_update, table, *columns), values, now_ms)
             elif type(change) is steps.Insert:
-                shape = (_insert, change.table, change.if_absent)
-                rows = [list(astuple(row)) for row in change.rows]
-                for proof in change.table.proofs:
-                    for row, values in zip(change.rows, rows, strict=True):
+                shape = (_insert, table, change.if_absent)
+                for row in change.rows:
+                    values = list(astuple(row))
+                    for proof in table.proofs:
                         values.append(proof.of(row))
+                    self._write_row(cursor, shape, values, now_ms)
             elif type(change) is steps.Delete:
                 # The words of a chunk go with it, by the same key.
-                shape = (_delete, change.table, len(change.key))
-                rows = [change.key * 2 if change.table.name == CHUNKS.name else change.key]
+                values = [*change.key] * (2 if table.name == CHUNKS.name else 1)
+                self._write_row(cursor, (_delete, table, len(change.key)), values, now_ms)
             else:
                 assert type(change) is steps.Put
-                table = change.table
                 gone = tuple([steps.Delete(table, table.key_of(row)) for row in change.rows])
                 self._write(cursor, (*gone, steps.Insert(table, change.rows)), now_ms)
-                continue
-            written = self._written.get(shape)
-            if written is None:
-                written = self._written[shape] = shape[0](*shape[1:])
-            sql, json, times = written
-            for values in rows:
-                for at in json:
-                    values[at] = encode(values[at])
-                for at in times:
-                    if type(values[at]) is steps.Moment:
-                        values[at] += now_ms
-            if len(rows) == 1:
-                cursor.execute(sql, rows[0])
-            else:
-                cursor.executemany(sql, rows)
+
+    def _write_row(
+        self, cursor: Cursor, shape: tuple[Any, ...], values: list[Any], now_ms: int
+    ) -> None:
+        written = self._written.get(shape)
+        if written is None:
+            written = self._written[shape] = shape[0](*shape[1:])
+        sql, json, times = written
+        for at in json:
+            values[at] = encode(values[at])
+        for at in times:
+            if type(values[at]) is steps.Moment:
+                values[at] += now_ms
+        cursor.execute(sql, values)
 
 
 def _kind_of(step: steps.Step) -> object:
@@ -327,9 +325,9 @@ def _insert(table: Table[Any], if_absent: bool) -> _Written:
     # SQLite numbers a serial column itself where the row has nought in it.
     own = [each for each in table.columns if each.holds != "lexemes"]
     beside = [each.column for each in table.proofs]
-    listed = ", ".join([*(each.quoted for each in own), *beside])
-    values = ", ".join(["nullif(?, 0)" if each.name == table.serial else "?" for each in own])
-    values += ", ?" * len(beside)
+    listed = ",".join([*(each.quoted for each in own), *beside])
+    values = ",".join(["nullif(?, 0)" if each.name == table.serial else "?" for each in own])
+    values += ",?" * len(beside)
     done = " on conflict do nothing" if if_absent else ""
     sql = f"insert into {table.name} ({listed}) values ({values}){done}"
     if len(own) < len(table.columns):
@@ -338,7 +336,7 @@ def _insert(table: Table[Any], if_absent: bool) -> _Written:
 
 
 def _update(table: Table[Any], *columns: str) -> _Written:
-    to = ", ".join(f"{table.by_name[name].quoted} = ?" for name in columns)
+    to = ",".join(f"{table.by_name[name].quoted}=?" for name in columns)
     hint = f" indexed by {table.index}" if table.index else ""
     sql = f"update {table.name}{hint} set {to} where {_by_key(table, len(table.key))}"
     return sql, *_stored(table, columns)
@@ -358,7 +356,7 @@ def _delete(table: Table[Any], size: int) -> _Written:
 
 
 def _by_key(table: Table[Any], size: int) -> str:
-    return " and ".join(f"{table.by_name[name].quoted} = ?" for name in table.key[:size])
+    return " and ".join(f"{table.by_name[name].quoted}=?" for name in table.key[:size])
 
 
 BREATH_S = 0.0005

@@ -12,7 +12,7 @@ from apsw import Connection
 
 from holdfast.errors import StorageFull, StoreDamaged, StorePoisoned, StoreUnavailable
 from holdfast.store.sqlite.connection import ensure_log, open_writer
-from holdfast.store.sqlite.engine.batch import Batch
+from holdfast.store.sqlite.engine.batch import Batch, Transactions
 from holdfast.store.sqlite.engine.jobs import Job, Work
 from tests.store.sqlite.disk import Disk
 from tests.store.sqlite.rows import add, make_table, texts
@@ -33,7 +33,7 @@ def connection(path: Path, disk: Disk) -> Iterator[Connection]:
 
 
 def run_batch(connection: Connection, works: Iterable[Work]) -> Batch:
-    batch = Batch(connection)
+    batch = Batch(Transactions(connection))
     batch.run(Job(work, Future(loop=LOOP), 0, 0) for work in works)
     return batch
 

@@ -23,6 +23,7 @@ from contextlib import suppress
 
 import apsw
 from apsw import Connection
+from msgspec import Struct
 
 from holdfast.store.sqlite.engine.jobs import Job
 from holdfast.store.sqlite.faults import (
@@ -44,34 +45,35 @@ index reads in a COMMIT.
 """
 
 
-class Batch:
-    """One transaction. `guarded` gives each job a savepoint from the start."""
+class Transactions:
+    """A connection that batches write by, and how often a transaction of it was given up or rolled back."""
 
-    __slots__ = (
-        "_connection",
-        "_cursor",
-        "_guarded",
-        "_later",
-        "_rollbacks",
-        "failed",
-        "fatal",
-        "jobs",
-    )
+    __slots__ = ("connection", "cursor", "lost")
 
-    def __init__(self, connection: Connection, *, guarded: bool = False) -> None:
-        self.jobs: list[Job] = []
-        """The jobs that were begun, in their order; after `run`, each has its outcome."""
-        self.fatal: str | None = None
-        """Why the store must stop, if it must."""
-        self.failed = False
-        """Whether a job has failed."""
-        self._connection = connection
-        self._cursor = connection.cursor()
-        self._guarded = guarded
-        self._rollbacks = 0
-        """How often a transaction was given up or rolled back."""
-        self._later: list[Job] = []
-        """Jobs that are run again alone."""
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.cursor = connection.cursor()
+        self.lost = 0
+        connection.set_rollback_hook(self._note_rollback)
+
+    def _note_rollback(self) -> None:
+        self.lost += 1
+
+
+class Batch(Struct, eq=False):
+    """One transaction."""
+
+    transactions: Transactions
+    guarded: bool = False
+    """Each job has a savepoint from the start."""
+    jobs: list[Job] = []
+    """The jobs that were begun, in their order; after `run`, each has its outcome."""
+    fatal: str | None = None
+    """Why the store must stop, if it must."""
+    failed: bool = False
+    """Whether a job has failed."""
+    later: list[Job] = []
+    """Jobs that are run again alone."""
 
     def run(self, jobs: Iterable[Job]) -> None:
         """Run `jobs` in one transaction and commit it.
@@ -79,9 +81,8 @@ class Batch:
         They are taken from the iterable one by one, each just before it runs and none before the
         transaction has begun. If it cannot begin, apsw's error travels and nothing was taken.
         """
-        db = self._connection
-        db.set_rollback_hook(self._note_rollback)
-        self._cursor.execute("BEGIN IMMEDIATE")
+        db = self.transactions.connection
+        self.transactions.cursor.execute("BEGIN IMMEDIATE")
         try:
             for job in jobs:
                 self.jobs.append(job)
@@ -90,7 +91,7 @@ class Batch:
                 if self.failed and not db.in_transaction and not self._run_again():
                     return
             self._commit()
-            self._run_each_alone(self._later)
+            self._run_each_alone(self.later)
         except Fatal as fatal:
             self._abandon()
             self.stop(fatal.reason, self.jobs)
@@ -115,7 +116,7 @@ class Batch:
 
     def _run(self, job: Job) -> None:
         """Run one job. If it fails without a savepoint, the transaction is lost: it may hold half of the job's work."""
-        db, guarded, rollbacks = self._connection, self._guarded, self._rollbacks
+        db, guarded, rollbacks = self.transactions.connection, self.guarded, self.transactions.lost
         if guarded:
             self._control("SAVEPOINT work")
         try:
@@ -130,16 +131,16 @@ class Batch:
             job.error = translated(error)
             self.failed = True
             if db.in_transaction:
-                is_same = guarded and rollbacks == self._rollbacks
+                is_same = guarded and rollbacks == self.transactions.lost
                 self._control("ROLLBACK TO work" if is_same else "ROLLBACK")
         else:
             if not db.in_transaction:
                 # Committed or rolled back, and the others with it: we cannot tell which.
                 raise Fatal(f"{job.work!r} ended the transaction that it was run in")
-            if rollbacks != self._rollbacks:
+            if rollbacks != self.transactions.lost:
                 guarded = False
                 if self._succeeded() != [job]:
-                    self._later.append(job)
+                    self.later.append(job)
                     self.failed = True
                     self._control("ROLLBACK")
         if guarded and db.in_transaction:
@@ -147,10 +148,7 @@ class Batch:
 
     def _succeeded(self) -> list[Job]:
         """The jobs whose work is in the transaction, or was."""
-        return [job for job in self.jobs if job.error is None and job not in self._later]
-
-    def _note_rollback(self) -> None:
-        self._rollbacks += 1
+        return [job for job in self.jobs if job.error is None and job not in self.later]
 
     def _run_again(self) -> bool:
         """The transaction is lost: begin another and repeat what had succeeded in it.
@@ -158,8 +156,8 @@ class Batch:
         Ends, because each further loss turns one success into a failure, or leaves one for later.
         False if no transaction could be had; then all have failed and nothing changed.
         """
-        db = self._connection
-        self._guarded = True
+        db = self.transactions.connection
+        self.guarded = True
         while not db.in_transaction:
             try:
                 self._control("BEGIN IMMEDIATE", refusable=True)
@@ -177,7 +175,7 @@ class Batch:
         try:
             self._control("COMMIT", refusable=True)
         except apsw.Error as error:
-            if self._connection.in_transaction:
+            if self.transactions.connection.in_transaction:
                 self._control("ROLLBACK")
             succeeded = self._succeeded()
             if len(succeeded) > 1:
@@ -188,7 +186,7 @@ class Batch:
     def _run_each_alone(self, jobs: list[Job]) -> None:
         """One of them asks for too much, or has lost the transaction. Alone, each gets its own answer."""
         for index, job in enumerate(jobs):
-            alone = Batch(self._connection)
+            alone = Batch(self.transactions)
             try:
                 alone.run([job])
             except apsw.Error as error:
@@ -203,9 +201,9 @@ class Batch:
         """Run a statement of our own. An error that is no plain refusal leaves the state unknown, and raises Fatal."""
         try:
             try:
-                self._cursor.execute(statement)
+                self.transactions.cursor.execute(statement)
             except apsw.IOError as error:
-                demand_room(error, self._connection)
+                demand_room(error, self.transactions.connection)
                 raise
         except Exception as error:
             if refusable and (isinstance(error, _REFUSALS) or is_damage(error)):
@@ -214,6 +212,6 @@ class Batch:
 
     def _abandon(self) -> None:
         """Leave the transaction if that is possible. If not, closing the connection will."""
-        if self._connection.in_transaction:
+        if self.transactions.connection.in_transaction:
             with suppress(apsw.Error):  # we are here because of an error that matters more
-                self._cursor.execute("ROLLBACK")
+                self.transactions.cursor.execute("ROLLBACK")

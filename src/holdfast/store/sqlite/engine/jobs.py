@@ -25,6 +25,7 @@ from math import inf
 from typing import Any, Protocol, TypeVar
 
 from apsw import Connection
+from msgspec import Struct
 
 from holdfast.errors import StoreUnavailable
 from holdfast.observe.supervisor import start_thread
@@ -47,22 +48,19 @@ TIMER_S = 0.001
 """The resolution of event loops' timers."""
 
 
-class Job:
+class Job(Struct, eq=False):
     """A function to run on a connection, and its outcome.
 
     `asked` is the time of the call; the job is not begun after `deadline`, by the engine's clock. Once it has run,
     `value` is what the function returned, unless there is an `error`: then nothing that it wrote remains.
     """
 
-    __slots__ = ("asked", "deadline", "error", "future", "value", "work")
-
-    def __init__(self, work: Work, future: Future[Any], asked: float, deadline: float) -> None:
-        self.work = work
-        self.future = future
-        self.asked = asked
-        self.deadline = deadline
-        self.error: Exception | None = None
-        self.value: object = None
+    work: Work
+    future: Future[Any]
+    asked: float
+    deadline: float
+    error: Exception | None = None
+    value: object = None
 
 
 class JobThread(Protocol):

@@ -38,9 +38,10 @@ class LogGuard:
         found = self._look()
         if found is None:
             return None if self._file is None else self._rescued()
+        file = found.st_dev, found.st_ino
         if self._file is None:
-            self._file = found.st_dev, found.st_ino
-        if (found.st_dev, found.st_ino) != self._file:
+            self._file = file
+        if file != self._file:
             return f"the log {self._path} was replaced while in use"
         if found.st_size < self._bytes_of(pages) and found.st_size < self._bytes_of(self._pages()):
             return f"the log {self._path} was cut while in use"

@@ -27,7 +27,7 @@ from apsw import Connection
 from msgspec import Struct
 
 from holdfast.store.sqlite.connection import BUSY_BACKSTOP_S, identity
-from holdfast.store.sqlite.engine.batch import Batch
+from holdfast.store.sqlite.engine.batch import Batch, Transactions
 from holdfast.store.sqlite.engine.jobs import Job, JobQueue, too_late
 from holdfast.store.sqlite.engine.log_guard import LogGuard
 from holdfast.store.sqlite.faults import demand_room, described, is_damage, is_failed_read
@@ -90,6 +90,7 @@ class Writer:
         self._path = str(path)
         self._file = identity(path)
         self._connection = connection
+        self._transactions = Transactions(connection)
         self._log = LogGuard(path, connection)
         self._turn = turn
         self._clock = queue.clock
@@ -142,7 +143,7 @@ class Writer:
 
     def _transact(self, late: list[Job]) -> Batch:
         """Begin, run, commit. It waits for other programs that hold SQLite's lock, but not for ever."""
-        batch = Batch(self._connection, guarded=self._clock() < self._guarded_until)
+        batch = Batch(self._transactions, guarded=self._clock() < self._guarded_until)
         try:
             if (reason := self._log.check(self.stats.log_pages)) is not None:
                 batch.jobs = self.queue.take_asked_before(inf)
