@@ -53,7 +53,7 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
         StoreReadOnly("page 7 of item is not as it was written"),
         (
             "the store is damaged (page 7 of item is not as it was written), so it is only read until `holdfast db "
-            "verify` has found it sound; nothing changed; the operator's way out is in docs/guides/damage.md"
+            "verify` has found it sound; nothing changed; `holdfast db verify --help` tells an operator what to do"
         ),
         {"reason": "page 7 of item is not as it was written"},
     ),
@@ -61,7 +61,7 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
         StoreDamaged("the table node", "DecodeError: truncated"),
         (
             "the table node is damaged in the store and cannot be read (DecodeError: truncated); nothing changed, and "
-            "trying again will not help; the operator's way out is in docs/guides/damage.md"
+            "trying again will not help; `holdfast db verify --help` tells an operator what to do"
         ),
         {"what": "the table node", "why": "DecodeError: truncated", "in_pages": False},
     ),
@@ -69,7 +69,7 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
         SessionDamaged("turn_7a", "DecodeError: truncated"),
         (
             "the conversation of turn 'turn_7a' is damaged in the store and cannot be read (DecodeError: truncated); nothing "
-            "changed, and trying again will not help; the operator's way out is in docs/guides/damage.md"
+            "changed, and trying again will not help; `holdfast db verify --help` tells an operator what to do"
         ),
         {
             "what": "the conversation of turn 'turn_7a'",
@@ -82,7 +82,7 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
         SessionDamaged("conv_4f", "IOError: disk I/O error", in_pages=True),
         (
             "conversation 'conv_4f' is damaged in the store and cannot be read (IOError: disk I/O error); nothing changed, "
-            "and trying again will not help; the operator's way out is in docs/guides/damage.md"
+            "and trying again will not help; `holdfast db verify --help` tells an operator what to do"
         ),
         {
             "what": "conversation 'conv_4f'",

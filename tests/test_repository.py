@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 import tomllib
@@ -117,6 +118,33 @@ def test_a_requirement_without_version_or_hash_is_seen() -> None:
     assert unhashed(good) == []
     assert unhashed(good + "b==2\n" + good) == ["b==2"]
     assert unhashed("c>=1 \\\n    --hash=sha256:00\n") == ["c>=1"]
+
+
+def test_no_message_names_a_file_of_the_source_tree() -> None:
+    """An operator of an installed server has `--help` and the documentation, and no `docs/` to open."""
+    named = [
+        f"{path.relative_to(repository.ROOT)}: {each}"
+        for path in sorted((repository.ROOT / "src").rglob("*.py"))
+        for each in told(path.read_text())
+        if re.search(r"(?<![\w./])docs/", each)
+    ]
+    assert named == []
+
+
+def told(source: str) -> list[str]:
+    """The texts in a module that are not documentation of it."""
+    tree = ast.parse(source)
+    alone = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+    return [
+        each.value
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Constant) and isinstance(each.value, str) and id(each) not in alone
+    ]
+
+
+def test_documentation_is_told_from_messages() -> None:
+    source = 'def f():\n    """docs/a.md"""\n    raise E("see docs/b.md" f"{x} docs/c.md")\n'
+    assert told(source) == ["see docs/b.md", " docs/c.md"]
 
 
 def test_a_forge_runs_what_is_run_here() -> None:

@@ -508,7 +508,7 @@ class StoreReadOnly(StoreUnavailable):
     def __init__(self, reason: str) -> None:
         super().__init__(
             f"the store is damaged ({reason}), so it is only read until `holdfast db verify` has found it sound; "
-            "nothing changed; the operator's way out is in docs/guides/damage.md"
+            "nothing changed; `holdfast db verify --help` tells an operator what to do"
         )
         self.reason = reason
 
@@ -531,7 +531,7 @@ class StoreDamaged(StoreError):
         cannot = "would be written beside damage" if writing else "is damaged"
         super().__init__(
             f"{what} {cannot} in the store and cannot be {'changed' if writing else 'read'} ({why}); nothing changed, and "
-            "trying again will not help; the operator's way out is in docs/guides/damage.md"
+            "trying again will not help; `holdfast db verify --help` tells an operator what to do"
         )
         self.what = what
         self.why = why

@@ -41,7 +41,7 @@ def test_a_store_that_is_well_has_nothing_to_do() -> None:
             {"damage": ("row 1 missing",)},
             "integrity",
             "problem",
-            "with --heads who has lost turns; docs/guides/damage.md",
+            "with --heads who has lost turns; its --help",
         ),
         ({"read_only": "page 7 of item"}, "integrity", "problem", "holdfast db verify"),
         ({"checksums": False}, "checksums", "warning", "holdfast db copy"),

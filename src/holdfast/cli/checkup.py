@@ -145,13 +145,13 @@ def _judge_damage(condition: Condition) -> CheckupFinding:
         return problem(
             "integrity",
             f"the store is damaged: {'; '.join(condition.damage)}",
-            "holdfast db verify says whose, and with --heads who has lost turns; docs/guides/damage.md says what to do",
+            "holdfast db verify says whose, and with --heads who has lost turns; its --help says what to do",
         )
     if condition.read_only:
         return problem(
             "integrity",
             f"the store is only read: {condition.read_only}",
-            "holdfast db verify, which lets it be written again if it is sound; else docs/guides/damage.md",
+            "holdfast db verify, which lets it be written again if it is sound, and whose --help says what to do else",
         )
     return ok("integrity", "SQLite's quick check finds nothing")
 

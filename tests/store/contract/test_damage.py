@@ -34,7 +34,7 @@ async def test_it_is_told_by_its_id_when_it_is_read_and_when_it_goes_on(
     with pytest.raises(SessionDamaged, match=damaged) as told:
         await store.snapshot(ACME, damaged)
     assert told.value.code == "conversation_damaged"
-    assert "docs/guides/damage.md" in str(told.value)
+    assert "holdfast db verify --help" in str(told.value)
     with pytest.raises(SessionDamaged, match="talk-1|" + damaged):
         await player.play("talk-1", "And then?")
     assert store.read_only is None

@@ -70,7 +70,8 @@ class Key(Value):
     expires_ms: int = 0
     steer: int | None = None
     turn_state: str | None = "open"
-    is_said: bool = False
+    ended_ms: int | None = None
+    is_heard: bool | None = None
 
 
 KEYS: dict[str, Any] = {
@@ -78,6 +79,15 @@ KEYS: dict[str, Any] = {
     "it waits for a message that its turn was never told": Key(steer=1),
     "it may begin anew, and its turn is committed": Key(
         state="failed", expires_ms=9, turn_state="committed"
+    ),
+    "it may begin anew, and its message was heard by a turn that is committed": Key(
+        state="failed", expires_ms=9, turn_state="committed", steer=1, is_heard=True
+    ),
+    "it has ended well, and its message was not heard": Key(
+        state="done", expires_ms=9, turn_state="discarded", steer=1, is_heard=False
+    ),
+    "it ends before its turn has": Key(
+        state="done", expires_ms=8, turn_state="committed", ended_ms=9
     ),
     "it has ended, and its turn has not": Key(state="done", expires_ms=9),
 }
@@ -93,10 +103,15 @@ def test_a_key_that_contradicts_its_turn_is_named(what: str) -> None:
     [
         Key(),
         Key(turn_state="queued"),
-        Key(steer=1, is_said=True),
+        Key(steer=1, is_heard=False),
+        Key(steer=1, is_heard=True),
         Key(state="done", expires_ms=9, turn_state="committed"),
         Key(state="failed", expires_ms=9, turn_state="discarded"),
+        Key(state="done", expires_ms=9, turn_state="committed", ended_ms=9),
         Key(state="failed", expires_ms=9, turn_state="committed", steer=1),
+        Key(state="failed", expires_ms=9, turn_state="committed", steer=1, is_heard=False),
+        Key(state="failed", expires_ms=9, turn_state="discarded", steer=1, is_heard=True),
+        Key(state="done", expires_ms=9, turn_state="committed", steer=1, is_heard=True),
     ],
 )
 def test_a_key_that_agrees_with_its_turn_is_not_named(key: Key) -> None:

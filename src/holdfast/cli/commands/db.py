@@ -79,6 +79,18 @@ def verify_command(ctx: click.Context, url: str, as_json: bool, kept: Path | Non
     earlier state, or has lost a conversation, is noticed, too.
 
     \b
+    If something is broken, or the store cannot be opened:
+      1. End the server, and copy all files that begin with the database's name
+         to another place. Do not put an old log (-wal) beside another database.
+      2. Copy what can be read into a new store (`holdfast db migrate`, then
+         `holdfast db copy`): what is left out is named. If nothing can be
+         opened, take the newest backup that verifies.
+      3. Bring what was left out from a backup (`holdfast db export` there, and
+         `holdfast db import --on-conflict skip` here).
+      4. Put the new file in the old one's place, and verify it.
+    "When a store is damaged", in the documentation, has each case.
+
+    \b
     Examples:
       holdfast db verify --json
       holdfast db verify --heads monday.heads
@@ -168,9 +180,7 @@ def _verified(seen: VerifyCounts) -> dict[str, object]:
 def _judged(seen: VerifyCounts) -> str:
     if not seen.findings:
         return "all is well"
-    return (
-        f"{display.counted(len(seen.findings), 'finding')}; docs/guides/damage.md says what to do"
-    )
+    return f"{display.counted(len(seen.findings), 'finding')}; `holdfast db verify --help` says what to do"
 
 
 # ── heads ────────────────────────────────────────────────────────────────────────────────────

@@ -49,7 +49,9 @@ class TourNarration:
             return
         self._line(f"{HOLDS} All {held} claims hold, in {seconds:.0f} s.", "bold green")
         self._line("Each was read back from a real server, through its public API.")
-        self._line("Next: `holdfast chat` to talk, `holdfast serve` to serve, docs/ to read on.")
+        self._line(
+            "Next: `holdfast chat` to talk, `holdfast serve` to serve, the documentation to read on."
+        )
 
     def _line(self, text: str, style: str = "") -> None:
         self._console.print(Padding(Text(text, style=style), (0, 2)))

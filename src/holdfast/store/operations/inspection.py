@@ -2,7 +2,8 @@
 
   key_astray       a key means a session that is deleted or does not exist
   claim_running    an idempotency key waits for a turn that has ended or does not exist
-  claim_off        an idempotency key has failed, and its turn was committed; or has ended, and its turn has not
+  claim_off        an idempotency key has failed, and its turn was committed; or has ended, and its turn has not, or
+                   before it; or its message was heard, and it says otherwise
   proof_off        a row is not what was written (`store/verification/proofs.py`)
   memory_astray    a memory is not what the turn has said that made it
   row_astray       rows belong to a session or turn that does not exist
@@ -109,10 +110,11 @@ class ClaimedTurn(Value):
     proof: int | None
     turn_state: str | None
     turn_proof: int | None
+    ended_ms: int | None
     continued_by: str | None
     """A turn that was to continue this one, and was discarded."""
-    is_said: bool
-    """Whether the turn was told the message that the key was steered into it with."""
+    is_heard: bool | None
+    """Whether the turn has read the message that the key was steered into it with; None if it was told none."""
 
 
 def _judge_key(row: NamedSession) -> Iterator[Finding]:
@@ -261,7 +263,9 @@ class MadeMemory(Value):
     memory_id: Words
     text: Words
     turn_id: str
+    at_ms: int
     changes: bytes | None
+    ended_ms: int | None
 
 
 _changes: Decoder[tuple[Change, ...]] = Decoder(tuple[Change, ...])
@@ -269,8 +273,8 @@ _changes: Decoder[tuple[Change, ...]] = Decoder(tuple[Change, ...])
 
 def _judge_memory(row: MadeMemory) -> Iterator[Finding]:
     """A memory against the turn that made it. Memories are in no chain: sessions commute in them."""
-    if row.changes is not None and not _has_said(row.changes, row):
-        what = f"{row.turn_id} has said no such thing"
+    if row.changes is not None and not (row.at_ms == row.ended_ms and _has_said(row.changes, row)):
+        what = f"{row.turn_id} has said no such thing, or at another time"
         yield stray("memory_astray", row.memory_id, what, tenant=row.tenant)
 
 

@@ -8,12 +8,12 @@ select k.{session_key}, k.proof, s.state, s.proof
  where (k.tenant, k.key) > (:tenant, :key) order by k.tenant, k.key limit :limit;
 
 -- claims_page
--- Some idempotency rows, their turns, a discarded turn that was to continue each, and whether a steered one was said.
-select i.tenant, i.key, i.turn_id, i.state, i.expires_ms, i.steer, i.request_hash, i.proof, t.state, t.proof,
+-- Some idempotency rows, their turns, a discarded turn that was to continue each, and whether a steered one was heard.
+select i.tenant, i.key, i.turn_id, i.state, i.expires_ms, i.steer, i.request_hash, i.proof, t.state, t.proof, t.ended_ms,
        (select max(c.turn_id) from @turn c
          where c.tenant = t.tenant and c.session_id = t.session_id and c.continues = t.turn_id
            and c.state = 'discarded' and c.proof is not null),
-       exists (select 1 from @signal g where g.tenant = i.tenant and g.turn_id = i.turn_id and g.n = i.steer)
+       (select g.consumed from @signal g where g.tenant = i.tenant and g.turn_id = i.turn_id and g.n = i.steer)
   from @idempotency i left join @turn t on t.tenant = i.tenant and t.turn_id = i.turn_id
  where (i.tenant, i.key) > (:tenant, :key) order by i.tenant, i.key limit :limit;
 
@@ -55,7 +55,7 @@ select {columns} from @{rows} where {after} order by {by} limit :limit;
 
 -- memories_page
 -- Some memories, and what the turns have changed that made them.
-select m.tenant, m.agent, m.memory_id, m.text, m.turn_id,
-       (select t.changes from @turn t where t.tenant = m.tenant and t.turn_id = m.turn_id)
-  from @memory m where (m.tenant, m.agent, m.memory_id) > (:tenant::text, :agent::words, :memory_id::words)
+select m.tenant, m.agent, m.memory_id, m.text, m.turn_id, m.at_ms, t.changes, t.ended_ms
+  from @memory m left join @turn t on t.tenant = m.tenant and t.turn_id = m.turn_id
+ where (m.tenant, m.agent, m.memory_id) > (:tenant::text, :agent::words, :memory_id::words)
  order by m.tenant, m.agent, m.memory_id limit :limit;

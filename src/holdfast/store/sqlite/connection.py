@@ -154,7 +154,7 @@ def unusable(path: Path, error: apsw.Error) -> Exception:
         what = described(error)
         return StoreUnusable(
             f"{path} is no SQLite database, or its beginning is damaged, or it was cut ({what}); name another file, or move this one "
-            "away and restore a backup: docs/guides/damage.md"
+            "away and restore a backup: see `holdfast db verify --help`"
         )
     if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError | apsw.PermissionsError):
         return StoreUnusable(f"{path} cannot be opened ({error}); look at its permissions")

@@ -3,7 +3,8 @@
   schema_broken    a table or index of ours is missing, or is not what its migrations made
   schema_foreign   a table, index, view or trigger that is not ours
   log_cut          the end of the log was gone when the file was opened
-  file_damaged     SQLite's own check of a table and its indexes fails, or a page has another checksum
+  file_damaged     SQLite's own check of a table and its indexes fails, or a page has another checksum; what the page is
+                   part of is said
 
 SQLite checks one table at a time: no read lasts longer than its largest table's check, and the log can start over in
 between.
@@ -11,7 +12,7 @@ between.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 
 import apsw
@@ -23,6 +24,7 @@ from holdfast.store.sqlite.faults import described, is_damage
 from holdfast.store.sqlite.migration import load_migrations, migrate
 from holdfast.store.sqlite.pages.log_length import lost_end
 from holdfast.store.sqlite.pages.survey import damaged_pages
+from holdfast.store.sqlite.pages.trees import PART_UNKNOWN, parts_of_file
 from holdfast.store.verification.findings import USELESS_TO_GO_ON, Finding, Progress, Report
 
 
@@ -48,10 +50,15 @@ async def inspect(engine: SqliteEngine) -> AsyncIterator[Report]:
 async def _pages(engine: SqliteEngine) -> AsyncIterator[Report]:
     """Check every page of the file, also those that belong to no table."""
     done, more = 0, True
+    parts: Mapping[int, str] = {}
     while more:
         damaged, more = await engine.read(partial(damaged_pages, after=done, count=PAGES))
+        if damaged and not parts:
+            parts = await engine.read(parts_of_file)
         for number in damaged:
-            yield stray("file_damaged", f"page {number}", "it is not as it was written")
+            part = parts.get(number, PART_UNKNOWN)
+            what = f"it is not as it was written; it is {part}"
+            yield stray("file_damaged", f"page {number}", what)
         done += PAGES
         yield Progress(what="pages", done=done, of=done)
 
@@ -106,5 +113,7 @@ def _integrity(db: Connection, *, table: str) -> list[Finding]:
     except apsw.Error as error:
         if not is_damage(error):
             raise
-        said = [described(error)]
+        said = [
+            f"the check of this table and its indexes has met a damaged page ({described(error)})"
+        ]
     return [stray("file_damaged", table, line) for line in said if line != "ok"]

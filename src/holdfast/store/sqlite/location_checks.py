@@ -52,7 +52,7 @@ def check_log(path: Path) -> None:
     if not path.exists() and log.exists() and log.stat().st_size:
         raise StoreUnusable(
             f"{path} is gone, but its log {log.name} is there, so it was deleted or moved while in use; put it back, or "
-            "move the log away and restore a backup: docs/guides/damage.md"
+            "move the log away and restore a backup: see `holdfast db verify --help`"
         )
 
 
@@ -64,7 +64,7 @@ def check_not_gone(path: Path) -> None:
         happened = "is empty" if path.exists() else "is gone"
         raise StoreUnusable(
             f"{path} {happened}, but {left.name} is there, so it was cut, deleted or moved; put it back, or restore a "
-            "backup: docs/guides/damage.md"
+            "backup: see `holdfast db verify --help`"
         )
 
 

@@ -84,7 +84,7 @@ def step_of(db: Connection) -> int:
     if owner == APPLICATION_ID_WITH_CHECKSUMS and not (CHECKSUMS and has_checksums(db)):
         raise StoreUnusable(
             "the pages of this store have checksums, which cannot be checked here: its first page is damaged, or this "
-            "build of apsw has no `cksumvfs`; see docs/guides/damage.md"
+            "build of apsw has no `cksumvfs`; see `holdfast db verify --help`"
         )
     return step
 

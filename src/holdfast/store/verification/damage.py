@@ -53,6 +53,8 @@ def is_damage(step: Step, error: Exception, *, in_pages: bool) -> bool:
 def damage_of(step: Step, error: Exception, *, in_pages: bool, why: str) -> StoreDamaged:
     """What such an error means for what is stored; `why` is the error in words."""
     name, writing = _named(step), isinstance(step, WriteStep)
+    if name is not None and not writing:
+        why = f"{why}, in {_subject(step)}"
     damage = (
         StoreDamaged(_subject(step), why, in_pages=in_pages, writing=writing)
         if name is None
@@ -121,7 +123,7 @@ def _subject(step: Step) -> str:
 
 
 def _listed(tables: Iterable[str]) -> str:
-    """Tables by name, as an operator finds them in docs/reference/store.md."""
+    """Tables by name, as `holdfast db verify` names them."""
     names = sorted(set(tables))
     return f"the table {names[0]}" if len(names) == 1 else f"one of the tables {', '.join(names)}"
 

@@ -57,7 +57,9 @@ class KeyedTurn(Protocol):
     @property
     def turn_state(self) -> str | None: ...
     @property
-    def is_said(self) -> bool: ...
+    def ended_ms(self) -> int | None: ...
+    @property
+    def is_heard(self) -> bool | None: ...
 
 
 SESSION_AND_TURN: tuple[Contradiction[SessionTurn], ...] = (
@@ -112,12 +114,29 @@ KEY_AND_TURN: tuple[Contradiction[KeyedTurn], ...] = (
     Contradiction(
         "claim_running",
         "it waits for a message that its turn was never told",
-        lambda key: key.state == "running" and key.steer is not None and not key.is_said,
+        lambda key: key.state == "running" and key.steer is not None and key.is_heard is None,
     ),
     Contradiction(
         "claim_off",
         "it may begin anew, and its turn is committed",
         lambda key: key.state == "failed" and key.turn_state == "committed" and key.steer is None,
+    ),
+    Contradiction(
+        "claim_off",
+        "it may begin anew, and its message was heard by a turn that is committed",
+        lambda key: (
+            key.state == "failed" and key.turn_state == "committed" and key.is_heard is True
+        ),
+    ),
+    Contradiction(
+        "claim_off",
+        "it has ended well, and its message was not heard",
+        lambda key: key.state == "done" and key.is_heard is False,
+    ),
+    Contradiction(
+        "claim_off",
+        "it ends before its turn has",
+        lambda key: key.state != "running" and key.expires_ms < (key.ended_ms or 0),
     ),
     Contradiction(
         "claim_off",
@@ -148,7 +167,7 @@ def judge_turns(session: SessionRow, turns: Iterable[TurnRow]) -> Iterator[Viola
 
 _AT_THE_END = (
     *("seq", "ended_by", "detail", "start", "end", "rev", "changes", "link", "usage"),
-    *("acked", "ended_ms", "links"),
+    *("acked", "ended_ms", "links", "answer", "prefix", "answer_id"),
 )
 _BEFORE = {each.name: each.default for each in msgspec.structs.fields(TurnRow)}
 

@@ -22,7 +22,8 @@ What `core/history/checks.py` says about a history comes first. On top of it, fo
   queued_off        a turn waits for a session that is deleted, or says that it has begun or ended (`pairings.py`)
   journal_cut       the journal of an open, queued, replayable or discarded turn does not begin with its request, or
                     events are missing in one that can be replayed
-  journal_off       a journal is not its turn's: another request, another order, or one that was to be gone
+  journal_off       a journal is not its turn's: another request, time or order, or one that was to be gone
+  signal_off        a signal of an open turn was read, and its journal does not say so; or the reverse
   key_off           a key means another session than the one that has it
   tombstone_full    a deleted session holds what it must not
   index_off         the search index lacks words that it should know
@@ -48,13 +49,13 @@ from holdfast.core.items import (
     ToolCall,
     item_decoder,
 )
-from holdfast.core.turns.events import Began, Ended, Event, StateSet
+from holdfast.core.turns.events import Began, Ended, Event, StateSet, Steered
 from holdfast.core.turns.journal import Record, decode_records
 from holdfast.ids import TurnId, Version
 from holdfast.store.decisions import owner_of
 from holdfast.store.outcomes import SessionDump
 from holdfast.store.overwritten import is_overwritten
-from holdfast.store.rows import AnnotationRow, ItemRow, JournalRow, SessionRow, TurnRow
+from holdfast.store.rows import AnnotationRow, ItemRow, JournalRow, SessionRow, SignalRow, TurnRow
 from holdfast.store.snapshots import mark_of, notes_of
 from holdfast.store.transfer.import_checks import blobs_named, digest_of, path_of
 
@@ -157,6 +158,10 @@ def judge_journal(turn: TurnRow, rows: Sequence[JournalRow]) -> Iterator[Violati
         return
     if not _is_request_of(turn, first.event):
         yield _violation("journal_off", where, "its request is not the one that it has begun with")
+    if turn.state == "queued" and rows[0].token:
+        yield _violation("journal_off", where, "it waits, and its request has a lease")
+    if turn.lease_token and first.at_ms != turn.began_ms:  # else a place in the queue, or imported
+        yield _violation("journal_off", where, "it has not begun when its request was written")
     if isinstance(first.event, Began) and first.event.request.replayable:
         yield from _judge_replayable(turn, whole)
 
@@ -170,6 +175,23 @@ def _judge_replayable(turn: TurnRow, records: Sequence[Record | Unreadable]) -> 
         yield _violation("journal_cut", turn.turn_id, "events of it are missing in its journal")
     elif turn.state == "committed" and not isinstance(readable[-1].event, Ended):
         yield _violation("journal_cut", turn.turn_id, "the end of its journal is missing")
+
+
+def judge_signals(
+    turn: TurnRow, rows: Sequence[JournalRow], signals: Iterable[SignalRow]
+) -> Iterator[Violation]:
+    """Whether an open turn has read what its signals say that it has read, and nothing else. It reads only messages."""
+    events = (
+        each.event
+        for row in rows
+        for each in decode_records(row.records)
+        if isinstance(each, Record)
+    )
+    heard = {n for event in events if isinstance(event, Steered) for n in event.signals}
+    for each in signals:
+        if each.consumed != (each.n in heard):
+            what = f"its signal {each.n} says {'' if each.consumed else 'not '}to be read, against its journal"
+            yield _violation("signal_off", turn.turn_id, what)
 
 
 def _is_request_of(turn: TurnRow, event: Event) -> bool:

@@ -26,7 +26,7 @@ from holdfast.errors import StoreDamaged, StoreError
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.store.outcomes import SessionDump
 from holdfast.store.row_changes import has_ended
-from holdfast.store.rows import JournalRow, TurnRow
+from holdfast.store.rows import JournalRow, SignalRow, TurnRow
 from holdfast.store.store import Store
 from holdfast.store.verification.findings import USELESS_TO_GO_ON, Report
 from holdfast.store.verification.findings import Finding as Finding
@@ -35,6 +35,7 @@ from holdfast.store.verification.pairings import judge_turns
 from holdfast.store.verification.session_audit import (
     audit,
     judge_journal,
+    judge_signals,
     judge_unfinished,
 )
 
@@ -170,10 +171,18 @@ async def _turns_of(store: Store, dump: SessionDump) -> list[Violation]:
         rows: Sequence[JournalRow] = kept[turn.turn_id]
         if not wrong and turn.state in ("open", "queued"):
             rows = await store.journal(tenant, turn.turn_id)
+            wrong += judge_signals(turn, rows, await _signals(store, turn))
         elif not has_ended(turn):
             continue
         wrong += judge_journal(turn, rows)
     return wrong
+
+
+async def _signals(store: Store, turn: TurnRow) -> list[SignalRow]:
+    signals: list[SignalRow] = []
+    while row := await store.find_signal(turn.tenant, turn.turn_id, len(signals) + 1):
+        signals.append(row)
+    return signals
 
 
 async def _turns(store: Store, tenant: Tenant, session_id: SessionId) -> list[TurnRow]:

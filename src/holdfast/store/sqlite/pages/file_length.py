@@ -28,7 +28,7 @@ def check_whole(db: Connection, path: Path) -> None:
     if missing.difference(_logged(path.with_name(path.name + "-wal"), pages.page_bytes)):
         raise StoreUnusable(
             f"{path} was cut: it has {there} of {pages.count()} pages; move it away with all files of its name, and "
-            "restore a backup: docs/guides/damage.md"
+            "restore a backup: see `holdfast db verify --help`"
         )
 
 

@@ -59,7 +59,7 @@ def check_log_whole(path: Path) -> None:
         raise StoreUnusable(
             f"the log {path.name}-wal was cut or damaged: {left} of its {state.pages} pages are left, and {state.copied} had "
             f"been copied into {path}, which is newer than what is left; move {path.name}-wal and {path.name}-shm away, and run "
-            "`holdfast db verify`: docs/guides/damage.md"
+            "`holdfast db verify`; its --help says more"
         )
     left = max(left, state.copied)
     if left < state.pages:

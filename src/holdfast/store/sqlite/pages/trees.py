@@ -1,4 +1,5 @@
-"""The trees of a SQLite file: its indexes, the leaves of a tree that are damaged, and the order of entries."""
+"""The trees of a SQLite file: its indexes, what its pages are part of, the leaves of a tree that are damaged, and the
+order of entries."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from apsw import Connection
 from msgspec import Struct
 
 from holdfast.store.sqlite.pages.records import Bound, Cells, Record
-from holdfast.store.sqlite.pages.survey import LEAVES, FilePages
+from holdfast.store.sqlite.pages.survey import BRANCHES, HEADER_BYTES, LEAVES, FilePages
 
 ALL_ROWS = "true"
 """The condition of an index that has an entry for each row."""
@@ -61,6 +62,33 @@ def indexes(db: Connection) -> Iterator[Index]:
             places=tuple(int(str(place)) for _, place, *_ in columns),
             condition=(*re.split(r"\bwhere\b", str(sql), maxsplit=1), ALL_ROWS)[1],
         )
+
+
+PART_UNKNOWN = "a part of a long value, or lies below another damaged page"
+
+
+def parts_of_file(db: Connection) -> dict[int, str]:
+    """What the pages of a file are, in words for an operator, as far as other pages lead to them. No leaf is read but one
+    of each tree."""
+    pages = FilePages(db)
+    parts = dict.fromkeys(pages.unused() or (), "unused")
+    trees = db.execute(
+        "select type, name, tbl_name, rootpage from sqlite_schema where rootpage > 0"
+    ).fetchall()
+    for kind, name, table, root in (("table", "sqlite_schema", "", 1), *trees):
+        tree = f"the index {name}, of the table {table}" if kind == "index" else f"the table {name}"
+        top = level = [int(str(root))]
+        while level:
+            told = next(filter(None, map(pages.read, reversed(level))), b"")
+            told = told[HEADER_BYTES:] if level == [1] else told
+            is_above = bool(told) and told[0] in BRANCHES  # all leaves are equally deep
+            place = (
+                "the root" if level is top else "between root and leaves" if is_above else "a leaf"
+            )
+            parts |= dict.fromkeys(level, f"{place} of {tree}")
+            above = [(pages.read(number) or b"", number) for number in level] if is_above else []
+            level = [below for each in above for below in pages.children(*each)]
+    return parts
 
 
 def damaged_leaves(pages: FilePages, root: int, *, is_numbered: bool = False) -> list[Leaf] | None:
