@@ -154,7 +154,7 @@ async def test_a_page_is_told_by_what_it_is_part_of(whole: tuple[Path, Truth]) -
             for page in pages
         }
     with closing(open_writer(path)) as db:
-        parts = parts_of_file(db)
+        parts = parts_of_file(db, frozenset(kinds))
     assert leaves & wanted.keys()
     assert {page: parts[page].partition(",")[0] for page in wanted} == wanted
     unused = {page for page, kind in kinds.items() if kind == "unused"}

@@ -12,7 +12,7 @@ between.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from functools import partial
 
 import apsw
@@ -49,18 +49,16 @@ async def inspect(engine: SqliteEngine) -> AsyncIterator[Report]:
 
 async def _pages(engine: SqliteEngine) -> AsyncIterator[Report]:
     """Check every page of the file, also those that belong to no table."""
-    done, more = 0, True
-    parts: Mapping[int, str] = {}
+    found, done, more = list[int](), 0, True
     while more:
         damaged, more = await engine.read(partial(damaged_pages, after=done, count=PAGES))
-        if damaged and not parts:
-            parts = await engine.read(parts_of_file)
-        for number in damaged:
-            part = parts.get(number, PART_UNKNOWN)
-            what = f"it is not as it was written; it is {part}"
-            yield stray("file_damaged", f"page {number}", what)
+        found += damaged
         done += PAGES
         yield Progress(what="pages", done=done, of=done)
+    parts = await engine.read(partial(parts_of_file, wanted=frozenset(found))) if found else {}
+    for number in found:
+        what = f"it is not as it was written; it is {parts.get(number, PART_UNKNOWN)}"
+        yield stray("file_damaged", f"page {number}", what)
 
 
 PAGES = 1_000

@@ -54,7 +54,9 @@ class NotCopied(Value):
     is_damaged: bool = True
 
 
-MADE_ANEW = frozenset(("index_off", "derived_off", "open_off", "queued_off", "file_damaged"))
+MADE_ANEW = frozenset(
+    ("index_off", "derived_off", "open_off", "queued_off", "signal_off", "file_damaged")
+)
 """Findings about what a copy makes anew, or does not copy: they are no reason to leave a session out."""
 
 

@@ -67,11 +67,11 @@ def indexes(db: Connection) -> Iterator[Index]:
 PART_UNKNOWN = "a part of a long value, or lies below another damaged page"
 
 
-def parts_of_file(db: Connection) -> dict[int, str]:
-    """What the pages of a file are, in words for an operator, as far as other pages lead to them. No leaf is read but one
-    of each tree."""
+def parts_of_file(db: Connection, wanted: frozenset[int]) -> dict[int, str]:
+    """What these pages of a file are, in words for an operator, as far as other pages lead to them. No leaf is read but
+    one of each tree."""
     pages = FilePages(db)
-    parts = dict.fromkeys(pages.unused() or (), "unused")
+    parts = dict.fromkeys(wanted & (pages.unused() or set()), "unused")
     trees = db.execute(
         "select type, name, tbl_name, rootpage from sqlite_schema where rootpage > 0"
     ).fetchall()
@@ -85,7 +85,7 @@ def parts_of_file(db: Connection) -> dict[int, str]:
             place = (
                 "the root" if level is top else "between root and leaves" if is_above else "a leaf"
             )
-            parts |= dict.fromkeys(level, f"{place} of {tree}")
+            parts |= dict.fromkeys(wanted.intersection(level), f"{place} of {tree}")
             above = [(pages.read(number) or b"", number) for number in level] if is_above else []
             level = [below for each in above for below in pages.children(*each)]
     return parts
