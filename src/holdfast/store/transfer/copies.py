@@ -135,7 +135,6 @@ async def copy(
                 claims=tuple(flaws.without(tenant, dump.claims, lambda row: row.key)),
             )
             if lost := missing.intersection(each.session_id for each in dump.session.lineage):
-                missing.add(dump.session.id)
                 why = f"it goes on from {min(lost)}, which is left out"
                 yield NotCopied(tenant=tenant, what=dump.session.id, why=why)
                 continue
