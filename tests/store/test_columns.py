@@ -72,7 +72,8 @@ REVOKED = Overlooked(
     _is_first_value,
 )
 UNNAMED = Overlooked(
-    "of bytes that no item names: they are served to no client; of others it is noticed",
+    "of bytes that no item names: no client is served them",
+    lambda change: change.row["noticed_ms"] != 0,
 )
 CLOCK = Overlooked(
     "what was seen of the clock: a wrong one makes things go as if the clock had been right all the time, and the next "
@@ -124,6 +125,7 @@ OVERLOOKED: dict[str, Overlooked] = {
     "idempotency.state": Overlooked(
         "of a discarded turn: nothing of it is in the history, and whether its key answers with its end or begins anew is "
         "a policy that is not kept",
+        lambda change: change.kind in ("done", "failed") and change.value != "running",
     ),
     "api_key.revoked_ms": REVOKED,
     "tool_grant.revoked_ms": REVOKED,
