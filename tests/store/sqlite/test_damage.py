@@ -25,6 +25,7 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import open_writer
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.migration import has_checksums
+from holdfast.store.sqlite.pages.index_repair import IndexRepair
 from holdfast.store.sqlite.pages.salvage import salvaged
 from holdfast.store.sqlite.pages.trees import parts_of_file
 from holdfast.store.transfer.copies import NotCopied, copy
@@ -324,6 +325,31 @@ def _pages_of(path: Path, *, tree: str, kind: str = "*") -> list[int]:
     pages = "select pageno from dbstat where name = ? and pagetype glob ? order by path"
     with closing(apsw.Connection(str(path))) as db:
         return [int(str(number)) for (number,) in db.execute(pages, (tree, kind))]
+
+
+@pytest.mark.parametrize("tree", ["item", "sqlite_autoindex_item_1"])
+async def test_a_page_in_the_place_of_one_below_it_leads_no_reader_astray(
+    whole: tuple[Path, Truth], tmp_path: Path, tree: str
+) -> None:
+    """Its checksum fits, and the way down its tree leads up again."""
+    path, _ = whole
+    trees = trees_of(path)
+    root, last, other = trees[tree, "root"][0], trees[tree, "leaf"][-1], trees["turn", "leaf"][0]
+    with path.open("r+b") as file:
+        file.seek((root - 1) * PAGE_BYTES)
+        page = file.read(PAGE_BYTES)
+        file.seek((last - 1) * PAGE_BYTES)
+        file.write(page)
+    flip(path, (other - 1) * PAGE_BYTES + 2_000, 3)
+    async with asyncio.timeout(60):
+        store = await SqliteStore.open(path)
+        found = [str(each) async for each in verify(store) if isinstance(each, Finding)]
+        await store.close()
+        await asyncio.to_thread(IndexRepair(path).run)
+        with salvaged(path, tmp_path) as copied:
+            assert copied is not None
+    assert any("a leaf of the table turn" in each for each in found)
+    assert any("file_damaged: item" in each for each in found)
 
 
 async def test_a_request_is_told_of_damage_by_the_name_that_it_knows(

@@ -166,10 +166,10 @@ def _trees(db: Connection) -> dict[int, Tree]:
 
 def _walk(pages: FilePages, root: int, tree: Tree) -> None:
     """Find the readable pages of a tree, level by level: all its leaves are equally deep."""
-    level = [root]
+    level, seen = [root], set[int]()
     while level:
         read = [(number, page) for number in level if (page := pages.read(number))]
-        below = [each for number, page in read for each in pages.children(page, number)]
+        below = pages.below(read, seen)
         tree.is_hit |= len(read) < len(level)
         tree.is_cut |= len(read) < len(level) and (bool(below) or not read)
         tree.pages += (number for number, _ in read)

@@ -13,7 +13,7 @@ surveyed.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import iter_unpack, unpack_from
 
 import apsw
@@ -164,6 +164,16 @@ class FilePages:
             if cell + 4 <= len(page):
                 yield unpack_from(">I", page, cell)[0]
         yield unpack_from(">I", page, at + 8)[0]
+
+    def below(self, level: Iterable[tuple[int, bytes | None]], seen: set[int]) -> list[int]:
+        """The pages below those of a level of a tree. A page that came to lie in another one's place may lead back to pages
+        above it, so that none is `seen` twice."""
+        found = list[int]()
+        for number, page in level:
+            if page and number not in seen and (children := list(self.children(page, number))):
+                seen.add(number)
+                found += children
+        return found
 
     def _demand(self, tree: str, number: int) -> bytes:
         page = self.read(number)

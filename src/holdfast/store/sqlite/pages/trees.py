@@ -78,6 +78,7 @@ def parts_of_file(db: Connection, wanted: frozenset[int]) -> dict[int, str]:
     for kind, name, table, root in (("table", "sqlite_schema", "", 1), *trees):
         tree = f"the index {name}, of the table {table}" if kind == "index" else f"the table {name}"
         top = level = [int(str(root))]
+        seen = set[int]()
         while level:
             told = next(filter(None, map(pages.read, reversed(level))), b"")
             told = told[HEADER_BYTES:] if level == [1] else told
@@ -86,8 +87,8 @@ def parts_of_file(db: Connection, wanted: frozenset[int]) -> dict[int, str]:
                 "the root" if level is top else "between root and leaves" if is_above else "a leaf"
             )
             parts |= dict.fromkeys(wanted.intersection(level), f"{place} of {tree}")
-            above = [(pages.read(number) or b"", number) for number in level] if is_above else []
-            level = [below for each in above for below in pages.children(*each)]
+            above = [(number, pages.read(number)) for number in level] if is_above else []
+            level = pages.below(above, seen)
     return parts
 
 
@@ -120,11 +121,11 @@ def _below(branch: Leaf, page: bytes, between: list[Bound | None]) -> Iterator[L
 
 def pages_of(pages: FilePages, root: int) -> Iterator[tuple[int, bytes | None]]:
     """The pages of a tree, but those below damaged ones; a damaged page is None."""
-    level = [root]
+    level, seen = [root], set[int]()
     while level:
         read = [(number, pages.read(number)) for number in level]
         yield from read
-        level = [each for number, page in read if page for each in pages.children(page, number)]
+        level = pages.below(read, seen)
 
 
 def is_between(leaf: Leaf, entry: Record) -> bool:
