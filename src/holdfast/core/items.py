@@ -332,10 +332,6 @@ def path_text(path: Path) -> str:
     return "/".join(path)
 
 
-def parse_path(text: str) -> Path:
-    return tuple(CallId(each) for each in text.split("/")) if text else ()
-
-
 def plain_text(text: str) -> Parts:
     return (Text(text=text),) if text else ()
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from holdfast import limits
 from holdfast.core.items import AssistantMessage, Outcome, ToolCall
 from holdfast.core.turns import events as ev
-from holdfast.core.turns.draft import Draft
 from holdfast.core.turns.turn import (
     Pending,
     Turn,
@@ -26,7 +25,6 @@ from holdfast.core.turns.turn import (
     demand_growable,
     grow,
     same_text,
-    without_drafts,
 )
 from holdfast.errors import IllegalEvent
 from holdfast.ids import CallId, ItemId, MessageId, NoteId, ReasoningId
@@ -397,16 +395,6 @@ def test_a_kept_turn_hands_over_its_items_and_no_other_does() -> None:
         with pytest.raises(AssertionError, match="only a kept turn"):
             committed_items(early)
     assert committed_items(kept(turn)) == tuple(turn.items)
-
-
-def test_a_turn_without_drafts_has_still_the_same_steps_open() -> None:
-    turn = after(
-        called(LOOK), branch_opened(LOOK), asked(inside(LOOK)),
-        ev.ItemOpened(item=MESSAGE, kind="message", path=inside(LOOK)),
-    )  # fmt: skip
-    plain = without_drafts(turn)
-    assert [each.draft for each in plain.branches] == [None, Draft()]
-    assert without_drafts(plain) == plain
 
 
 # ── what cannot happen ───────────────────────────────────────────────────────────────────────

@@ -473,15 +473,6 @@ def committed_items(turn: Turn) -> tuple[Item, ...]:
     return tuple(turn.items)
 
 
-def without_drafts(turn: Turn) -> Turn:
-    """The turn as a journal without fine events gives it."""
-    branches = tuple(
-        each if each.draft is None else msgspec.structs.replace(each, draft=Draft())
-        for each in turn.branches
-    )
-    return msgspec.structs.replace(turn, branches=branches)
-
-
 # ── helpers ──────────────────────────────────────────────────────────────────────────────────
 
 T = TypeVar("T")
