@@ -282,5 +282,5 @@ def parent_of(pid: int) -> int | None:
     """None if there is no such process, not even one that nobody has taken leave of."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may go while it is read
         return None

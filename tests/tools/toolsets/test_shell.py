@@ -75,7 +75,7 @@ def is_alive(pid: int) -> bool:
     """Whether it runs. A zombie has no command line any more."""
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may go while it is read
         return False
 
 
