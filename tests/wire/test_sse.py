@@ -40,6 +40,7 @@ def of(*data: str) -> list[ServerEvent]:
         (b"data: a\r\rdata: b\r\r", of("a", "b")),
         (b"data: a\r\n\ndata: b\n\r\n", of("a", "b")),
         (b"data: a\ndata: b\n\n", of("a\nb")),
+        (b"data: a\r\ndata: b\r\n\r\n", of("a\nb")),
         (b"data:a\n\ndata:  b\n\n", of("a", " b")),
         (b"data\n\n", of("")),
         (b": keep-alive\ndata: a\n\n: keep-alive\n\n", of("a")),

@@ -120,7 +120,8 @@ class SseParser:
         return events
 
     def _split(self, piece: bytes) -> list[bytes]:
-        self._after_cr = piece.endswith(b"\r")
+        if piece:  # an empty one leaves open what follows a CR
+            self._after_cr = piece.endswith(b"\r")
         return _LINE_END.split(piece)
 
     def _without_mark(self, piece: bytes) -> bytes:
