@@ -32,8 +32,13 @@ from tests.postgres import free_port
 
 ROOT = repository.ROOT
 KUBERNETES = ROOT / "deploy" / "kubernetes"
-STOPPING_S = limits.drain_grace_s + 2 * limits.ending_grace_s
-"""What a server may take to stop."""
+STOPPING_S = (
+    limits.drain_grace_s
+    + limits.cancel_grace_s
+    + limits.drain_store_s
+    + 2 * limits.ending_grace_s
+)
+"""What a server may take to stop, also while its store is away."""
 
 SETTINGS = {f"HOLDFAST_{each.name.upper()}" for each in load_config({}, {}, ()).origins}
 

@@ -287,6 +287,10 @@ background_deadline_s: Final = 3600.0
 drain_grace_s: Final = 20.0
 """How long a shutdown lets running turns go on before other nodes take them over."""
 
+drain_store_s: Final = 15.0
+"""How long turns that have stopped in a shutdown ask a store that does not answer for their end. With what comes before
+and after, less than the minute after which systemd and Kubernetes kill a server, as they are set up in our guides."""
+
 # ── the server ───────────────────────────────────────────────────────────────────────────────
 
 mcp_task_after_s: Final = 0.5

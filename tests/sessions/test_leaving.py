@@ -121,6 +121,25 @@ async def test_a_node_that_leaves_lets_go_of_what_it_has_lost(stage: Stage) -> N
 
 
 @on_stage
+async def test_a_node_leaves_a_store_that_is_away_before_it_is_killed(stage: Stage) -> None:
+    """Whatever runs servers kills one that takes a minute to stop, and then nothing is said in its log."""
+    one, two = await stage.boot(), await stage.boot()
+    running = await stage.playing(one, "Long", hang)
+    outage = stage.loop.create_task(stage.world.outage(for_s=100))
+    asked_s = stage.loop.time()
+
+    await leaving(stage, one, grace_s=limits.drain_grace_s)
+
+    assert stage.loop.time() - asked_s < 50
+    await outage
+    with pytest.raises(StoreUnavailable):
+        await running
+    await stage.sleep(TTL_S + 1)
+    assert await stage.said() == []
+    assert (await stage.send(two, "And now?")).ok
+
+
+@on_stage
 async def test_a_node_that_leaves_takes_nothing_over(stage: Stage) -> None:
     one, two = await stage.boot(), await stage.boot()
     await stage.sleep(TTL_S + 1)

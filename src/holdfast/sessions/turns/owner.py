@@ -13,6 +13,7 @@ from holdfast.core.turns.journal import Record
 from holdfast.core.turns.turn import Turn
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import SessionId, Tenant, TurnId
+from holdfast.observe.events import warn
 from holdfast.observe.tally import Tally
 from holdfast.sessions.admission.lanes import Lane, Lanes
 from holdfast.sessions.ambient import Ambient
@@ -343,8 +344,8 @@ class Owner:
 
     async def drain(self, *, grace_s: float) -> None:
         """Begin no more turns, and let running ones finish for `grace_s`; then end them by policy, or hand them over.
-        Turns that are just beginning count as running. A player that does not stop then either is abandoned, and other
-        nodes take over its turn."""
+        Turns that are just beginning count as running. A player that does not stop then either is abandoned, and a turn
+        whose end the store does not take in `drain_store_s` is left behind: other nodes take over their turns."""
         self._draining = True
         await self._wait_idle(grace_s)
         self._grace_is_over = True
@@ -353,7 +354,9 @@ class Owner:
         await self._wait_idle(limits.cancel_grace_s)
         for live in self.playing:
             self.abandon(live)
-        await self._idle.wait()
+        await self._wait_idle(limits.drain_store_s)
+        if not self._idle.is_set():
+            warn("turns.left", turns=len(self._claims))
 
     async def _wait_idle(self, at_most_s: float) -> None:
         try:
