@@ -6,7 +6,7 @@ homes, and can be read without any SQL in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -381,7 +381,7 @@ def fence_of(session: SessionRow) -> outcomes.Fence:
 
 # ── families ─────────────────────────────────────────────────────────────────────────────────
 
-_STANDINGS: tuple[Standing, ...] = ("first", "streamed", "continued")
+_STANDINGS: tuple[Standing, ...] = ("first", "streamed", "continued", "own")
 
 
 def standing_of(base: Version, *, streamed: bool) -> Standing:
@@ -400,6 +400,18 @@ def takes_name(standing: Standing, held: Standing | None, *, held_by_empty: bool
 
 def is_firmer(standing: Standing, held: Standing | None) -> bool:
     return _STANDINGS.index(standing) > _STANDINGS.index(held or "first")
+
+
+def line_of_family(listed: Sequence[SessionId], keys: Iterable[KeyRow]) -> SessionId | None:
+    """The listed line of a family that its name means; others are listed because of names of their own. None if the keys
+    of these lines do not tell."""
+    standings: dict[SessionId, set[Standing | None]] = {each: set() for each in listed}
+    for key in keys:
+        standings[key.session_id].add(key.standing)
+    others = [each for each in listed if standings[each] != {"own"}]
+    firm = [each for each in others if standings[each] - {None, "own"}]
+    candidates = firm or others or listed
+    return candidates[0] if len(candidates) == 1 else None
 
 
 # ── waiting for a session ────────────────────────────────────────────────────────────────────

@@ -119,8 +119,9 @@ class Tombstone(Value):
     indexed_rev: int
 
 
-Standing: TypeAlias = Literal["first", "streamed", "continued"]
-"""How the line of a family came by its name, the weakest claim first."""
+Standing: TypeAlias = Literal["first", "streamed", "continued", "own"]
+"""How the line of a family came by its name, the weakest claim first. `own`: a client gave the line this name besides the
+family's, and it never becomes the family's."""
 
 
 class KeyRow(Value):

@@ -176,3 +176,26 @@ async def test_a_chat_that_was_rewound_to_its_beginning_goes_as_a_whole(
     for each in made:
         line = await store.session(ACME, each)
         assert line is not None and line.state == "deleted"
+
+
+@pytest.mark.parametrize("gone_on_with", [(), ("own",), ("chat", "own")])
+async def test_a_line_with_a_name_of_its_own_goes_alone(
+    store: Store, player: Player, gone_on_with: tuple[str, ...]
+) -> None:
+    """Also in a chat whose name no turn has confirmed, or if a program goes on with that line under its own name."""
+    chat = (await player.play("chat", "One")).session_id
+    line = (await player.play_line("chat", "Two")).session_id
+    hidden = (await player.play_line("chat", "Three")).session_id
+    await store.name(ACME, line, SessionKey("own"))
+    for name in gone_on_with:
+        await player.play(name, "More", followed=Followed(name=name))
+    await store.remove(ACME, line)
+    states = {each: await store.session(ACME, each) for each in (chat, line, hidden)}
+    assert {each: row.state for each, row in states.items() if row} == {
+        chat: "live",
+        line: "deleted",
+        hidden: "live",
+    }
+    await store.remove(ACME, chat)
+    row = await store.session(ACME, hidden)
+    assert row is not None and row.state == "deleted", "it lives as long as its chat"

@@ -19,6 +19,7 @@ from holdfast.printable import on_one_line
 from holdfast.server.api.session_lookup import named_session, say_session, session_key
 from holdfast.server.http.routing import AnswerDescription, BodyDescription, HttpCall, Route
 from holdfast.sessions.sessions import Sessions
+from holdfast.store.decisions import line_of_family
 from holdfast.store.outcomes import SessionInfo
 from holdfast.wire.api import families as shown
 from holdfast.wire.api import objects as api
@@ -73,11 +74,11 @@ class FamiliesApi:
     async def _current(self, tenant: Tenant, infos: Sequence[SessionInfo]) -> SessionId | None:
         """The line that the family's name means. A line with a name of its own is listed, too."""
         listed = [each for each in infos if not each.session.anonymous]
-        for each in listed:
-            keys = [await self._store.resolve(tenant, SessionKey(key)) for key in each.keys]
-            if any(key is not None and key.standing for key in keys):
-                return each.session.id
-        return listed[0].session.id if listed else None
+        ids = [each.session.id for each in listed]
+        names = [SessionKey(key) for each in listed for key in each.keys]
+        found = [await self._store.resolve(tenant, name) for name in names]
+        keys = [key for key in found if key is not None and key.session_id in ids]
+        return line_of_family(ids, keys) or next(iter(ids), None)
 
     async def _line(self, call: HttpCall, info: SessionInfo) -> tuple[shown.FamilyLine, list[str]]:
         """A line, and what its user has said in its own turns."""

@@ -264,7 +264,8 @@ def name_after(session: SessionRow, made_by: Commit) -> Operation[NameMove]:
     if key is None or current is None or not _is_of(current, session.family_id):
         return STAYS
     standing = decisions.standing_of(session.head, streamed=followed.streamed)
-    named = change(KEYS, key, session_id=session.id, standing=standing)
+    kept = key.standing if key.standing == "own" else standing
+    named = change(KEYS, key, session_id=session.id, standing=kept)
     as_held = (AsRead(KEYS, key, ("session_id", "generation", "standing")),)
     if current.id == session.id:
         if not decisions.is_firmer(standing, key.standing):

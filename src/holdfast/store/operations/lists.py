@@ -16,7 +16,7 @@ from holdfast.core.codec import Value
 from holdfast.core.items import EndedBy
 from holdfast.errors import StoreDamaged
 from holdfast.ids import NodeId, SessionId, SessionKey, Tenant, TurnId
-from holdfast.store import pages
+from holdfast.store import decisions, pages
 from holdfast.store.operations import reads
 from holdfast.store.outcomes import EVERYTHING, ListPage, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.rows import KeyRow, MemoryRow, SessionName, SessionRow, TurnRow
@@ -325,8 +325,7 @@ def stands_for_family(session: SessionRow) -> Operation[bool]:
     if len(ids) < 2:
         return True
     keys = yield from ask(KEYS, tenant=session.tenant, ids=ids)
-    standing = [each.session_id for each in keys if each.standing]
-    return session.id == (standing or ids)[0]
+    return session.id == (decisions.line_of_family(ids, keys) or ids[0])
 
 
 # ── all that there is ────────────────────────────────────────────────────────────────────────

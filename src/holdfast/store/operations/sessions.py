@@ -10,7 +10,7 @@ from holdfast.core.codec import encode
 from holdfast.core.history.conversation import Annotation, Patch, Rebinding
 from holdfast.errors import NameTaken, SessionGone, SessionMissing
 from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, Version
-from holdfast.store import row_changes
+from holdfast.store import decisions, row_changes
 from holdfast.store.operations.finders import queued_of, session_of, turn_of
 from holdfast.store.operations.lines import (
     EVERY_LINE,
@@ -29,6 +29,7 @@ from holdfast.store.rows import (
     BlobRow,
     KeyRow,
     SessionRow,
+    Standing,
 )
 from holdfast.store.sql.tables import (
     ANNOTATIONS,
@@ -225,7 +226,9 @@ def name(tenant: Tenant, session_id: SessionId, key: SessionKey) -> Operation[Se
             raise NameTaken(key, found.key.session_id)
         return session
     row = msgspec.structs.replace(session, anonymous=False)
-    changes: list[Change] = [insert(KEYS, KeyRow(tenant=tenant, key=key, session_id=session_id))]
+    standing: Standing | None = None if session.family is None else "own"
+    named = KeyRow(tenant=tenant, key=key, session_id=session_id, standing=standing)
+    changes: list[Change] = [insert(KEYS, named)]
     if session.anonymous:
         changes.append(change(SESSIONS, session, anonymous=False))
     yield from write(*changes, on=(session,))
@@ -271,15 +274,15 @@ def remove_if(
 
 
 def _stands_for_family(session: SessionRow, others: Sequence[SessionRow]) -> Operation[bool]:
-    """Whether the family's name means this line. A line may also be listed because it has a name of its own.
+    """Whether the family's name means this line. If that cannot be told, it does not: too little goes, and not too much.
 
     A search judges by the lines that have a version (`lists.stands_for_family`); a rewound chat may have none.
     """
-    for each in (session, *(each for each in others if not each.anonymous)):
-        keys = yield from find(KEYS_OF, tenant=session.tenant, session_id=each.id)
-        if any(key.standing for key in keys):
-            return each is session
-    return True
+    listed = [session.id, *(each.id for each in others if not each.anonymous)]
+    keys: list[KeyRow] = []
+    for each in listed:
+        keys += yield from find(KEYS_OF, tenant=session.tenant, session_id=each)
+    return decisions.line_of_family(listed, keys) == session.id
 
 
 def _removed(session: SessionRow, *, now_ms: int) -> Operation[list[Change]]:
