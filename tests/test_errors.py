@@ -14,6 +14,7 @@ from holdfast.errors import (
     AgentNotFound,
     ApprovalUndecided,
     CannotContinue,
+    ChecksumsWrong,
     HoldfastError,
     IllegalEvent,
     ImportConflict,
@@ -49,6 +50,16 @@ def family(kind: type[HoldfastError] = HoldfastError) -> Iterator[type[HoldfastE
 OURS = [kind for kind in family() if kind.__module__ == errors.__name__]
 
 CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
+    (
+        ChecksumsWrong("store.db", "a page is not as it was written"),
+        (
+            "store.db can be read by SQLite, but not as Holdfast wrote it (a page is not as it was written): another "
+            "program, such as sqlite3 or a backup tool, has written to it or has copied its log into it, or it is damaged; "
+            "`holdfast db copy --ignore-checksums` copies what it can prove into a new store; else restore a backup: see "
+            "`holdfast db verify --help`"
+        ),
+        {"path": "store.db", "why": "a page is not as it was written"},
+    ),
     (
         StoreReadOnly("page 7 of item is not as it was written"),
         (

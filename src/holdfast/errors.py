@@ -39,6 +39,7 @@ HoldfastError
     ├── StorePoisoned      a read, write or sync failed (EIO, failed fsync); reopen the store, recovery runs then
     ├── StoreClosed        the store was closed, or belongs to the process that we were forked from
     └── StoreUnusable      this store cannot be opened here: wrong version, wrong file system, damaged
+        └── ChecksumsWrong   … SQLite can read its file, but its beginning is not as Holdfast wrote it
 
 Each error tells the facts and the way out, and carries the facts as attributes.
 `code` is stable: clients may match on it, so it never changes.
@@ -568,3 +569,19 @@ class StoreUnusable(StoreError):
     """The store cannot be opened here; the message says what to do."""
 
     code = "storage_unusable"
+
+
+class ChecksumsWrong(StoreUnusable):
+    """SQLite can read this file, but its first page or its schema has no right checksum; `why` is the symptom."""
+
+    code = "storage_checksums_wrong"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            f"{path} can be read by SQLite, but not as Holdfast wrote it ({why}): another program, such as sqlite3 or a "
+            "backup tool, has written to it or has copied its log into it, or it is damaged; `holdfast db copy "
+            "--ignore-checksums` copies what it can prove into a new store; else restore a backup: see `holdfast db "
+            "verify --help`"
+        )
+        self.path = path
+        self.why = why

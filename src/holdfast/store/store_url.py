@@ -155,11 +155,11 @@ def _postgres() -> type[PostgresStore]:
     return PostgresStore
 
 
-def existing_file(url: str, *, any_step: bool = False) -> Path:
+def existing_file(url: str, *, any_step: bool = False, vfs: str | None = None) -> Path:
     """The file of an existing store; its tables must be up to date, unless `any_step`. Raises StoreUnusable."""
     path = file_of(url)
     check_not_gone(path)
-    found = look_at(path)
+    found = look_at(path, vfs=vfs)
     if found is None:
         raise StoreUnusable(
             f"there is no database at {path} (in {path.resolve().parent}); --store names another place"
@@ -234,7 +234,7 @@ class SchemaState(Value):
     newest: int
 
 
-def look_at(path: Path) -> SchemaState | None:
+def look_at(path: Path, *, vfs: str | None = None) -> SchemaState | None:
     """The state of the tables at a path, without changing the file; None if there is no file.
 
     Raises StoreUnusable if the file is not a store of ours: better before the engine sets it up as one.
@@ -242,7 +242,7 @@ def look_at(path: Path) -> SchemaState | None:
     if not path.is_file():
         return None
     try:
-        with closing(open_reader(path.resolve())) as db:
+        with closing(open_reader(path.resolve(), vfs=vfs)) as db:
             return SchemaState(step=step_of(db), newest=newest_step())
     except apsw.Error as error:
         raise unusable(path, error) from error

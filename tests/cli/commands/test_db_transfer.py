@@ -8,9 +8,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
+import apsw
 import pytest
 
 from holdfast.core.history.conversation import SettingsChanged
@@ -18,6 +20,7 @@ from holdfast.core.items import Permissions, SessionSettings
 from holdfast.ids import Minter, SessionKey, Tenant
 from holdfast.store import outcomes
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.connection import UNCHECKED
 from holdfast.store.sqlite.store import wall_clock_ms
 from tests.cli.conftest import SOURCES, Run, damage
 from tests.store.builders import ACME, Player
@@ -176,6 +179,49 @@ def test_what_is_broken_is_copied_only_on_demand_and_named_either_way(
     assert forced.exit_code == 1
     assert "unreadable" in forced.stdout
     assert "findings" in forced.stderr
+
+
+def vacuum(path: Path) -> None:
+    """Write every page anew without a checksum, as a program does that has a SQLite of its own."""
+    with closing(apsw.Connection(str(path), vfs=UNCHECKED)) as db:
+        db.execute("vacuum; PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def test_a_store_that_another_program_has_written_is_told_and_copied_whole(
+    run: Run, other: Path, furnished: Path
+) -> None:
+    before = run("db", "export").stdout
+    vacuum(furnished)
+    for command in (("sessions", "list"), ("db", "verify"), ("db", "backup", "x.db")):
+        refused = run(*command)
+        assert refused.exit_code == 2
+        assert "another program, such as sqlite3 or a backup tool" in refused.stderr
+    plain = run("db", "copy", FROM, TO)
+    assert plain.exit_code == 2
+    assert "holdfast db copy --ignore-checksums" in plain.stderr
+    copied = run("db", "copy", "--ignore-checksums", FROM, TO)
+    assert (copied.exit_code, copied.stdout) == (0, "")
+    assert "was read without its checksums; SQLite finds no fault in it" in copied.stderr
+    assert copied.stderr.endswith("; checked, all is well\n")
+    assert run("db", "export", *OTHER).stdout == before
+
+
+def test_a_copy_around_damaged_pages_tells_if_another_program_may_have_written_them(
+    run: Run, other: Path, furnished: Path
+) -> None:
+    with closing(apsw.Connection(str(furnished), vfs=UNCHECKED)) as db:
+        db.execute("update item set body = cast(body || ' ' as blob) where pos = 1")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    copied = run("db", "copy", FROM, TO)
+    assert copied.exit_code == 1
+    assert "its rows were read page by page" in copied.stderr
+    assert "make a new copy with --ignore-checksums" in copied.stderr
+
+
+def test_only_of_a_sqlite_file_are_checksums_ignored(run: Run, other: Path) -> None:
+    refused = run("db", "copy", "--ignore-checksums", "postgresql://db.example/x", TO)
+    assert refused.exit_code == 2
+    assert "--ignore-checksums is for a SQLite file" in refused.stderr
 
 
 def test_a_copy_needs_two_stores(run: Run, furnished: Path) -> None:

@@ -83,8 +83,10 @@ def verify_command(ctx: click.Context, url: str, as_json: bool, kept: Path | Non
       1. End the server, and copy all files that begin with the database's name
          to another place. Do not put an old log (-wal) beside another database.
       2. Copy what can be read into a new store (`holdfast db migrate`, then
-         `holdfast db copy`): what is left out is named. If nothing can be
-         opened, take the newest backup that verifies.
+         `holdfast db copy`): what is left out is named. If another SQLite
+         program has written the file, or has opened it after a crash, copy
+         with --ignore-checksums. If nothing can be opened, take the newest
+         backup that verifies.
       3. Bring what was left out from a backup (`holdfast db export` there, and
          `holdfast db import --on-conflict skip` here).
       4. Put the new file in the old one's place, and verify it.

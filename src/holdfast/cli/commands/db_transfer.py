@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import BinaryIO
 
 import click
@@ -18,7 +19,9 @@ from holdfast.cli.session_lookup import existing_store, find_session, find_tenan
 from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.store.sql.tables import API_KEYS, CLAIMS, GRANTS, KEYS, MEMORIES, SEAL_KEYS
+from holdfast.store.sqlite.connection import UNCHECKED
 from holdfast.store.sqlite.pages.salvage import Salvaged, salvaged
+from holdfast.store.sqlite.takeover import taken_over
 from holdfast.store.store import Store
 from holdfast.store.store_url import InFile, existing_file, parse_url
 from holdfast.store.transfer.copies import CopyProgress, NotCopied
@@ -167,8 +170,15 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
 @click.option("--damaged", is_flag=True, help="Copy broken sessions, too, if they can be read.")
+@click.option(
+    "--ignore-checksums",
+    is_flag=True,
+    help="FROM is a SQLite file that another program has written or opened: read its pages as they are.",
+)
 @click.pass_context
-def copy(ctx: click.Context, source: str, target: str, damaged: bool) -> None:
+def copy(
+    ctx: click.Context, source: str, target: str, damaged: bool, ignore_checksums: bool
+) -> None:
     """Copy everything from the store FROM into the store TO, also to another kind of store, and check the copy.
 
     TO has to be there: `holdfast db migrate` makes it. A copy that broke off is made again, and goes on
@@ -176,19 +186,34 @@ def copy(ctx: click.Context, source: str, target: str, damaged: bool) -> None:
     out and named; it ends with 1 then, and with 1 if something in TO is broken. If pages of a SQLite file are damaged,
     its rows are read page by page, without its indexes.
 
+    Other SQLite programs, such as sqlite3 or a backup tool, do not write the checksums of pages. With
+    --ignore-checksums, the pages that they have written are read as well, if SQLite finds no fault in the whole file;
+    each session is proved by its own hashes, and left out and named if that fails. FROM stays as it is.
+
     \b
-    Example:
+    Examples:
       holdfast db copy sqlite:///holdfast.db postgresql://holdfast@db.example/holdfast
+      holdfast db copy --ignore-checksums sqlite:///holdfast.db sqlite:///new.db
     """
     if source == target:
         raise click.UsageError("FROM and TO are the same store")
-    with display.bar() as tell, _salvaged(source, beside=target) as found:
+    if ignore_checksums and not isinstance(parse_url(source), InFile):
+        raise click.UsageError("--ignore-checksums is for a SQLite file")
+    readable = _taken_over if ignore_checksums else _salvaged
+    with display.bar() as tell, readable(source, beside=target) as found:
         if found is not None and API_KEYS.name in found.hit and not damaged:
-            raise StoreDamaged("the table api_key", KEYLESS)
-        readable = source if found is None else f"sqlite:///{found.path}"
-        copied, left_out, findings = asyncio.run(_copy(readable, target, tell, damaged=damaged))
-    if found is not None:
+            why = f"{KEYLESS}; {MAYBE_FOREIGN}" if found.is_sound else KEYLESS
+            raise StoreDamaged("the table api_key", why)
+        read = source if found is None else f"sqlite:///{found.path}"
+        copied, left_out, findings = asyncio.run(_copy(read, target, tell, damaged=damaged))
+    if ignore_checksums:
+        output.say(
+            f"{source} was read without its checksums; SQLite finds no fault in it", err=True
+        )
+    elif found is not None:
         output.say(f"{source} has damaged pages; its rows were read page by page", err=True)
+        if found.is_sound:
+            output.say(MAYBE_FOREIGN, err=True)
         left_out += [
             NotCopied(
                 tenant="", what=f"rows of the table {each}", why="a page of it cannot be read"
@@ -218,6 +243,11 @@ KEYLESS = (
     "before a server uses the copy"
 )
 
+MAYBE_FOREIGN = (
+    "without its checksums, SQLite finds no fault in it: if another program has written to it, or has opened it after a "
+    "crash, make a new copy with --ignore-checksums instead"
+)
+
 
 @contextmanager
 def _salvaged(url: str, *, beside: str) -> Iterator[Salvaged | None]:
@@ -226,10 +256,22 @@ def _salvaged(url: str, *, beside: str) -> Iterator[Salvaged | None]:
     if not isinstance(parse_url(url), InFile):
         yield None
         return
-    near = parse_url(beside)
-    folder = near.path.resolve().parent if isinstance(near, InFile) else None
-    with salvaged(existing_file(url, any_step=True).resolve(), folder) as found:
+    with salvaged(existing_file(url, any_step=True).resolve(), _folder_of(beside)) as found:
         yield found
+
+
+@contextmanager
+def _taken_over(url: str, *, beside: str) -> Iterator[Salvaged]:
+    """The same for a SQLite store of which no checksum is asked."""
+    path = existing_file(url, any_step=True, vfs=UNCHECKED).resolve()
+    with taken_over(path, _folder_of(beside)) as copy:
+        yield Salvaged(copy)
+
+
+def _folder_of(url: str) -> Path | None:
+    """The folder of a store, if it is a file."""
+    near = parse_url(url)
+    return near.path.resolve().parent if isinstance(near, InFile) else None
 
 
 async def _copy(

@@ -55,7 +55,8 @@ def back_up(source: Path, target: Path, *, progress: OnProgress | None = None) -
         raise _taken(target)
     with _unfinished(target) as copy:
         with _told(source, target):
-            pages = _copy(source, copy, progress or (lambda done, of: None))
+            with closing(open_reader(source)) as reader:
+                pages = copy_pages(reader, copy, progress or (lambda done, of: None))
         with _unwritable(target):
             _sync(copy)
             _publish(copy, target)
@@ -63,9 +64,9 @@ def back_up(source: Path, target: Path, *, progress: OnProgress | None = None) -
             return FinishedBackup(path=target, pages=pages, bytes=target.stat().st_size)
 
 
-def _copy(source: Path, copy: Path, progress: OnProgress) -> int:
-    """Copy every page; returns how many there are."""
-    with closing(open_reader(source)) as reader, closing(Connection(str(copy))) as writer:
+def copy_pages(reader: Connection, copy: Path, progress: OnProgress) -> int:
+    """Copy every page into an empty file; returns how many there are."""
+    with closing(Connection(str(copy))) as writer:
         # No other process uses the file yet, and it is synced as a whole, so it needs neither journal nor syncs.
         writer.execute("PRAGMA journal_mode = OFF").fetchall()
         writer.execute("PRAGMA synchronous = OFF")

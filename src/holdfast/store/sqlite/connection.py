@@ -26,8 +26,8 @@ import apsw
 from apsw import Connection, sqlite_extra
 
 from holdfast import limits
-from holdfast.errors import StoreUnusable
-from holdfast.store.sqlite.faults import described, is_damage, translated
+from holdfast.errors import ChecksumsWrong, StoreUnusable
+from holdfast.store.sqlite.faults import described, is_damage, is_wrong_checksum, translated
 from holdfast.store.sqlite.locks import WriteTurn
 from holdfast.store.sqlite.pages.log_length import check_log_whole
 
@@ -52,6 +52,9 @@ CHECKSUM_BYTES = 8
 
 CHECKSUMS = sqlite_extra.has("cksumvfs") is not None
 """Whether this build of SQLite's driver has checksums; all builds on PyPI do."""
+
+UNCHECKED = "unix"
+"""SQLite's own way to its files, which knows no checksums: for a reader of a file that another program has written."""
 
 
 def open_writer(path: Path, *, vfs: str | None = None) -> Connection:
@@ -152,6 +155,8 @@ def unusable(path: Path, error: apsw.Error) -> Exception:
     """Our error for an error at opening: mostly StoreUnusable, because no retry can open this file."""
     if is_damage(error):
         what = described(error)
+        if is_wrong_checksum(error) and _reads_unchecked(path):
+            return ChecksumsWrong(str(path), what)
         return StoreUnusable(
             f"{path} is no SQLite database, or its beginning is damaged, or it was cut ({what}); name another file, or move this one "
             "away and restore a backup: see `holdfast db verify --help`"
@@ -159,6 +164,18 @@ def unusable(path: Path, error: apsw.Error) -> Exception:
     if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError | apsw.PermissionsError):
         return StoreUnusable(f"{path} cannot be opened ({error}); look at its permissions")
     return translated(error)
+
+
+def _reads_unchecked(path: Path) -> bool:
+    """Whether SQLite finds the schema of a database, if it checks no checksums."""
+    try:
+        db = Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=UNCHECKED)
+        try:
+            return bool(db.execute("select count(*) from sqlite_schema").get)
+        finally:
+            db.close()
+    except apsw.Error:
+        return False
 
 
 def _make_private(path: Path) -> None:

@@ -76,6 +76,22 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(error, _DAMAGE) or _number(error) in _DAMAGE_READ
 
 
+def is_wrong_checksum(error: BaseException) -> bool:
+    """Whether the bytes of a page have another checksum than the one that it ends with."""
+    return _number(error) == apsw.SQLITE_IOERR_DATA
+
+
+def first_fault(connection: apsw.Connection) -> str | None:
+    """What SQLite's own check of a whole file finds first; None if it finds nothing."""
+    try:
+        said = connection.execute("PRAGMA integrity_check(1)").get
+    except apsw.Error as error:
+        if not is_damage(error):
+            raise
+        return described(error)
+    return None if said == "ok" else " ".join(str(said).split())
+
+
 def is_failed_read(error: BaseException) -> bool:
     """Whether the disk refused to read a page (EIO). It may pass, so a writer stops, and recovery reads again."""
     return _number(error) == apsw.SQLITE_IOERR_CORRUPTFS

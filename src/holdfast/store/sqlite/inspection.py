@@ -31,7 +31,7 @@ from holdfast.store.verification.findings import USELESS_TO_GO_ON, Finding, Prog
 async def inspect(engine: SqliteEngine) -> AsyncIterator[Report]:
     """Check the file and its tables, in short reads."""
     broken = False
-    for finding in await engine.read(_schema):
+    for finding in await engine.read(schema_findings):
         yield finding
         broken |= finding.violation.code in USELESS_TO_GO_ON
     if broken:
@@ -65,7 +65,8 @@ PAGES = 1_000
 """How many pages are read at once: some milliseconds."""
 
 
-def _schema(db: Connection) -> list[Finding]:
+def schema_findings(db: Connection) -> list[Finding]:
+    """What of the schema is not as the migrations of this version made it."""
     wanted, found = _expected_schema(), _schema_of(db)
     broken = [
         stray("schema_broken", name, f"this {kind} is missing or was altered")

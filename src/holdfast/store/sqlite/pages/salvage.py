@@ -28,8 +28,8 @@ from msgspec import Struct
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store.sql.tables import HORIZON, KEYS, NODES, TABLES
-from holdfast.store.sqlite.connection import open_writer
-from holdfast.store.sqlite.faults import translated
+from holdfast.store.sqlite.connection import UNCHECKED, open_reader, open_writer
+from holdfast.store.sqlite.faults import first_fault, translated
 from holdfast.store.sqlite.migration import load_migrations, migrate
 from holdfast.store.sqlite.pages.records import Cells, Record
 from holdfast.store.sqlite.pages.survey import BRANCHES, LEAVES, FilePages, damaged_pages
@@ -48,8 +48,10 @@ class Salvaged(Struct, frozen=True):
     """A file with the rows that could be read."""
 
     path: Path
-    hit: frozenset[str]
+    hit: frozenset[str] = frozenset()
     """The tables of which rows may be missing."""
+    is_sound: bool = False
+    """SQLite finds no fault in the source if it asks for no checksums, as after another program has written it."""
 
 
 class Tree(Struct):
@@ -83,7 +85,12 @@ def salvaged(path: Path, folder: Path | None) -> Iterator[Salvaged | None]:
             copy = Path(place) / path.name
             with closing(open_writer(copy)) as target:
                 hit = _fill(target, FilePages(db), _trees(db), _page_count(db))
-            yield Salvaged(copy, hit)
+            yield Salvaged(copy, hit, is_sound=_is_sound_unchecked(path))
+
+
+def _is_sound_unchecked(path: Path) -> bool:
+    with closing(open_reader(path, vfs=UNCHECKED)) as db:
+        return first_fault(db) is None
 
 
 def _page_count(db: Connection) -> int:
