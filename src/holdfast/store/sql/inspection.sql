@@ -55,7 +55,7 @@ select {columns} from @{rows} where {after} order by {by} limit :limit;
 
 -- memories_page
 -- Some memories, and what the turns have changed that made them.
-select m.tenant, m.agent, m.memory_id, m.text, m.turn_id, m.at_ms, t.changes, t.ended_ms
+select m.{memory}, t.changes, t.ended_ms
   from @memory m left join @turn t on t.tenant = m.tenant and t.turn_id = m.turn_id
  where (m.tenant, m.agent, m.memory_id) > (:tenant::text, :agent::words, :memory_id::words)
  order by m.tenant, m.agent, m.memory_id limit :limit;
