@@ -151,9 +151,13 @@ async def test_a_database_that_was_here_is_not_said_to_be_made_by_a_migration(
     """An operator who is told to make a new one would find it empty, and without the old one's log."""
     url = f"sqlite:///{tmp_path}/holdfast.db"
     (tmp_path / f"holdfast.db{left}").write_bytes(b"what a server leaves behind")
-    with pytest.raises(StoreUnusable, match=r"is gone, but .*restore a backup.*holdfast db verify --help"):
+    with pytest.raises(
+        StoreUnusable, match=r"is gone, but .*restore a backup.*holdfast db verify --help"
+    ):
         await open_existing(url)
-    with pytest.raises(StoreUnusable, match=r"is gone, but .*restore a backup.*holdfast db verify --help"):
+    with pytest.raises(
+        StoreUnusable, match=r"is gone, but .*restore a backup.*holdfast db verify --help"
+    ):
         await examine_store(url)
 
 
@@ -164,7 +168,9 @@ async def test_a_database_that_was_cut_to_nothing_is_not_said_to_be_made_by_a_mi
     await (await open_store(url)).close()
     os.truncate(tmp_path / "holdfast.db", 0)
     for look in (open_existing, examine_store):
-        with pytest.raises(StoreUnusable, match=r"is empty, but .*restore a backup.*holdfast db verify --help"):
+        with pytest.raises(
+            StoreUnusable, match=r"is empty, but .*restore a backup.*holdfast db verify --help"
+        ):
             await look(url)
 
 

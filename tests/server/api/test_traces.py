@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.agents.agent import Agent
-from holdfast.core.turns.events import Usage
+from holdfast.core.turns.events import Answered, Ended, Event, StepStarted, Usage
+from holdfast.core.turns.journal import Record
 from holdfast.ids import Tenant
 from holdfast.store.memory_store import MemoryStore
 from holdfast.testing import ScriptedModel, fails, says
+from holdfast.wire.api.objects import TurnObject, UsageObject
+from holdfast.wire.api.traces import traced_records
 from tests.server.access.test_authentication import bearer, put_key
 from tests.server.stubs import HeldTool, Serving, agent, serving
 
@@ -62,6 +65,25 @@ async def test_a_turn_is_a_trace_with_its_journal_and_without() -> None:
     assert [each["usage"] for each in of_items["spans"]] == [None] * 3, "only the turn's are known"
     assert of_one["spans"][0]["usage"] == of_one["turn"]["usage"], "one step's are the turn's"
     assert all(each["first_at"] for each in of_records["spans"] if each["kind"] == "step")
+
+
+def test_a_node_whose_clock_is_off_records_nothing_outside_its_turn() -> None:
+    """A turn begins and ends by the store's clock; its records have the node's, which may be another machine's."""
+    turn = TurnObject(
+        id="turn_1", session_id="conv_1", state="committed", ended_by="completed", detail="",
+        base=0, version=1, attempt=1, agent="root", usage=UsageObject.of(Usage()),
+        began_at=10.0, ended_at=20.0,
+    )  # fmt: skip
+    events: tuple[Event, ...] = (
+        StepStarted(),
+        Answered(items=()),
+        Ended(by="completed", kept=True),
+    )
+    for behind_s in (-100, 0, 100):
+        times_ms = [(at_s + behind_s) * 1000 for at_s in (11, 12, 13)]
+        records = [Record(n=n, at_ms=times_ms[n], event=event) for n, event in enumerate(events)]
+        (step,) = traced_records(records, turn).spans
+        assert step.ended_at and 10 <= step.began_at <= step.ended_at <= 20
 
 
 async def test_a_discarded_turn_has_a_trace_with_the_step_that_failed() -> None:

@@ -154,7 +154,7 @@ async def trace_of(store: Store, row: TurnRow, *, currency: str = "") -> TurnTra
 
 async def _traced(store: Store, row: TurnRow, records: tuple[Record, ...]) -> TracedTurn:
     if records:
-        return traced_records(records)
+        return traced_records(records, turn_shown(row))
     snapshot = await store.snapshot(row.tenant, row.session_id) if row.seq is not None else None
     if snapshot is None:
         return TracedTurn()

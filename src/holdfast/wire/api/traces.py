@@ -165,12 +165,12 @@ class _Spans:
         )
 
 
-def traced_records(records: Iterable[Record]) -> TracedTurn:
+def traced_records(records: Iterable[Record], turn: TurnObject) -> TracedTurn:
     """The trace of a turn by its journal."""
     spans = _Spans()
     calls: dict[str, ToolCall] = {}
     for record in records:
-        at_s = record.at_ms / 1000
+        at_s = _within(record.at_ms / 1000, turn)
         match record.event:
             case ev.Began(request=request):
                 spans.items += request.input
@@ -180,10 +180,10 @@ def traced_records(records: Iterable[Record]) -> TracedTurn:
             case ev.Answered(items=items, path=path, usage=usage):
                 calls.update((each.id, each) for each in items if isinstance(each, ToolCall))
                 spans.items += items
-                spans.end(("step", path), at_s, "done", **_said(items, usage))
+                spans.end(("step", path), at_s, "done", **_said(items, usage, turn))
             case ev.StepBroken(items=items, path=path, usage=usage):
                 spans.items += items
-                spans.end(("step", path), at_s, BROKEN, **_said(items, usage))
+                spans.end(("step", path), at_s, BROKEN, **_said(items, usage, turn))
             case ev.ToolStarted(call=call):
                 spans.begin_call(calls.get(call), call, at_s)
             case ev.BranchOpened(call=call, task=task):
@@ -208,11 +208,11 @@ def traced_records(records: Iterable[Record]) -> TracedTurn:
     return spans.done()
 
 
-def _said(items: Sequence[ev.Answer], usage: ev.Usage) -> dict[str, object]:
+def _said(items: Sequence[ev.Answer], usage: ev.Usage, turn: TurnObject) -> dict[str, object]:
     first = items[0] if items else None
     return {
         "usage": UsageObject.of(usage),
-        "first_at": first.id.minted_at_ms / 1000 if first else None,
+        "first_at": _within(first.id.minted_at_ms / 1000, turn) if first else None,
         "agent": first.agent if first else "",
     }
 
