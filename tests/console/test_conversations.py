@@ -297,6 +297,7 @@ async def test_a_session_is_renamed_exported_and_deleted(browser: Browser) -> No
         assert re.fullmatch(r"conv_\w{26}\.jsonl", name)
         await here.choose(menu, "Delete")
         await expect(here.find("dialog")).to_contain_text("cannot be undone")
+        here.expects_failures = True  # the page may be asking for the session that now goes
         await here.confirm()
         await expect(here.find(".session-row")).to_have_count(0)
         assert (await server.get("/api/sessions/trip")).status in (404, 410)
