@@ -21,7 +21,7 @@ from holdfast.store.rows import TurnRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import open_reader, open_writer
 from holdfast.store.sqlite.hints import HintingStore
-from holdfast.store.sqlite.pages import lost_rows
+from holdfast.store.sqlite.pages import index_repair, lost_rows
 from holdfast.store.sqlite.pages.index_repair import IndexRepair
 from holdfast.store.sqlite.pages.records import Cells
 from holdfast.store.sqlite.pages.survey import FilePages, damaged_pages
@@ -274,6 +274,25 @@ async def test_a_repair_waits_for_a_check_point_of_another_process(
         assert IndexRepair(path).run()
         monkeypatch.undo()
     assert other.returncode == 0
+    assert is_sound(path)
+
+
+async def test_a_repair_that_a_reader_was_in_the_way_of_is_soon_tried_again(
+    whole: tuple[Path, Truth], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repair that has read all indexes, and could do nothing, is not worth another one so soon."""
+    path, _ = whole
+    damage(path, index_leaves(path)["turn_by_session"][0])
+    monkeypatch.setattr(index_repair, "BUSY_S", 0.0)
+    monkeypatch.setattr(index_repair, "BUSY_AGAIN_S", 0.0)
+    repair = IndexRepair(path)
+    with closing(open_writer(path)) as db, closing(open_reader(path)) as reader:
+        reader.execute("begin").fetchall()
+        reader.execute("select count(*) from sqlite_schema").fetchall()
+        db.execute("update node set ttl_ms = ttl_ms + 1")  # of which this reader knows nothing
+        assert not repair.run()
+        reader.execute("commit")
+        assert repair.run()
     assert is_sound(path)
 
 

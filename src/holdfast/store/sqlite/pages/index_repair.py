@@ -43,6 +43,9 @@ PAUSE_S = 10.0
 BUSY_S = 5.0
 """How long a repair waits for readers of the log, and for a check-point that another connection makes."""
 
+BUSY_AGAIN_S = 1.0
+"""When a repair that readers or check-points were in the way of is worth another try: it has found out nothing."""
+
 BUSY_PAUSE_S = 0.01
 """A check-point takes milliseconds."""
 
@@ -53,21 +56,25 @@ class IndexRepair:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._running = threading.Lock()
-        self._ended_s = -inf
+        self._again_s = -inf
+        """When damage that is met is worth the next repair."""
         self._has_written = False
 
     def run(self) -> bool:
         """Whether a leaf was written anew, by this call or by another a moment ago: then it is worth trying again what
         has met damage. It blocks."""
         with self._running:
-            if time.monotonic() - self._ended_s >= PAUSE_S:
+            if time.monotonic() >= self._again_s:
+                pause_s = PAUSE_S
                 try:
                     self._has_written = self._repair() > 0
                 except apsw.Error as error:
                     # Also of a failed write: the page was damaged before, and still is.
                     self._has_written = False
+                    if isinstance(error, apsw.BusyError):
+                        pause_s = BUSY_AGAIN_S
                     warn("store.index_not_repaired", path=str(self._path), why=described(error))
-                self._ended_s = time.monotonic()
+                self._again_s = time.monotonic() + pause_s
             return self._has_written
 
     def _repair(self) -> int:
