@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +18,7 @@ from click.testing import CliRunner, Result
 from holdfast.cli import main
 from holdfast.ids import Minter, Tenant
 from holdfast.store.sqlite import SqliteStore
+from tests import repository
 from tests.store.builders import Player
 from tests.store.sqlite.flips import PAGE_BYTES, flip, furnish
 from tests.torture.server_process import say, serving
@@ -67,6 +70,18 @@ async def test_a_damaged_leaf_is_copied_around_to_a_store_that_verifies(
     assert "left out: it is damaged" in copied.output
     assert (await holdfast("db", "verify", "--store", new)).exit_code == 0
     assert "--help" in (await holdfast("doctor", "--store", old, "--offline")).output
+
+
+def test_what_a_killed_server_leaves_can_be_put_aside_by_the_command_of_the_guide(
+    tmp_path: Path,
+) -> None:
+    """Its named pipe is there, and `cp` would wait for a writer of it."""
+    page = (repository.ROOT / "docs" / "guides" / "damage.md").read_text()
+    (command,) = {line[2:] for line in page.splitlines() if line.startswith("$ mkdir aside")}
+    (tmp_path / "holdfast.db").write_bytes(b"a database")
+    os.mkfifo(tmp_path / "holdfast.db-hint-1")
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True, timeout=30)
+    assert (tmp_path / "aside" / "holdfast.db").read_bytes() == b"a database"
 
 
 @pytest.mark.slow
