@@ -21,6 +21,7 @@ from holdfast.store.sqlite import SqliteStore
 from tests import repository
 from tests.store.builders import Player
 from tests.store.sqlite.flips import PAGE_BYTES, flip, furnish
+from tests.store.sqlite.test_takeover import by_another_program
 from tests.torture.server_process import say, serving
 
 SESSIONS = 40
@@ -70,6 +71,37 @@ async def test_a_damaged_leaf_is_copied_around_to_a_store_that_verifies(
     assert "left out: it is damaged" in copied.output
     assert (await holdfast("db", "verify", "--store", new)).exit_code == 0
     assert "--help" in (await holdfast("doctor", "--store", old, "--offline")).output
+
+
+@pytest.mark.slow
+async def test_a_store_that_was_looked_at_after_a_kill_is_told_and_taken_over_with_its_last_turn(
+    file: Path, tmp_path: Path
+) -> None:
+    """Another SQLite that closes the file copies the log into it, and knows no checksums."""
+    old, new = f"sqlite:///{file}", f"sqlite:///{tmp_path / 'new.db'}"
+    async with (
+        serving(tmp_path, old, "demo") as server,
+        aiohttp.ClientSession(server.url) as http,
+    ):
+        for n in range(5):
+            assert (await say(http, f"last-{n}", "hello"))[0] == 200
+        server.process.kill()
+        await server.process.wait()
+    by_another_program(file, "select count(*) from session")
+    assert not file.with_name("holdfast.db-wal").exists()
+    found = await holdfast("db", "verify", "--store", old)
+    assert (found.exit_code, "--ignore-checksums" in found.output) == (2, True)
+    assert (await holdfast("db", "migrate", "--store", new)).exit_code == 0
+    taken = await holdfast("db", "copy", "--ignore-checksums", old, new)
+    assert taken.exit_code == 0, taken.output
+    assert f"{SESSIONS + 5} sessions there" in taken.output
+    async with (
+        serving(tmp_path, new, "demo", name="again") as server,
+        aiohttp.ClientSession(server.url) as http,
+    ):
+        assert (await say(http, "last-4", "Are you there?"))[0] == 200
+        async with http.get("/api/sessions/talk-1/items") as older:
+            assert older.status == 200
 
 
 def test_what_a_killed_server_leaves_can_be_put_aside_by_the_command_of_the_guide(
