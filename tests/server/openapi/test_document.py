@@ -102,6 +102,7 @@ NOT_OVER_HTTP = {
     "invalid_source": "a server does not start with one",
     "upstream_failed": "the base of others",
     "illegal_event": "a bug of the caller's, told as internal_error",
+    "storage_checksums_wrong": "told as storage_unavailable",
     "storage_closed": "told as storage_unavailable",
     "storage_error": "told as storage_unavailable",
     "storage_fault": "told as storage_unavailable",
