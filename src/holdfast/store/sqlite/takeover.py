@@ -33,8 +33,9 @@ from holdfast.store.verification.findings import USELESS_TO_GO_ON
 
 @contextmanager
 def taken_over(path: Path, folder: Path | None) -> Iterator[Path]:
-    """A new file in `folder` (or where temporary files are), for as long as this lasts, with the pages of the store at `path`, whatever their checksums
-    are. Raises StoreUnusable if the file was cut, is no sound SQLite database or does not have our tables."""
+    """A new file in `folder`, or where temporary files are, for as long as this lasts: with the pages of the store at
+    `path`, whatever their checksums are. Raises StoreUnusable if the file was cut, is no sound SQLite database or does
+    not have our tables."""
     with TemporaryDirectory(prefix=".takeover-", dir=folder) as place:
         copy = Path(place) / path.name
         try:
