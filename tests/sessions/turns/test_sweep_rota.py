@@ -9,6 +9,8 @@ import pytest
 
 from holdfast import limits
 from holdfast.errors import StoreUnavailable
+from holdfast.ids import TurnId, mint
+from holdfast.sessions.turns.owner import DOUBT_S, DOUBTS_MAX
 from holdfast.sessions.turns.sweep_rota import SweepRota
 from holdfast.store.outcomes import Begin
 from holdfast.store.rows import NodeRow
@@ -179,6 +181,24 @@ async def test_a_node_that_rests_finds_the_turn_that_it_holds_without_knowing_it
     await stage.sleep(2 * limits.sweep_s)
     assert looks and not any(looks)
     assert (await stage.store.stats()).turns_open == 0
+
+
+@on_stage
+async def test_what_a_node_may_hold_without_knowing_it_is_bounded(stage: Stage) -> None:
+    """While a store is away, each request that fails to begin leaves such a turn."""
+    node = await stage.boot()
+    looks = among_many(stage, node)
+    await stage.sleep(limits.sweep_count_s + TTL_S)
+    owner = node.sessions._owner
+    for n in range(2 * DOUBTS_MAX):
+        owner.doubt(TENANT, mint(TurnId, at_ms=n, entropy=0))
+    assert owner.perhaps_held is None and not owner._doubts
+    node.sessions._recovery._rota.note_sweep(stage.world.loop.time(), taken=0)
+    looks.clear()
+    await stage.sleep(2 * limits.sweep_s)
+    assert looks and all(looks), "it looks at all open turns, and finds its own among them"
+    await stage.sleep(DOUBT_S + limits.sweep_s)
+    assert owner.perhaps_held == ()
 
 
 @pytest.mark.parametrize("seed", range(4))

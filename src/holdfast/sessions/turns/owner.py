@@ -34,6 +34,9 @@ ENDED_BYTES = 16 * 1024
 DOUBT_S = 60.0
 """How long a node remembers a turn that it may hold without knowing it: longer than any statement is on its way."""
 
+DOUBTS_MAX = 1000
+"""How many such turns a node remembers. When there were more, it looks at all open turns instead."""
+
 
 class Owner:
     """Plays the turns of this node to their end, and remembers them for a while.
@@ -82,6 +85,8 @@ class Owner:
         self._claims: dict[TurnId, int] = {}
         self._doubts: dict[TurnId, tuple[Tenant, float]] = {}
         """The turns that are not played here although this node may hold them, each with until when at least."""
+        self._unnamed_until_s: float | None = None
+        """Until when there may be such turns that are not remembered, because they were too many."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._tasks: dict[LiveTurn, tuple[asyncio.Task[None], Lane | None]] = {}
@@ -124,18 +129,26 @@ class Owner:
     def doubt(self, tenant: Tenant, turn_id: TurnId) -> None:
         """Note that the store may list a turn as this node's that is not played here: only this node would find it."""
         until_s = asyncio.get_running_loop().time() + DOUBT_S
-        self._doubts[turn_id] = tenant, until_s
+        if self._unnamed_until_s is None and len(self._doubts) < DOUBTS_MAX:
+            self._doubts[turn_id] = tenant, until_s
+        else:  # a store is away, and requests keep coming
+            self._doubts.clear()
+            self._unnamed_until_s = until_s
 
     def forget_doubts(self, held: Set[TurnId]) -> None:
         """Forget the turns that the store does not list as this node's, as it could by now."""
         now_s = asyncio.get_running_loop().time()
+        if self._unnamed_until_s is not None and self._unnamed_until_s <= now_s:
+            self._unnamed_until_s = None
         for turn_id, (_, until_s) in tuple(self._doubts.items()):
             if until_s <= now_s and turn_id not in held:
                 del self._doubts[turn_id]
 
     @property
-    def perhaps_held(self) -> tuple[tuple[Tenant, TurnId], ...]:
-        """The turns that the store may list as this node's."""
+    def perhaps_held(self) -> tuple[tuple[Tenant, TurnId], ...] | None:
+        """The turns that the store may list as this node's. None if they were too many to be remembered."""
+        if self._unnamed_until_s is not None:
+            return None
         names = {live.fence.turn_id: live.fence.tenant for live in self.playing}
         names |= {turn_id: tenant for turn_id, (tenant, _) in self._doubts.items()}
         return tuple((tenant, turn_id) for turn_id, tenant in names.items())

@@ -245,8 +245,8 @@ class Recovery:
         """The open turns without a live holder, and those of this node; and whether these are all. Not `everywhere`: among
         the turns that this node may hold."""
         node = self._owner.lease.node
-        if not everywhere:
-            own = self._owner.perhaps_held
+        own = None if everywhere else self._owner.perhaps_held
+        if own is not None:
             if not own:
                 return (), True
             return await self._store.orphans(node=node, limit=len(own), among=own), True
