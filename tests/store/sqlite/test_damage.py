@@ -16,7 +16,13 @@ import apsw
 import pytest
 
 from holdfast.core.items import StoredItem
-from holdfast.errors import SessionDamaged, StorePoisoned, StoreReadOnly, StoreUnusable
+from holdfast.errors import (
+    SessionDamaged,
+    StoreDamaged,
+    StorePoisoned,
+    StoreReadOnly,
+    StoreUnusable,
+)
 from holdfast.ids import Minter, SessionId, SessionKey
 from holdfast.store.operations.reads import dump
 from holdfast.store.outcomes import SessionDump
@@ -24,6 +30,8 @@ from holdfast.store.search.matches import parse_query
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import open_writer
 from holdfast.store.sqlite.driver import DRIVER
+from holdfast.store.sqlite.engine.engine import SqliteEngine
+from holdfast.store.sqlite.hints import HintingStore
 from holdfast.store.sqlite.migration import has_checksums
 from holdfast.store.sqlite.pages.index_repair import IndexRepair
 from holdfast.store.sqlite.pages.salvage import salvaged
@@ -450,6 +458,30 @@ async def test_a_damaged_search_index_stops_no_turn(
         assert not [each for each in truth if f"conversation '{each}'" in store.damages]
         await store.close()
         flip(path, (number - 1) * PAGE_BYTES + 4_000, 3)
+
+
+async def test_a_first_page_that_a_new_reader_meets_damaged_is_told_as_damage(
+    whole: tuple[Path, Truth], mint: Minter
+) -> None:
+    """A reader opens the file anew now and then. Told as a store that cannot be opened, it would look as if a later try
+    could help, and the server would say that it is ready."""
+    path, _ = whole
+    store = await HintingStore.open(path, engine=partial(SqliteEngine.open, readers=1))
+    await Player(store, mint, tenant=ACME).renew()
+    with closing(open_writer(path)) as db:
+        db.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    kept: list[apsw.Cursor] = []
+    with pytest.raises(RuntimeError, match="cursor open"):
+        await store.engine.read(lambda db: kept.append(db.execute("select id from session")))
+    flip(path, 50, 3)
+    for _ in range(2):
+        with pytest.raises(StoreDamaged) as told:
+            await store.sessions(ACME, limit=5)
+        assert told.value.in_pages
+        assert store.unreadable
+    with pytest.raises(StoreReadOnly):
+        await Player(store, mint, tenant=ACME).renew()
+    await store.close()
 
 
 async def test_a_file_that_is_cut_under_a_store_in_use_stops_it(

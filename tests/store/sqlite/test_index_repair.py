@@ -20,7 +20,9 @@ from holdfast.ids import Minter
 from holdfast.store.rows import TurnRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import open_reader, open_writer
+from holdfast.store.sqlite.engine.engine import beside
 from holdfast.store.sqlite.hints import HintingStore
+from holdfast.store.sqlite.locks import WriteTurn
 from holdfast.store.sqlite.pages import index_repair, lost_rows
 from holdfast.store.sqlite.pages.index_repair import IndexRepair
 from holdfast.store.sqlite.pages.records import Cells
@@ -293,6 +295,31 @@ async def test_a_repair_that_a_reader_was_in_the_way_of_is_soon_tried_again(
         assert not repair.run()
         reader.execute("commit")
         assert repair.run()
+    assert is_sound(path)
+
+
+async def test_a_repair_that_waits_for_a_reader_lets_others_write(
+    whole: tuple[Path, Truth], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = whole
+    damage(path, index_leaves(path)["turn_by_session"][0])
+    with (
+        closing(open_writer(path)) as db,
+        closing(open_reader(path)) as reader,
+        closing(WriteTurn(beside(path, "writer"))) as turn,
+    ):
+        reader.execute("begin").fetchall()
+        reader.execute("select count(*) from sqlite_schema").fetchall()
+        db.execute("update node set ttl_ms = ttl_ms + 1")  # of which this reader knows nothing
+
+        def others_write(_: float) -> None:
+            turn.wait(timeout_s=0)
+            turn.release()
+            if reader.in_transaction:
+                reader.execute("commit")
+
+        monkeypatch.setattr(time, "sleep", others_write)
+        assert IndexRepair(path).run()
     assert is_sound(path)
 
 

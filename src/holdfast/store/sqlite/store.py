@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar
@@ -104,8 +103,12 @@ class SqliteStore(Store):
         if await self._repair_indexes():
             return True
         if self._is_to_survey(writing=writing):
-            with suppress(StoreError):
+            try:
                 self._protect(await self.engine.read(partial(survey, writing=writing)))
+            except StoreDamaged as unread:  # not even a connection can be opened
+                self._protect(f"{UNREADABLE} ({unread.why})")
+            except StoreError:
+                pass  # the next damage that is met is worth another look
         return False
 
     async def _repair_indexes(self) -> bool:

@@ -18,8 +18,9 @@ from typing import TypeVar
 import apsw
 from apsw import Connection
 
+from holdfast.errors import StoreUnusable
 from holdfast.store.sqlite.engine.jobs import Job, JobQueue, too_late
-from holdfast.store.sqlite.faults import described, is_fatal, poisoned, translated
+from holdfast.store.sqlite.faults import described, is_damage, is_fatal, poisoned, translated
 
 T = TypeVar("T")
 
@@ -80,7 +81,7 @@ class SqliteReader:
     def _read(self, job: Job) -> object:
         if job.deadline <= self._queue.clock():
             raise too_late()
-        db = self._connection = self._connection or self._opener()
+        db = self._connection = self._connection or self._open_again()
         try:
             value = read(db, job.work)
         finally:
@@ -91,6 +92,15 @@ class SqliteReader:
         if left_open:
             raise RuntimeError(f"{job.work!r} left a cursor open")
         return value
+
+    def _open_again(self) -> Connection:
+        """The file was opened before, so that what SQLite cannot read of it has been damaged since."""
+        try:
+            return self._opener()
+        except StoreUnusable as error:
+            if error.__cause__ is not None and is_damage(error.__cause__):
+                raise error.__cause__ from None
+            raise
 
 
 def read(connection: Connection, work: Callable[[Connection], T]) -> T:

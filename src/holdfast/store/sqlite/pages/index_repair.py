@@ -19,13 +19,15 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from math import inf
 from pathlib import Path
 
 import apsw
 from apsw import Connection
 
+from holdfast.errors import StoreUnusable
 from holdfast.observe.events import warn
 from holdfast.store.sqlite.connection import open_reader, open_writer
 from holdfast.store.sqlite.engine.engine import beside
@@ -49,6 +51,10 @@ BUSY_AGAIN_S = 1.0
 BUSY_PAUSE_S = 0.01
 """A check-point takes milliseconds."""
 
+READERS_S = 0.05
+"""How long other writers wait for readers at once: a reader of an older state ends within milliseconds, and as long as
+others write, there are new ones."""
+
 
 class IndexRepair:
     """Repairs the indexes of a file, one call at a time. Any thread may call it."""
@@ -68,7 +74,7 @@ class IndexRepair:
                 pause_s = PAUSE_S
                 try:
                     self._has_written = self._repair() > 0
-                except apsw.Error as error:
+                except (apsw.Error, StoreUnusable) as error:
                     # Also of a failed write: the page was damaged before, and still is.
                     self._has_written = False
                     if isinstance(error, apsw.BusyError):
@@ -85,7 +91,7 @@ class IndexRepair:
         ):
             if not has_checksums(db):
                 return 0
-            db.set_busy_timeout(round(BUSY_S * 1000))
+            db.set_busy_timeout(round(READERS_S * 1000))
             found, written = list(indexes(db)), 0
             # One index may tell what another one needs.
             while more := sum(self._repair_index(db, turn, index) for index in found):
@@ -96,8 +102,7 @@ class IndexRepair:
         if all(page is not None for _, page in pages_of(FilePages(db), index.root)):
             return 0
         with closing(open_reader(self._path)) as held:
-            with turn:
-                _copy_log(db)
+            with _log_copied(db, turn):
                 held.execute("begin")
                 held.execute("select count(*) from sqlite_schema").fetchall()
             # While this snapshot is held, no check-point changes the file. Its connection is one of its own: an error
@@ -110,8 +115,7 @@ class IndexRepair:
             }
         if not made:
             return 0
-        with turn:
-            _copy_log(db)
+        with _log_copied(db, turn):
             there = [
                 each for each in damaged_leaves(FilePages(db), index.root) or () if each in made
             ]
@@ -121,19 +125,22 @@ class IndexRepair:
         return len(there)
 
 
-def _copy_log(db: Connection) -> None:
-    """Copy all of the log. Raises BusyError if readers, or check-points, are in the way for too long; SQLite itself waits
-    for the readers alone."""
+@contextmanager
+def _log_copied(db: Connection, turn: WriteTurn) -> Iterator[None]:
+    """Hold the write turn, with all of the log copied into the file. Raises BusyError if readers, or check-points, are in
+    the way for too long; other writers write while this waits for them."""
     until_s = time.monotonic() + BUSY_S
     while True:
-        try:
-            db.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_FULL)
-        except apsw.BusyError:
-            if time.monotonic() >= until_s:
-                raise
-            time.sleep(BUSY_PAUSE_S)
-        else:
-            return
+        with turn:
+            try:
+                db.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_FULL)
+            except apsw.BusyError:
+                if time.monotonic() >= until_s:
+                    raise
+            else:
+                yield
+                return
+        time.sleep(BUSY_PAUSE_S)
 
 
 def _write_page(path: Path, number: int, page: bytes) -> None:
