@@ -33,7 +33,11 @@ from tests.postgres import free_port
 ROOT = repository.ROOT
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 STOPPING_S = (
-    limits.drain_grace_s + limits.cancel_grace_s + limits.drain_store_s + 2 * limits.ending_grace_s
+    limits.drain_grace_s
+    + limits.cancel_grace_s
+    + limits.drain_store_s
+    + limits.resign_s
+    + 2 * limits.ending_grace_s
 )
 """What a server may take to stop, also while its store is away."""
 

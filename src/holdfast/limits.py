@@ -287,9 +287,13 @@ background_deadline_s: Final = 3600.0
 drain_grace_s: Final = 20.0
 """How long a shutdown lets running turns go on before other nodes take them over."""
 
-drain_store_s: Final = 15.0
+drain_store_s: Final = 10.0
 """How long turns that have stopped in a shutdown ask a store that does not answer for their end. With what comes before
 and after, less than the minute after which systemd and Kubernetes kill a server, as they are set up in our guides."""
+
+resign_s: Final = 5.0
+"""How long a node that leaves waits for a store that does not answer to take its last notes and the end of its lease:
+without them the lease expires by itself."""
 
 # ── the server ───────────────────────────────────────────────────────────────────────────────
 

@@ -4,6 +4,7 @@ it is told, and is then somebody else's."""
 from __future__ import annotations
 
 import asyncio
+from inspect import iscoroutinefunction
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.session_requests import Ending
 from holdfast.sessions.turns.sweep_errors import AWAY_MAX
 from holdfast.sessions.turns.watch import Watch
+from holdfast.store.store import Store
 from tests.simulation.clients import TENANT
 from tests.simulation.stage import Hand, Stage, on_stage
 from tests.simulation.world import Node
@@ -137,6 +139,32 @@ async def test_a_node_leaves_a_store_that_is_away_before_it_is_killed(stage: Sta
     await stage.sleep(TTL_S + 1)
     assert await stage.said() == []
     assert (await stage.send(two, "And now?")).ok
+
+
+@on_stage
+async def test_a_node_waits_once_for_a_store_that_never_answers(stage: Stage) -> None:
+    """A server closes it, and so does the context that it is."""
+    one = await stage.boot()
+    answered = await stage.submit(one, "Hi")
+    await stage.playing(one, "Long", hang, name=SessionKey("another"))
+
+    async def never(*_: object, **__: object) -> object:
+        return await asyncio.get_running_loop().create_future()
+
+    for name in (each for each in dir(Store) if iscoroutinefunction(getattr(Store, each))):
+        one.store.override(name, never)
+    asked_s = stage.loop.time()
+
+    async def leave() -> None:
+        one.sessions.note_handed_over(TENANT, answered.admission)
+        await one.sessions.close(grace_s=limits.drain_grace_s)
+
+    for _ in range(2):
+        await one.run(leave)
+
+    bounds = limits.drain_grace_s, limits.cancel_grace_s, limits.drain_store_s, limits.resign_s
+    assert stage.loop.time() - asked_s < sum(bounds) + 1
+    stage.world.bury(one)
 
 
 @on_stage

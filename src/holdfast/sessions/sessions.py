@@ -107,6 +107,7 @@ class Sessions:
         """Tasks that take over turns, or can wait: they are stopped when this node begins to shut down."""
         self._lasting: tuple[SupervisedTask, ...] = ()
         """Tasks that running turns depend on: they are stopped after the last turn has ended."""
+        self._closed = False
         self._acknowledging = ReceivedAnswers(store)
         loop_time = _loop_time
         self.lease = Lease(
@@ -270,10 +271,13 @@ class Sessions:
         await self.close(grace_s=limits.drain_grace_s if error is None else 0.0)
 
     async def close(self, *, grace_s: float) -> None:
-        """Shut down: let turns finish for `grace_s`, end or hand over the rest, and give up the lease.
+        """Shut down: let turns finish for `grace_s`, end or hand over the rest, and give up the lease. Once that is done,
+        calling it again changes nothing.
 
         The store belongs to the caller and stays open.
         """
+        if self._closed:
+            return
         stop = self.supervisor.stop
         await stop(*self._background)
         losses = self.supervisor.keep("losses", self._recovery.find_losses)
@@ -284,12 +288,15 @@ class Sessions:
             )
         finally:
             await stop(*self._lasting, losses)
-        await self._acknowledging.settle()
+        until_s = _loop_time() + limits.resign_s
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until_s):
+                await self._acknowledging.settle()
         await stop(*self._heart)
-        try:
-            await self.lease.resign()
-        except StoreUnavailable:
-            pass  # the lease expires by itself, and no turn is left that it could hold up
+        with suppress(StoreUnavailable, TimeoutError):  # the lease expires by itself
+            async with asyncio.timeout_at(until_s):
+                await self.lease.resign()
+        self._closed = True
 
 
 def _loop_time() -> float:
