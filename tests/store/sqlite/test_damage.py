@@ -36,6 +36,7 @@ from holdfast.store.sqlite.migration import has_checksums
 from holdfast.store.sqlite.pages.index_repair import IndexRepair
 from holdfast.store.sqlite.pages.salvage import salvaged
 from holdfast.store.sqlite.pages.trees import parts_of_file
+from holdfast.store.steps import Operation
 from holdfast.store.transfer.copies import NotCopied, copy
 from holdfast.store.verification.findings import Finding
 from holdfast.store.verification.verification import verify
@@ -458,6 +459,45 @@ async def test_a_damaged_search_index_stops_no_turn(
         assert not [each for each in truth if f"conversation '{each}'" in store.damages]
         await store.close()
         flip(path, (number - 1) * PAGE_BYTES + 4_000, 3)
+
+
+async def test_an_error_that_is_kept_holds_no_snapshot_of_the_writer(
+    whole: tuple[Path, Truth], mint: Minter
+) -> None:
+    """A server keeps the error while it repairs, and the repair waits for all snapshots of the log. What another process
+    had written meanwhile kept the writer from every further transaction."""
+    path, truth = whole
+    damaged = path.with_name("damaged.db")
+    shutil.copyfile(path, damaged)
+    flip(damaged, (trees_of(path)["item", "leaf"][0] - 1) * PAGE_BYTES + 2_000, 3)
+    hit = hit_by_damage(path, damaged)
+    store = await SqliteStore.open(damaged)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew()
+    kept = list[BaseException]()
+    for session_id in truth:
+        if session_id in hit:
+            with pytest.raises(SessionDamaged) as told:
+                await store.engine.write(partial(DRIVER.run, operation=dump(ACME, session_id)))
+            kept.append(told.value)
+        else:
+            with pytest.raises(ZeroDivisionError) as raised:
+                await store.engine.write(
+                    partial(DRIVER.run, operation=_fails_after_a_step(session_id))
+                )
+            kept.append(raised.value)
+    with closing(open_writer(damaged)) as db:
+        db.execute("update node set ttl_ms = ttl_ms + 1")
+        db.set_busy_timeout(0)
+        db.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_FULL)
+    await player.renew()
+    assert len(kept) == len(truth)
+    await store.close()
+
+
+def _fails_after_a_step(session_id: SessionId) -> Operation[None]:
+    yield next(dump(ACME, session_id))
+    raise ZeroDivisionError
 
 
 async def test_a_first_page_that_a_new_reader_meets_damaged_is_told_as_damage(

@@ -116,6 +116,9 @@ class SqliteDriver:
                         time.sleep(BREATH_S)
                         came = None
                 except Exception as error:
+                    # The error keeps its cursor for as long as it lives, and an unfinished statement keeps a snapshot.
+                    cursor.close(True)
+                    cursor = db.cursor()
                     in_pages = is_page_damage(error)
                     if not is_damage(step, error, in_pages=in_pages):
                         raise
@@ -139,6 +142,9 @@ class SqliteDriver:
         except StopIteration as end:
             done: T = end.value
             return done
+        except BaseException:
+            cursor.close(True)  # as above
+            raise
 
     # reading
 
