@@ -34,6 +34,7 @@ from holdfast.store.sqlite.engine.engine import beside
 from holdfast.store.sqlite.faults import described, is_damage
 from holdfast.store.sqlite.locks import WriteTurn
 from holdfast.store.sqlite.migration import has_checksums
+from holdfast.store.sqlite.pages.leaf_division import LeafDivision
 from holdfast.store.sqlite.pages.lost_rows import DamagedTable
 from holdfast.store.sqlite.pages.records import Bound, Record, index_leaf
 from holdfast.store.sqlite.pages.survey import FilePages
@@ -52,12 +53,12 @@ BUSY_PAUSE_S = 0.01
 """A check-point takes milliseconds."""
 
 READERS_S = 0.05
-"""How long other writers wait for readers at once: a reader of an older state ends within milliseconds, and as long as
-others write, there are new ones."""
+"""How long other writers wait at first for readers of an older state, most of which take milliseconds."""
 
 
 class IndexRepair:
-    """Repairs the indexes of a file, one call at a time. Any thread may call it."""
+    """Repairs the indexes of a file, and has leaves of sessions beside damaged ones divided, one call at a time. Any
+    thread may call it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -67,36 +68,39 @@ class IndexRepair:
         self._has_written = False
 
     def run(self) -> bool:
-        """Whether a leaf was written anew, by this call or by another a moment ago: then it is worth trying again what
-        has met damage. It blocks."""
+        """Whether a page was written, by this call or by another a moment ago: then it is worth trying again what has met
+        damage. It blocks."""
         with self._running:
             if time.monotonic() >= self._again_s:
                 pause_s = PAUSE_S
+                self._has_written = False
                 try:
-                    self._has_written = self._repair() > 0
+                    self._repair()
                 except (apsw.Error, StoreUnusable) as error:
                     # Also of a failed write: the page was damaged before, and still is.
-                    self._has_written = False
                     if isinstance(error, apsw.BusyError):
                         pause_s = BUSY_AGAIN_S
                     warn("store.index_not_repaired", path=str(self._path), why=described(error))
                 self._again_s = time.monotonic() + pause_s
             return self._has_written
 
-    def _repair(self) -> int:
-        """How many leaves were written."""
+    def _repair(self) -> None:
         with (
             closing(open_writer(self._path)) as db,
             closing(WriteTurn(beside(self._path, "writer"))) as turn,
         ):
             if not has_checksums(db):
-                return 0
-            db.set_busy_timeout(round(READERS_S * 1000))
-            found, written = list(indexes(db)), 0
+                return
+            found = list(indexes(db))
             # One index may tell what another one needs.
-            while more := sum(self._repair_index(db, turn, index) for index in found):
-                written += more
-            return written
+            while sum(self._repair_index(db, turn, index) for index in found):
+                self._has_written = True
+            division = LeafDivision(db, self._path)
+            while division.is_needed:
+                with _log_copied(db, turn):
+                    if not division.step():
+                        return
+                self._has_written = True
 
     def _repair_index(self, db: Connection, turn: WriteTurn, index: Index) -> int:
         if all(page is not None for _, page in pages_of(FilePages(db), index.root)):
@@ -128,14 +132,21 @@ class IndexRepair:
 @contextmanager
 def _log_copied(db: Connection, turn: WriteTurn) -> Iterator[None]:
     """Hold the write turn, with all of the log copied into the file. Raises BusyError if readers, or check-points, are in
-    the way for too long; other writers write while this waits for them."""
-    until_s = time.monotonic() + BUSY_S
+    the way for too long.
+
+    Others may write between two tries. Each of these writes makes older readers of all that read just now, so that a try
+    waits for readers as long as the ones before it took together.
+    """
+    began_s = time.monotonic()
     while True:
+        waited_s = time.monotonic() - began_s
         with turn:
+            left_s = max(BUSY_S - waited_s, 0.0)
+            db.set_busy_timeout(round(min(max(waited_s, READERS_S), left_s) * 1000))
             try:
                 db.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_FULL)
             except apsw.BusyError:
-                if time.monotonic() >= until_s:
+                if time.monotonic() - began_s >= BUSY_S:
                     raise
             else:
                 yield

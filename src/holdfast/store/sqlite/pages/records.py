@@ -1,4 +1,4 @@
-"""Records on the pages of a SQLite file, by SQLite's file format: read from any tree, and written to a leaf of an index."""
+"""Records on the pages of a SQLite file, by SQLite's file format: read from any tree, and written to a page of an index."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ LEAF_BYTES = 8
 
 INDEX_LEAF = 0x0A
 """The first byte of a leaf of an index."""
+INDEX_BRANCH = 0x02
+"""The first byte of a page above leaves of an index."""
 
 Record: TypeAlias = list[Any]
 Bound: TypeAlias = tuple[Any, ...]
@@ -57,16 +59,41 @@ class Cells:
         places = unpack_from(f">{count}H", page, BRANCH_BYTES)
         return [(_varint(page, place + 4)[0],) for place in places]
 
-    def _payload(self, page: bytes, at: int, size: int, is_numbered: bool) -> bytes | None:
-        """A record's bytes, and those on its overflow pages; None if one of these cannot be read."""
+    def whole(self, page: bytes) -> list[bytes]:
+        """The cells of a page whose rows have no numbers, each with all of its bytes that are on the page."""
+        is_leaf = page[0] in LEAVES
+        (count,) = unpack_from(">H", page, 3)
+        places = unpack_from(f">{count}H", page, LEAF_BYTES if is_leaf else BRANCH_BYTES)
+        cells = list[bytes]()
+        for place in places:
+            size, at = _varint(page, place if is_leaf else place + 4)
+            here = self._bytes_here(size, is_numbered=False)
+            cells.append(page[place : at + here + (4 if here < size else 0)])
+        return cells
+
+    @staticmethod
+    def is_whole(cell: bytes) -> bool:
+        """Whether all of the record of such a cell, from a leaf, is on its page."""
+        size, at = _varint(cell, 0)
+        return len(cell) == at + size
+
+    def _bytes_here(self, size: int, *, is_numbered: bool) -> int:
+        """How many bytes of a record of this size are on its own page; the others are on overflow pages."""
         usable = self._usable
         most = usable - 35 if is_numbered else (usable - 12) * 64 // 255 - 23
         if size <= most:
-            return page[at : at + size]
+            return size
         least = (usable - 12) * 32 // 255 - 23
         here = least + (size - least) % (usable - 4)
-        here = here if here <= most else least
+        return here if here <= most else least
+
+    def _payload(self, page: bytes, at: int, size: int, is_numbered: bool) -> bytes | None:
+        """A record's bytes, and those on its overflow pages; None if one of these cannot be read."""
+        usable = self._usable
+        here = self._bytes_here(size, is_numbered=is_numbered)
         parts = [page[at : at + here]]
+        if here == size:
+            return parts[0]
         (following,) = unpack_from(">I", page, at + here)
         left = size - here
         while left > 0:
@@ -123,18 +150,31 @@ def index_leaf(entries: Sequence[Record], page_bytes: int) -> bytes | None:
     most = (usable - 12) * 64 // 255 - 23
     payloads = [_payload_of(each) for each in entries]
     cells = [_varint_of(len(each)) + each for each in payloads]
-    start = usable - sum(map(len, cells))
-    room = start - LEAF_BYTES - 2 * len(cells)
-    if not cells or room < 0 or max(map(len, payloads)) > most:
+    if not cells or max(map(len, payloads)) > most or room_beside(cells, page_bytes) < 0:
         return None
+    return page_of(cells, page_bytes)
+
+
+def room_beside(cells: Sequence[bytes], page_bytes: int, *, is_leaf: bool = True) -> int:
+    """How many bytes are free on a page with these cells."""
+    usable = page_bytes - CHECKSUM_BYTES - (LEAF_BYTES if is_leaf else BRANCH_BYTES)
+    return usable - sum(len(each) + 2 for each in cells)
+
+
+def page_of(cells: Sequence[bytes], page_bytes: int, *, last: int | None = None) -> bytes:
+    """A leaf with these cells, in this order, of an index or of a table without row numbers, without its checksum; or,
+    with the `last` page below it, a page above leaves."""
+    usable, is_leaf = page_bytes - CHECKSUM_BYTES, last is None
     places, at = list[int](), usable
     for cell in cells:
         at -= len(cell)
         places.append(at)
-    header = pack(">BHHHB", INDEX_LEAF, 0, len(cells), start, 0)
+    header = pack(">BHHHB", INDEX_LEAF if is_leaf else INDEX_BRANCH, 0, len(cells), at, 0)
+    header += b"" if last is None else pack(">I", last)
     pointers = pack(f">{len(places)}H", *places)
+    room = bytes(room_beside(cells, page_bytes, is_leaf=is_leaf))
     content = b"".join(reversed(cells))
-    return header + pointers + bytes(room) + content + bytes(CHECKSUM_BYTES)
+    return header + pointers + room + content + bytes(CHECKSUM_BYTES)
 
 
 def _payload_of(record: Record) -> bytes:
