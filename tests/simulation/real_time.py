@@ -10,10 +10,13 @@ says what a run is about, and not what happens in it: a run that was broken may 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from asyncio.events import Handle
 from collections import deque
+from contextlib import suppress
 from random import Random
+from selectors import BaseSelector, SelectorKey
 from typing import Literal
 
 from holdfast.store.postgres.address import parse_address
@@ -36,6 +39,8 @@ class RealPlace(Place):
 
     def __init__(self, name: str, loop: RealLoop) -> None:
         self._loop = loop
+        self.unread: list[tuple[SelectorKey, int]] = []
+        """Sockets that something has arrived at while this place could do nothing, each with its inode."""
         super().__init__(name)
 
     @property
@@ -47,10 +52,13 @@ class RealPlace(Place):
         self._state = state
         if state == "up":
             self._loop.go_on_with(self.ready)
+            self._loop.look_again_at(self.unread)
 
 
 class RealLoop(Places, asyncio.SelectorEventLoop):
     """An event loop with places. Its time is the world's, counted as a simulation counts it: from the same epoch."""
+
+    _selector: BaseSelector  # asyncio's own, which typeshed does not tell
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,6 +77,28 @@ class RealLoop(Places, asyncio.SelectorEventLoop):
         """What a place could not do is first of all that is to be done, in its order."""
         self._ready.extendleft(reversed(left))
         left.clear()
+
+    def _process_events(self, event_list: list[tuple[SelectorKey, int]]) -> None:
+        """What has arrived for a place that may do nothing is not looked at until it may. Otherwise the selector would
+        tell of it again and again."""
+        heard = []
+        for key, mask in event_list:
+            (handle, *_) = (each for each in key.data if each is not None)
+            place = handle._context.get(here)
+            if not isinstance(place, RealPlace) or place.state == "up":
+                heard.append((key, mask))
+            else:
+                self._selector.unregister(key.fileobj)
+                place.unread.append((key, os.fstat(key.fd).st_ino))
+        super()._process_events(heard)  # type: ignore[misc]
+
+    def look_again_at(self, unread: list[tuple[SelectorKey, int]]) -> None:
+        """Look at these sockets from now on, as far as nobody has closed them meanwhile."""
+        for key, inode in unread:
+            with suppress(OSError, KeyError):  # closed, or looked at already
+                if os.fstat(key.fd).st_ino == inode:
+                    self._selector.register(key.fileobj, key.events, key.data)
+        unread.clear()
 
 
 class _Ready(deque[Handle]):

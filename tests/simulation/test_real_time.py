@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -77,6 +78,29 @@ def test_a_dead_place_does_nothing_not_even_clean_up() -> None:
         assert done == ["began"]
 
     play(scenario)
+
+
+def test_what_arrives_at_a_stopped_place_waits_there_and_wakes_nobody() -> None:
+    """Else a loop with one stopped node, which somebody has answered, spins for as long as it is stopped."""
+
+    async def scenario(loop: RealLoop, place: Place, done: list[str]) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+
+        async def read() -> None:
+            done.append((await loop.sock_recv(ours, 100)).decode())
+
+        with ours, theirs:
+            task = loop.start(place, read())
+            await breathe()
+            place.state = "paused"
+            theirs.send(b"Hello")
+            await breathe()
+            assert not place.ready and loop._selector.select(0) == []
+            place.state = "up"
+            await task
+
+    assert play(scenario) == ["Hello"]
 
 
 def test_its_time_is_counted_from_the_same_epoch_as_a_simulations() -> None:
