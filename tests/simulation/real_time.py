@@ -33,6 +33,9 @@ RUN_S_MAX = 1_800.0
 
 NODE_CONNECTIONS = 4
 
+CLOSE_S = 5.0
+"""How long the stores of a run have to be closed."""
+
 
 class RealPlace(Place):
     """A place that goes on by itself with what was left, when it may."""
@@ -141,7 +144,10 @@ def perform(seed: int, *, trace: Trace | None = None) -> Recording:
         except TimeoutError as error:
             raise Stuck(f"no end after {RUN_S_MAX:.0f} s") from error
         finally:
-            await asyncio.gather(*(each.close() for each in opened[1:]))
+            # Some wait for what a killed node had under way: that is buried with it.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await asyncio.gather(*(each.close() for each in opened[1:]))
 
     with overheard() as errors:
         recording = run(loop, main())
