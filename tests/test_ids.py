@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ from holdfast.ids import (
     CallId,
     IdempotencyKey,
     ItemId,
+    KeyId,
     MessageId,
     MintedId,
     Minter,
@@ -289,6 +291,32 @@ def test_the_same_clock_and_dice_give_the_same_ids() -> None:
     """This is what lets a simulation replay a run."""
     one, other = minter([1, 1, 0, 9]), minter([1, 1, 0, 9])
     assert [one(TurnId) for _ in range(4)] == [other(TurnId) for _ in range(4)]
+
+
+def test_ids_are_those_of_earlier_versions() -> None:
+    """From the same clock and dice: simulated stories and the seeds of mutants depend on it."""
+    times_ms = iter(
+        [0, 5, 4, 1_750_000_000_000, 1_750_000_000_000, 1_750_000_001_024, (1 << 48) - 1]
+    )
+    make = Minter(now_ms=lambda: next(times_ms), random_bits=random.Random(7).getrandbits)
+    kinds: tuple[type[MintedId], ...] = (
+        SessionId,
+        TurnId,
+        ResponseId,
+        NodeId,
+        KeyId,
+        MessageId,
+        CallId,
+    )
+    assert [make(kind) for kind in kinds] == [
+        "conv_00000000004tff59tdwh9edd1r",
+        "turn_00000000051head8x4a1jh69re",
+        "resp_00000000051head8x4a1vswnj2",
+        "node_01jxt21q00jmrnv7e9z0c1ht0h",
+        "key_01jxt21q00jmrnv7e9z0kf3v47",
+        "msg_01jxt21r002r00k6agv0vfcxec",
+        "fc_7zzzzzzzzz27h6p3amkdqg6stt",
+    ]
 
 
 def test_an_ordinary_id_has_the_time_of_the_clock() -> None:

@@ -25,13 +25,14 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _BODY_CHARS = 26
 # Two characters at a time: ten bits each. The time has ten characters, the randomness sixteen.
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
-_ERA_SHIFTS = range(20, -1, -10)
+_SECOND_SHIFTS = range(30, -1, -10)
 _HALF_BITS = 40
 _HALF_MASK = (1 << _HALF_BITS) - 1
 _AS_PYTHON = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
 _ENTROPY_BITS = 80
 _STEP_MASK = (1 << 32) - 1
 _TIME_MS_END = 1 << 48
+_ENTROPY_MASK = (1 << _ENTROPY_BITS) - 1
 # The first character of 26 carries only the top 3 of 128 bits, so it never passes "7".
 _BODY = "[0-7][0-9a-hjkmnp-tv-z]{25}"
 
@@ -250,30 +251,26 @@ def mint(kind: type[Minted], *, at_ms: int, entropy: int) -> Minted:
     """Make the id that this time and these 80 random bits determine."""
     assert 0 <= at_ms < _TIME_MS_END, "time is outside 48 bits"
     assert 0 <= entropy < 1 << _ENTROPY_BITS, "entropy is outside 80 bits"
-    return _named(kind, at_ms << _ENTROPY_BITS | entropy)
+    return _named(kind, at_ms, entropy)
 
 
-def _named(kind: type[Minted], number: int) -> Minted:
-    assert number < _TIME_MS_END << _ENTROPY_BITS, "time is outside 48 bits"
+def _named(kind: type[Minted], at_ms: int, entropy: int) -> Minted:
+    assert at_ms < _TIME_MS_END, "time is outside 48 bits"
     # In halves: shifting an integer that is larger than a machine word allocates another such integer each time.
-    at_ms, high, low = (
-        number >> _ENTROPY_BITS,
-        number >> _HALF_BITS & _HALF_MASK,
-        number & _HALF_MASK,
-    )
+    high, low = entropy >> _HALF_BITS, entropy & _HALF_MASK
     pairs = _PAIRS
-    body = (
-        f"{_era_chars(at_ms >> 20)}{pairs[at_ms >> 10 & 1023]}{pairs[at_ms & 1023]}"
+    text = (
+        f"{kind.prefix}{_second_chars(at_ms >> 10)}{pairs[at_ms & 1023]}"
         f"{pairs[high >> 30]}{pairs[high >> 20 & 1023]}{pairs[high >> 10 & 1023]}{pairs[high & 1023]}"
         f"{pairs[low >> 30]}{pairs[low >> 20 & 1023]}{pairs[low >> 10 & 1023]}{pairs[low & 1023]}"
     )
-    return str.__new__(kind, kind.prefix + body)  # well formed, so there is nothing to parse
+    return str.__new__(kind, text)  # well formed, so there is nothing to parse
 
 
 @lru_cache(maxsize=16)
-def _era_chars(era: int) -> str:
-    """The first six characters of a time: they stay the same for a quarter of an hour."""
-    return "".join([_PAIRS[era >> shift & 1023] for shift in _ERA_SHIFTS])
+def _second_chars(second: int) -> str:
+    """The first eight characters of a time: they stay the same for 1,024 ms."""
+    return "".join([_PAIRS[second >> shift & 1023] for shift in _SECOND_SHIFTS])
 
 
 class Minter:
@@ -290,9 +287,11 @@ class Minter:
 
     def __call__(self, kind: type[Minted]) -> Minted:
         entropy = self._random_bits(_ENTROPY_BITS)
-        fresh = self._now_ms() << _ENTROPY_BITS | entropy
+        at_ms = self._now_ms()
+        fresh = at_ms << _ENTROPY_BITS | entropy
         if fresh <= self._last:
             # Within a millisecond a random step keeps the order and stays hard to guess.
             fresh = self._last + 1 + (entropy & _STEP_MASK)
+            at_ms, entropy = fresh >> _ENTROPY_BITS, fresh & _ENTROPY_MASK
         self._last = fresh
-        return _named(kind, fresh)
+        return _named(kind, at_ms, entropy)

@@ -78,8 +78,9 @@ class Ambient:
         return f"{self._random_bits(64):016x}"
 
 
-_BITS, _AT_ONCE = 80, 32
-"""The bits of an id, and for how many ids they are fetched at once: a system call costs more than making an id."""
+_BITS, _WORD_BITS, _AT_ONCE = 80, 64, 64
+"""The bits of an id and of a fetched word, and how many words are fetched at once: a system call costs more than making
+an id."""
 
 _fetched: list[int] = []
 os.register_at_fork(
@@ -92,10 +93,8 @@ def machine_bits(bits: int) -> int:
     assert 0 < bits <= _BITS
     while True:
         try:
-            return _fetched.pop() >> (_BITS - bits)
+            two_words = _fetched.pop() << _WORD_BITS | _fetched.pop()
+            return two_words >> (2 * _WORD_BITS - bits)
         except IndexError:
-            size = _BITS // 8
-            random = os.urandom(size * _AT_ONCE)
-            _fetched.extend(
-                [int.from_bytes(random[at : at + size]) for at in range(0, len(random), size)]
-            )
+            random = os.urandom(_AT_ONCE * _WORD_BITS // 8)
+            _fetched.extend(memoryview(random).cast("Q"))
