@@ -93,9 +93,11 @@ class SseParser:
         if piece[:6] == b"data: " and not self._line:
             # Nearly always whole events without names, of one line each: then no other line ends.
             whole, end, rest = piece.rpartition(b"\n\n")
-            data = whole[6:].split(b"\n\ndata: ")
-            if end and LF not in b"".join(data) and len(whole) <= self._event_bytes_max:
-                events, piece = [(each, "") for each in data], rest
+            if end and len(whole) <= self._event_bytes_max:
+                if LF not in whole:  # one event: a token that comes alone
+                    events, piece = [(whole[6:], "")], rest
+                elif LF not in b"".join(data := whole[6:].split(b"\n\ndata: ")):
+                    events, piece = [(each, "") for each in data], rest
         return events + self._by_line(piece.split(b"\n")) if piece else events
 
     @property

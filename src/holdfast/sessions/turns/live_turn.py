@@ -140,8 +140,9 @@ class LiveTurn:
 
     async def record(self, *events: ev.Event) -> None:
         recorder = self._recorder
-        if ev.ToolStarted in map(type, events):
-            await self._be_seen_alive()
+        for event in events:
+            if type(event) is ev.ToolStarted:
+                await self._be_seen_alive()
         if recorder.note(events):
             await recorder.flush()
 
