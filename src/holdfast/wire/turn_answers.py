@@ -117,7 +117,8 @@ def waiting_for_client(items: Iterable[Item]) -> list[ToolCall]:
 
 
 def unanswered(items: tuple[Item, ...], by: WaitsFor) -> list[ToolCall]:
-    calls = [each for each in items if isinstance(each, ToolCall) and each.waits_for == by]
+    # `isinstance` takes three times as long to find that something is no call.
+    calls = [each for each in items if type(each) is ToolCall and each.waits_for == by]
     if not calls:  # nearly always
         return []
     answered = {each.call for each in items if isinstance(each, ToolResult)}
@@ -170,13 +171,13 @@ def estimate_shown(usage: ev.Usage) -> dict[str, object]:
 
 def is_thought(item: Item) -> TypeGuard[Reasoning]:
     """Whether this is reasoning of the turn's own agent, in a step that counts."""
-    return isinstance(item, Reasoning) and not item.path and item.state != "set_aside"
+    return type(item) is Reasoning and not item.path and item.state != "set_aside"
 
 
 def is_said(item: Item) -> TypeGuard[AssistantMessage]:
     """Whether an agent of this turn said this. A message that the request brought along has no agent."""
     return (
-        isinstance(item, AssistantMessage)
+        type(item) is AssistantMessage
         and bool(item.agent)
         and not item.path
         and item.state != "set_aside"
@@ -200,7 +201,7 @@ def call_shown(call: ToolCall) -> dict[str, object]:
 
 def goes_on(item: Item, before: bool) -> bool:
     """Whether the next text continues the message before this item; `before` is the answer for the item before."""
-    if isinstance(item, ToolCall) and item.state == "complete" and not item.path:
+    if type(item) is ToolCall and item.state == "complete" and not item.path:
         return False
     return before or is_cut(item)
 

@@ -32,6 +32,7 @@ from holdfast.store.sql.statements import finding, looking
 from holdfast.store.sql.tables import CHUNKS, TABLES, R, Table
 from holdfast.store.sqlite.faults import described
 from holdfast.store.sqlite.faults import is_damage as is_page_damage
+from holdfast.store.steps import Delete, Insert, Moment, Put, Update
 from holdfast.store.verification.damage import damage_of, index_damage_of, is_damage
 
 T = TypeVar("T")
@@ -245,25 +246,25 @@ class SqliteDriver:
     def _write(self, cursor: Cursor, changes: tuple[steps.Change, ...], now_ms: int) -> None:
         for change in changes:
             table = change.table
-            if type(change) is steps.Update:
+            if type(change) is Update:
                 columns = change.columns
                 values = [*columns.values(), *change.key]
                 self._write_row(cursor, (_update, table, *columns), values, now_ms)
-            elif type(change) is steps.Insert:
+            elif type(change) is Insert:
                 shape = (_insert, table, change.if_absent)
                 for row in change.rows:
                     values = list(astuple(row))
                     for proof in table.proofs:
                         values.append(proof.of(row))
                     self._write_row(cursor, shape, values, now_ms)
-            elif type(change) is steps.Delete:
+            elif type(change) is Delete:
                 # The words of a chunk go with it, by the same key.
                 values = [*change.key] * (2 if table.name == CHUNKS.name else 1)
                 self._write_row(cursor, (_delete, table, len(change.key)), values, now_ms)
             else:
-                assert type(change) is steps.Put
-                gone = tuple([steps.Delete(table, table.key_of(row)) for row in change.rows])
-                self._write(cursor, (*gone, steps.Insert(table, change.rows)), now_ms)
+                assert type(change) is Put
+                gone = tuple([Delete(table, table.key_of(row)) for row in change.rows])
+                self._write(cursor, (*gone, Insert(table, change.rows)), now_ms)
 
     def _write_row(
         self, cursor: Cursor, shape: tuple[Any, ...], values: list[Any], now_ms: int
@@ -275,7 +276,7 @@ class SqliteDriver:
         for at in json:
             values[at] = encode(values[at])
         for at in times:
-            if type(values[at]) is steps.Moment:
+            if type(values[at]) is Moment:
                 values[at] += now_ms
         cursor.execute(sql, values)
 
