@@ -223,7 +223,8 @@ def as_json(value: object) -> str | None:
 def passed_on(request: Struct, names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The parameters with these names that a request has, as JSON."""
     for name in names:
-        if (said := as_json(getattr(request, name))) is not None:
+        value = getattr(request, name)
+        if value is not None and (said := as_json(value)) is not None:
             yield name, said
 
 

@@ -119,8 +119,8 @@ class Connection(BaseConnection, HttpToolsProtocol):
         kept = names.translate(None, _NOT_IN_NAMES) + values.translate(None, _NOT_IN_VALUES)
         if len(kept) < len(names) + len(values):
             return False
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
+        lines = "\r\n".join(map(": ".join, headers.items()))
+        end = b"\r\n\r\n" if cycle.keep_alive else b"\r\nconnection: close\r\n\r\n"
         cycle.response_started, cycle.waiting_for_100_continue = True, False
         cycle.chunked_encoding, cycle.expected_content_length = False, int(size)
         self.transport.write(STATUS_LINE[status] + lines.encode("latin-1") + end)

@@ -7,7 +7,7 @@ the same words.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 
 from holdfast.server.http.routing import HttpCall
@@ -16,8 +16,11 @@ from holdfast.store.outcomes import Attempt
 from holdfast.wire.conversation_names import UNCOUNTED
 from holdfast.wire.headers import API_KEY, APPROVALS, AUTHORIZATION, HEADERS, ConversationHeaders
 
-SHAPING = dict.fromkeys((each.name for each in HEADERS if each.shapes_answer), "")
-"""Headers that change the answer, each empty. Retry counters, tracing and busy policy do not."""
+SHAPING = dict.fromkeys(each.name for each in HEADERS if each.shapes_answer)
+"""Headers that change the answer. Retry counters, tracing and busy policy do not."""
+
+_UNSHAPED = bytes(4 * len(SHAPING))
+"""These headers, framed, of a request that has none of them: of nearly all."""
 
 
 def attempt_of(
@@ -26,26 +29,31 @@ def attempt_of(
     """The hash and the keys that tell this request from others."""
     exchange = call.exchange
     headers = exchange.headers
-    shaping = SHAPING
-    if not shaping.keys().isdisjoint(headers):
-        shaping = {name: headers.get(name, "") for name in SHAPING}
-    parts = (
+    shaping = _UNSHAPED
+    if not SHAPING.keys().isdisjoint(headers):
+        shaping = _framed(headers.get(name, "") for name in SHAPING)
+    about = (
         call.tenant,
         "" if naming.idempotency_key else _credentials(call),
         exchange.method,
         exchange.path,
         str(naming.name),
-        *shaping.values(),
-        # Newer than the others: requests without it have the hash that older servers give them.
-        *(() if naming.answer.asks_in_words else (APPROVALS.name,)),
     )
-    shape = sha256(b"".join([len(each).to_bytes(4) + each for each in map(str.encode, parts)]))
+    shape = sha256(_framed(about) + shaping)
+    if not naming.answer.asks_in_words:
+        # Newer than the others: requests without it have the hash that older servers give them.
+        shape.update(_framed((APPROVALS.name,)))
     shape.update(call.body)
     return Attempt(
         request_hash=shape.digest(),
         key=naming.idempotency_key,
         client_attempt=naming.client_attempt or _uncounted_attempt(call, now_ms),
     )
+
+
+def _framed(parts: Iterable[str]) -> bytes:
+    """These texts, each with its length in front."""
+    return b"".join([len(each).to_bytes(4) + each for each in map(str.encode, parts)])
 
 
 def _uncounted_attempt(call: HttpCall, now_ms: Callable[[], int]) -> int:

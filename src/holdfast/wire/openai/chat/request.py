@@ -269,7 +269,7 @@ def _sent_names(request: ChatRequest) -> list[tuple[str, str]]:
     return [
         (name, ours)
         for name, ours in _FIELDS.items()
-        if as_json(getattr(request, name)) not in (None, "[]")
+        if (value := getattr(request, name)) is not None and as_json(value) not in (None, "[]")
     ]
 
 
