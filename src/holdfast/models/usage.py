@@ -24,6 +24,8 @@ class MeteredModel(WrappingModel):
     def __init__(self, model: Model, price: Price | None = None) -> None:
         super().__init__(model)
         self._price = price
+        known = price or Price()
+        self._input_micros, self._output_micros = known.input_micros, known.output_micros
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
         """The answer; see `Model.stream`."""
@@ -37,11 +39,10 @@ class MeteredModel(WrappingModel):
             yield tuple(map(self._priced, missing))
 
     def estimate(self, prompt_bytes: int) -> StepEstimate:
-        price = self._price or Price()
         return StepEstimate(
             prompt_tokens=tokens_in(prompt_bytes),
-            input_price=price.input_micros,
-            output_price=price.output_micros,
+            input_price=self._input_micros,
+            output_price=self._output_micros,
         )
 
     def _priced(self, delta: Delta) -> Delta:
