@@ -134,8 +134,8 @@ def question_in(
 ) -> ChatQuestion | None:
     """The question of a turn with these items; None if none of its calls waits for an approval. Not `is_kept`, if
     nothing is stored."""
-    root = [each for each in items if not isinstance(each, Unreadable) and not each.path]
-    waiting = [each for each in root if isinstance(each, ToolCall) and each.waits_for is not None]
+    root = [each for each in items if type(each) is not Unreadable and not each.path]
+    waiting = [each for each in root if type(each) is ToolCall and each.waits_for is not None]
     if not waiting:  # nearly always
         return None
     answered = {each.call for each in root if isinstance(each, ToolResult)}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Generic, TypeVar, dataclass_transform
+from typing import Generic, TypeVar, dataclass_transform, final
 
 import msgspec
 
@@ -29,6 +29,7 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     """
 
 
+@final
 class Unreadable(Value, tag="unreadable"):
     """Bytes that this code cannot read: damaged, or written by a newer version."""
 

@@ -338,7 +338,7 @@ def plain_text(text: str) -> Parts:
 
 def item_id(item: StoredItem) -> ItemId | None:
     """An item's id, or None for one that cannot be read."""
-    return None if isinstance(item, Unreadable) else item.id
+    return None if type(item) is Unreadable else item.id
 
 
 # ── session settings ─────────────────────────────────────────────────────────────────────────

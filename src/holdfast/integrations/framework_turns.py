@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.codec import Unreadable
 from holdfast.core.history.conversation import seen_by_model
 from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Item
@@ -36,8 +35,7 @@ class FrameworkConversation:
         snapshot = await self._sessions.snapshot(self._tenant, found.session_id)
         if snapshot is None:
             return Version(0), []
-        seen = seen_by_model(snapshot)
-        return snapshot.version, [each for each in seen if not isinstance(each, Unreadable)]
+        return snapshot.version, list(seen_by_model(snapshot))
 
     async def add(self, messages: Iterable[Incoming], *, base: Version) -> Version:
         """Add a turn on top of a version. Raises SessionConflict, and adds nothing, if it is not the latest."""

@@ -587,7 +587,7 @@ def further(*summaries: Summary | None) -> Summary | None:
 
 
 def _summaries(items: Iterable[StoredItem]) -> Iterator[Summary]:
-    return (each for each in items if isinstance(each, Summary) and not each.path)
+    return (each for each in items if type(each) is Summary and not each.path)
 
 
 def _for_model(
@@ -596,7 +596,7 @@ def _for_model(
     return [
         each
         for each in items
-        if not isinstance(each, Unreadable)
+        if type(each) is not Unreadable
         and each.path == path
         and each.id not in hidden
         and _concerns_model(each)
@@ -608,7 +608,11 @@ _CUT_BY_LENGTH = ("output_tokens", "output_chars")
 
 
 def _concerns_model(item: Item) -> bool:
-    match item:
+    match item:  # first what most items are
+        case UserMessage():
+            return not item.decisions
+        case AssistantMessage() | ToolCall():
+            return item.state != "set_aside"
         case Summary():
             return False
         case Interruption():
@@ -617,18 +621,14 @@ def _concerns_model(item: Item) -> bool:
             return item.state == "complete"
         case ForeignItem():
             return bool(item.original.text)
-        case ToolCall() | AssistantMessage():
-            return item.state != "set_aside"
-        case UserMessage():
-            return not item.decisions
         case _:
             return True
 
 
 def _alone(items: Iterable[Item], waiting: Iterable[ToolCall]) -> set[ItemId]:
     """The calls among these items that have no result and await none, and the results without a call."""
-    calls = {each.id for each in items if isinstance(each, ToolCall)}
-    results = {each.call: each.id for each in items if isinstance(each, ToolResult)}
+    calls = {each.id for each in items if type(each) is ToolCall}
+    results = {each.call: each.id for each in items if type(each) is ToolResult}
     if not calls and not results:  # nearly always
         return set()
     unanswered = calls - results.keys() - {each.id for each in waiting}
@@ -659,9 +659,8 @@ def _calls_before(
 def waiting_calls(last_turn: Iterable[StoredItem]) -> tuple[ToolCall, ...]:
     """The calls that the last committed turn left for the next one to answer."""
     items = tuple(last_turn)
+    calls = [each for each in items if type(each) is ToolCall and each.waits_for]
+    if not calls:  # nearly always
+        return ()
     answered = {each.call for each in items if isinstance(each, ToolResult)}
-    return tuple(
-        each
-        for each in items
-        if isinstance(each, ToolCall) and each.waits_for and each.id not in answered
-    )
+    return tuple(each for each in calls if each.id not in answered)

@@ -495,9 +495,10 @@ def _given_again(
     A result that differs from the stored one counts if the request tells its call as well, which makes it a part of the
     history as this client tells it.
     """
-    sent = Counter([each.call_id for each in new if each.role == "tool"])
-    if not sent:  # nearly always
+    results = [each.call_id for each in new if each.role == "tool"]
+    if not results:  # nearly always
         return {}
+    sent = Counter(results)
     sent.subtract(each.call_id for each in waiting if each.waits_for == "client")
     sent.subtract(call.call_id for each in new for call in each.calls)
     surplus = +sent

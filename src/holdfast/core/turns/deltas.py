@@ -165,6 +165,11 @@ class Accumulator:
         match delta:
             case TextDelta():
                 return self._grown("message", delta.index, delta.text, refusal=delta.refusal)
+            case FinishDelta():
+                self._finish = delta.finish
+                return self._due()
+            case UsageDelta():
+                self._usage = delta.usage
             case ReasoningDelta():
                 return self._grown("reasoning", delta.index, delta.text)
             case ToolCallDelta():
@@ -173,11 +178,6 @@ class Accumulator:
                 return self._part(delta)
             case ExtraDelta():
                 return self._extra(delta)
-            case UsageDelta():
-                self._usage = delta.usage
-            case FinishDelta():
-                self._finish = delta.finish
-                return self._due()
             case _:  # pragma: no cover
                 assert_never(delta)
         return ()

@@ -119,11 +119,11 @@ class Chunk(Struct, frozen=True):
     def failure(self) -> ErrorObject | None:
         """The error in this chunk, in any of the usual places; None if it has none."""
         error = self.error
+        if not error and self.object != "error":
+            return None
         if isinstance(error, ErrorObject):
             return error
-        if error or self.object == "error":
-            return ErrorObject(message=error or self.message, type=self.type, code=self.code)
-        return None
+        return ErrorObject(message=error or self.message, type=self.type, code=self.code)
 
 
 read_chunk = msgspec.json.Decoder(Chunk).decode

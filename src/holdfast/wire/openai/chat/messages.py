@@ -249,6 +249,10 @@ class ChatDialect(BlobNames):
 _encode_message = msgspec.json.Encoder().encode
 
 
+_UNSPOKEN = (Reasoning, HandOff)
+_OF_A_STEP = (AssistantMessage, ToolCall)
+
+
 def spoken(items: Sequence[Item], *, reasoning_back: bool = False) -> list[ChatMessage]:
     """The messages for these items. The text and the calls of one step are one assistant message.
 
@@ -261,12 +265,12 @@ def spoken(items: Sequence[Item], *, reasoning_back: bool = False) -> list[ChatM
     held: list[ChatMessage] = []
     thoughts: list[str] = []
     for item in items:
-        if isinstance(item, Reasoning | HandOff):
+        if isinstance(item, _UNSPOKEN):
             # Sealed reasoning belongs to another API: no server takes it over this one.
             if reasoning_back and isinstance(item, Reasoning) and not _is_sealed(item):
                 thoughts.append(item.text)
             continue
-        if isinstance(item, AssistantMessage | ToolCall):
+        if isinstance(item, _OF_A_STEP):
             if not step:
                 messages += held
                 held, unanswered = [], set()
