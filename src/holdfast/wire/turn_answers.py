@@ -117,7 +117,7 @@ def waiting_for_client(items: Iterable[Item]) -> list[ToolCall]:
 
 
 def unanswered(items: tuple[Item, ...], by: WaitsFor) -> list[ToolCall]:
-    # `isinstance` takes three times as long to find that something is no call.
+    # `isinstance` takes four times as long to find that something is no call.
     calls = [each for each in items if type(each) is ToolCall and each.waits_for == by]
     if not calls:  # nearly always
         return []
