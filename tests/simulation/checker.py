@@ -438,14 +438,20 @@ def unexplained(facts: Facts) -> Iterator[str]:
     told_to_stop = {act.turn_id for act in run.acts if act.kind == "cancel"}
     interrupting = any(send.on_busy == "interrupt" for send in run.sends)
     deleted = {act.session_id for act in run.acts if act.kind == "delete"}
+    steered: dict[TurnId | None, list[Send]] = defaultdict(list)
+    of_client: dict[str, list[Send]] = defaultdict(list)
+    for send in run.sends:
+        of_client[send.client].append(send)
+        if send.how == "steered":
+            steered[send.turn_id].append(send)
     for turn in facts.turns.values():
         row = turn.row
         op = facts.op_of(turn)
-        heard = (send for send in run.sends if (send.how, send.turn_id) == ("steered", row.turn_id))
+        heard = steered[row.turn_id]
         pages = {
             send.client for send in op if send.hasty
         }  # a later message of theirs may have begun it
-        brought = (send for send in run.sends if send.client in pages)
+        brought = (send for page in pages for send in of_client[page])
         # Who was heard by the turn that this one goes on with may have begun it, by saying the same again.
         before = [text for each in facts.chain_of(turn)[:-1] for text in said_in(each.items)]
         again = (send for text in before for send in facts.ops.get(text, ()))
