@@ -300,8 +300,7 @@ class Node:
         self.store.heard = world.overhear
         self.store.on_freeze = self._freeze
         self.store.override("prune", _prune_nothing)
-        # Told at once: no turn depends on the count, and reading it changes nobody's story.
-        self.store.override("nodes", world.store.nodes)
+        self._tell_nodes_at_once(world.store)
         self.draining = False
         self._calls: dict[asyncio.Future[Any], None] = {}
         # Hours: how far a node's clock is off changes nothing.
@@ -320,10 +319,17 @@ class Node:
         world = self.world
         world.loop.start(world.loop.outside, world.pause(self, for_s=freeze.for_s), name="freeze")
 
+    def _tell_nodes_at_once(self, store: Store) -> None:
+        """No turn depends on their count, and reading it changes nobody's story. A node asks its own store: a connection
+        that it opens dies with it."""
+        self.store.override("nodes", store.nodes)
+
     async def open(self) -> None:
         world = self.world
         if world.connect is not None:
-            self.store.lead_to(await world.loop.start(world.loop.outside, world.connect()))
+            own = await world.loop.start(world.loop.outside, world.connect())
+            self.store.lead_to(own)
+            self._tell_nodes_at_once(own)
         store = self.store.as_store()
         self.sessions = self.world.new_sessions(store, self._play, self._drift_ms)
         await self.sessions.__aenter__()
