@@ -64,12 +64,15 @@ OWNED: dict[str, str] = {
 
 
 def hit_by_damage(whole: Path, damaged: Path) -> set[str]:
-    """The sessions with a row that cannot be read, row by row, as SQLite itself says: without anything of ours."""
+    """The sessions with a row that cannot be read, row by row, as SQLite itself says: without anything of ours. A row
+    above a damaged leaf can be read from one side."""
     hit: set[str] = set()
     with (
         closing(apsw.Connection(str(whole))) as sound,
         closing(apsw.Connection(str(damaged))) as db,
+        closing(apsw.Connection(str(damaged))) as turned,
     ):
+        turned.config(apsw.SQLITE_DBCONFIG_REVERSE_SCANORDER, 1)
         for table, owner in OWNED.items():
             info = sound.execute(f"pragma table_info({table})").fetchall()
             rowless = "without rowid" in str(
@@ -79,11 +82,18 @@ def hit_by_damage(whole: Path, damaged: Path) -> set[str]:
             named = ", ".join(f't."{each}"' for each in key)
             same = " and ".join(f'"{each}" = ?' for each in key)
             for session, *place in sound.execute(f"select {owner}, {named} from {table} t"):
-                try:
-                    db.execute(f"select * from {table} not indexed where {same}", place).fetchall()
-                except apsw.Error:
+                row = f"select * from {table} not indexed where {same}"
+                if not any(_is_readable(side, row, place) for side in (db, turned)):
                     hit.add(str(session))
     return hit
+
+
+def _is_readable(db: apsw.Connection, sql: str, given: list[apsw.SQLiteValue]) -> bool:
+    try:
+        db.execute(sql, given).fetchall()
+    except apsw.Error:
+        return False
+    return True
 
 
 class Served(msgspec.Struct):

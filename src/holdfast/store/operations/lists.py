@@ -266,7 +266,7 @@ class ListCursor:
 
     def _named(self, ids: list[SessionId]) -> Operation[tuple[SessionInfo, ...]]:
         rows = yield from ask(NAMED, tenant=self._tenant, ids=ids)
-        return (yield from self._with_keys(rows))
+        return (yield from self._with_keys(tuple(sorted(rows, key=pages.place_of, reverse=True))))
 
     def _listed(self, limit: int) -> Operation[tuple[SessionInfo, ...]]:
         where = self._where

@@ -29,9 +29,9 @@ select t.session_id, t.turn_id, s.lease_node
 -- asking_turns
 -- The last turns of the given sessions, if they were played here and a call of theirs waits for an approval.
 select t.{turn}
-  from @session s
+  from {each ids} {then} @session s on s.tenant = :tenant and s.id = ids.value
   join @turn t on t.tenant = s.tenant and t.session_id = s.id and t.seq = s.head
- where s.tenant = :tenant and s.id {in ids} and s.state = 'live' and s.open_turn is null
+ where s.state = 'live' and s.open_turn is null
    and t.seq is not null and t.ended_by = 'completed' and t.lease_token > 0
    and exists (
          select 1 from @item i
@@ -41,9 +41,9 @@ select t.{turn}
 -- unfinished_turns
 -- The last turns of the given sessions, if they broke off and can be continued.
 select t.{turn}
-  from @session s
+  from {each ids} {then} @session s on s.tenant = :tenant and s.id = ids.value
   join @turn t on t.tenant = s.tenant and t.session_id = s.id and t.seq = s.head
- where s.tenant = :tenant and s.id {in ids} and s.state = 'live' and s.unfinished = s.head and t.seq is not null;
+ where s.state = 'live' and s.unfinished = s.head and t.seq is not null;
 
 -- discarded_turns
 -- A tenant's turns that were discarded since a time, the newest first.
@@ -78,17 +78,15 @@ select session_id from @session_key
  where tenant = :tenant and key >= :key_first and key < :key_end order by key limit :limit;
 
 -- named_places
--- Those of the given sessions that may be listed, from a place on, the last active first.
-select s.id, s.active_ms from @session s
- where s.tenant = :tenant and s.id {in ids} and s.state = 'live' and s.head > 0
-   and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)
- order by s.active_ms desc, s.id desc;
+-- Those of the given sessions that may be listed, from a place on. It is unordered, so that SQLite can read it around a
+-- damaged page; so is the next one.
+select s.id, s.active_ms from {each ids} {then} @session s on s.tenant = :tenant and s.id = ids.value
+ where s.state = 'live' and s.head > 0
+   and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text);
 
 -- named_sessions
--- The given sessions, the last active first.
-select s.{session} from @session s
- where s.tenant = :tenant and s.id {in ids}
- order by s.active_ms desc, s.id desc;
+-- The given sessions.
+select s.{session} from {each ids} {then} @session s on s.tenant = :tenant and s.id = ids.value;
 
 -- keys_of
 -- The keys that name the given sessions.

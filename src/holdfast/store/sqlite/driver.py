@@ -4,8 +4,13 @@ Every statement is compiled from tables, looks and finders, once. An operation r
 transaction, or inside a reader's snapshot, so the rows that it has read are unchanged when it writes; it needs no
 condition.
 
-A read that meets a damaged page is tried once more by the tables alone, for a moment: everything in an index is in its
-table, too. A writer does not try: it could not write to that index, and every other write would wait.
+A read that meets a damaged page is tried in two other ways.
+
+1. In the other direction. SQLite looks for a row by its key on the leaf before it, even if the row itself is on the page
+   above that leaf; from the other side, it comes to the row by the leaf after it. So a row is damaged only if its own
+   page is. The operation goes on in that direction, and a writer writes the row in it.
+2. By the tables alone, for a moment: everything in an index is in its table, too. A writer does not try this: it could
+   not write to that index, and every other write would wait.
 """
 
 from __future__ import annotations
@@ -97,6 +102,7 @@ class SqliteDriver:
     ) -> T:
         """Execute the steps of an operation; `now_ms` may be left out if the operation uses no time."""
         came: object
+        has_written = has_turned = False
         cursor = (
             db.cursor()
         )  # one for all statements: making one costs as much as a short statement
@@ -107,6 +113,7 @@ class SqliteDriver:
                     if type(step) is steps.LookStep:
                         came = self._look(cursor, step, now_ms, is_held)
                     elif type(step) is steps.WriteStep:
+                        has_written = True
                         self._write(cursor, step.changes, now_ms)
                         came = now_ms
                     elif type(step) is steps.FindStep:
@@ -128,15 +135,16 @@ class SqliteDriver:
                             step, error, in_pages=in_pages, why=described(error)
                         ) from error
                     damage = damage_of(step, error, in_pages=in_pages, why=described(error))
-                    came = self._read_plainly(db, step, now_ms, is_held) if in_pages else NO_HELP
-                    if in_pages and not db.in_transaction:
-                        # SQLite has given up the transaction, though nothing was written. What the operation writes next
-                        # has to be in one; `Batch` repeats what was in the other.
-                        db.execute("BEGIN" if db.readonly("main") else "BEGIN IMMEDIATE")
+                    came, has_turned = NO_HELP, has_turned or in_pages
+                    if in_pages:
+                        came = self._read_otherwise(
+                            db, step, now_ms, is_held, has_written=has_written
+                        )
                     if came is NO_HELP:
                         step = operation.throw(damage)
                     else:
-                        met(db, index_damage_of(step, damage))
+                        if db.readonly("main"):
+                            met(db, index_damage_of(step, damage))
                         step = operation.send(came)
                 else:
                     step = operation.send(came)
@@ -146,8 +154,46 @@ class SqliteDriver:
         except BaseException:
             cursor.close(True)  # as above
             raise
+        finally:
+            if has_turned:
+                # As above: the damage that was met lives on, and with it this frame.
+                cursor.close(True)
+                db.config(apsw.SQLITE_DBCONFIG_REVERSE_SCANORDER, 0)
 
     # reading
+
+    def _read_otherwise(
+        self,
+        db: Connection,
+        step: steps.Step,
+        now_ms: int,
+        is_held: IsHeld,
+        *,
+        has_written: bool,
+    ) -> object:
+        """The result of a step that has met a damaged page, read in another way; NO_HELP if there is none."""
+        came: object = NO_HELP
+        if not has_written:
+            _begin_anew(db)
+            came = self._read_turned(db, step, now_ms, is_held)
+        if came is NO_HELP:
+            came = self._read_plainly(db, step, now_ms, is_held)
+        _begin_anew(db)
+        return came
+
+    def _read_turned(
+        self, db: Connection, step: steps.Step, now_ms: int, is_held: IsHeld
+    ) -> object:
+        """The result of a step, read in the other direction, which all later steps keep; NO_HELP if that meets damage."""
+        before = db.config(apsw.SQLITE_DBCONFIG_REVERSE_SCANORDER, -1)
+        db.config(apsw.SQLITE_DBCONFIG_REVERSE_SCANORDER, 1 - before)
+        try:
+            return self._read(db, step, now_ms, is_held)
+        except Exception as error:
+            db.config(apsw.SQLITE_DBCONFIG_REVERSE_SCANORDER, before)
+            if not is_damage(step, error, in_pages=is_page_damage(error)):
+                raise
+            return NO_HELP
 
     def _read_plainly(
         self, db: Connection, step: steps.Step, now_ms: int, is_held: IsHeld
@@ -162,12 +208,7 @@ class SqliteDriver:
         until = began + PLAIN_READ_S
         db.set_progress_handler(lambda: time.monotonic() > until, PROGRESS_STEPS)
         try:
-            if type(step) is steps.LookStep:
-                return PLAIN_DRIVER._look(db.cursor(), step, now_ms, is_held)
-            if type(step) is steps.FindStep:
-                return PLAIN_DRIVER._find(db.cursor(), step)
-            assert type(step) is steps.AskStep
-            return PLAIN_DRIVER._ask(db.cursor(), step, now_ms)
+            return PLAIN_DRIVER._read(db, step, now_ms, is_held)
         except Exception as error:
             is_damaged = is_damage(step, error, in_pages=is_page_damage(error))
             if not is_damaged and not isinstance(error, apsw.InterruptError):  # no time is left
@@ -176,6 +217,20 @@ class SqliteDriver:
             return NO_HELP
         finally:
             db.set_progress_handler(None)
+
+    def _read(
+        self, db: Connection, step: steps.Step, now_ms: int, is_held: IsHeld
+    ) -> Value | tuple[Value, ...]:
+        cursor = db.cursor()
+        try:
+            if type(step) is steps.LookStep:
+                return self._look(cursor, step, now_ms, is_held)
+            if type(step) is steps.FindStep:
+                return self._find(cursor, step)
+            assert type(step) is steps.AskStep
+            return self._ask(cursor, step, now_ms)
+        finally:
+            cursor.close(True)
 
     def _look(self, cursor: Cursor, step: steps.LookStep, now_ms: int, is_held: IsHeld) -> Value:
         look = step.look
@@ -279,6 +334,13 @@ class SqliteDriver:
             if type(values[at]) is Moment:
                 values[at] += now_ms
         cursor.execute(sql, values)
+
+
+def _begin_anew(db: Connection) -> None:
+    """Begin a transaction if SQLite has given up the last one at a damaged page, though nothing was written in it. What
+    the operation writes next has to be in one; `Batch` repeats what was in the other."""
+    if not db.in_transaction:
+        db.execute("BEGIN" if db.readonly("main") else "BEGIN IMMEDIATE")
 
 
 def _kind_of(step: steps.Step) -> object:
