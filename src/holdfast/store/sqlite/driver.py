@@ -38,11 +38,11 @@ from holdfast.store.sql.tables import CHUNKS, TABLES, R, Table
 from holdfast.store.sqlite.faults import described
 from holdfast.store.sqlite.faults import is_damage as is_page_damage
 from holdfast.store.steps import Delete, Insert, Moment, Put, Update
-from holdfast.store.verification.damage import damage_of, index_damage_of, is_damage
+from holdfast.store.verification.damage import damage_beside, damage_of, is_damage
 
 T = TypeVar("T")
 Met = Callable[[Connection, StoreDamaged], None]
-"""Is told of a damaged index that a read has done without."""
+"""Is told of a damaged page that a read has done without."""
 IsHeld = Callable[[int], bool]
 """Whether a live process holds a slot; see `locks.Liveness`."""
 
@@ -144,7 +144,7 @@ class SqliteDriver:
                         step = operation.throw(damage)
                     else:
                         if db.readonly("main"):
-                            met(db, index_damage_of(step, damage))
+                            met(db, damage_beside(step, damage))
                         step = operation.send(came)
                 else:
                     step = operation.send(came)

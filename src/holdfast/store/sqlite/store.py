@@ -117,8 +117,8 @@ class SqliteStore(Store):
         async with self._repairing.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             return await asyncio.to_thread(self._repair.run)
 
-    def _met_index(self, db: Connection, damage: StoreDamaged) -> None:
-        """The same for an index that a read has done without, in that reader's thread. It repairs nothing: a write does
+    def _met_beside(self, db: Connection, damage: StoreDamaged) -> None:
+        """The same for a page that a read has done without, in that reader's thread. It repairs nothing: a write does
         that cannot do without."""
         self.damages.note(damage)
         if self._is_to_survey(writing=False):
@@ -145,7 +145,7 @@ class SqliteStore(Store):
 
     def _work(self, start: Start[T]) -> Callable[[Connection], T]:
         return lambda db: DRIVER.run(
-            db, start(), now_ms=self._now_ms(), is_held=self._is_held, met=self._met_index
+            db, start(), now_ms=self._now_ms(), is_held=self._is_held, met=self._met_beside
         )
 
     def _is_held(self, slot: int) -> bool:

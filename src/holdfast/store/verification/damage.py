@@ -64,9 +64,12 @@ def damage_of(step: Step, error: Exception, *, in_pages: bool, why: str) -> Stor
     return damage
 
 
-def index_damage_of(step: Step, damage: StoreDamaged) -> StoreDamaged:
-    """The damage of an index that a step has done without: no conversation is damaged by it."""
-    return StoreDamaged(f"an index of {_subject(step)}", damage.why, in_pages=True)
+def damage_beside(step: Step, damage: StoreDamaged) -> StoreDamaged:
+    """The damage of a page that a step has done without, of an index or beside its rows: no conversation is damaged by
+    it."""
+    return StoreDamaged(
+        f"another page of {_subject(step)}, or of an index", damage.why, in_pages=True
+    )
 
 
 def _named(step: Step) -> str | None:
