@@ -57,7 +57,7 @@ READERS_S = 0.05
 
 
 class IndexRepair:
-    """Repairs the indexes of a file, and has leaves of sessions beside damaged ones divided, one call at a time. Any
+    """Repairs the indexes of a file, and has leaves of tables beside damaged ones divided, one call at a time. Any
     thread may call it."""
 
     def __init__(self, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from struct import pack, unpack_from
 from typing import Any, TypeAlias
 
@@ -16,6 +16,12 @@ INDEX_LEAF = 0x0A
 """The first byte of a leaf of an index."""
 INDEX_BRANCH = 0x02
 """The first byte of a page above leaves of an index."""
+TABLE_LEAF = 0x0D
+TABLE_BRANCH = 0x05
+"""The same of a table whose rows have numbers."""
+
+RECORD_HEADER_BYTES = 3
+"""What a record of one long value begins with."""
 
 Record: TypeAlias = list[Any]
 Bound: TypeAlias = tuple[Any, ...]
@@ -59,23 +65,21 @@ class Cells:
         places = unpack_from(f">{count}H", page, BRANCH_BYTES)
         return [(_varint(page, place + 4)[0],) for place in places]
 
-    def whole(self, page: bytes) -> list[bytes]:
-        """The cells of a page whose rows have no numbers, each with all of its bytes that are on the page."""
+    def whole(self, page: bytes, is_numbered: bool) -> list[bytes]:
+        """The cells of a page, each with all of its bytes that are on the page."""
         is_leaf = page[0] in LEAVES
         (count,) = unpack_from(">H", page, 3)
         places = unpack_from(f">{count}H", page, LEAF_BYTES if is_leaf else BRANCH_BYTES)
         cells = list[bytes]()
         for place in places:
             size, at = _varint(page, place if is_leaf else place + 4)
-            here = self._bytes_here(size, is_numbered=False)
-            cells.append(page[place : at + here + (4 if here < size else 0)])
+            if is_numbered and is_leaf:
+                _, at = _varint(page, at)
+            if is_leaf or not is_numbered:
+                here = self._bytes_here(size, is_numbered=is_numbered)
+                at += here + (4 if here < size else 0)
+            cells.append(page[place:at])
         return cells
-
-    @staticmethod
-    def is_whole(cell: bytes) -> bool:
-        """Whether all of the record of such a cell, from a leaf, is on its page."""
-        size, at = _varint(cell, 0)
-        return len(cell) == at + size
 
     def _bytes_here(self, size: int, *, is_numbered: bool) -> int:
         """How many bytes of a record of this size are on its own page; the others are on overflow pages."""
@@ -161,20 +165,42 @@ def room_beside(cells: Sequence[bytes], page_bytes: int, *, is_leaf: bool = True
     return usable - sum(len(each) + 2 for each in cells)
 
 
-def page_of(cells: Sequence[bytes], page_bytes: int, *, last: int | None = None) -> bytes:
-    """A leaf with these cells, in this order, of an index or of a table without row numbers, without its checksum; or,
-    with the `last` page below it, a page above leaves."""
+def page_of(
+    cells: Sequence[bytes], page_bytes: int, *, last: int | None = None, is_numbered: bool = False
+) -> bytes:
+    """A leaf with these cells, in this order, without its checksum; or, with the `last` page below it, a page above
+    leaves. `is_numbered`: it is of a table whose rows have numbers."""
     usable, is_leaf = page_bytes - CHECKSUM_BYTES, last is None
     places, at = list[int](), usable
     for cell in cells:
         at -= len(cell)
         places.append(at)
-    header = pack(">BHHHB", INDEX_LEAF if is_leaf else INDEX_BRANCH, 0, len(cells), at, 0)
+    leaf, branch = (TABLE_LEAF, TABLE_BRANCH) if is_numbered else (INDEX_LEAF, INDEX_BRANCH)
+    header = pack(">BHHHB", leaf if is_leaf else branch, 0, len(cells), at, 0)
     header += b"" if last is None else pack(">I", last)
     pointers = pack(f">{len(places)}H", *places)
     room = bytes(room_beside(cells, page_bytes, is_leaf=is_leaf))
     content = b"".join(reversed(cells))
     return header + pointers + room + content + bytes(CHECKSUM_BYTES)
+
+
+def bound_after(page: int, row: int) -> bytes:
+    """What leads to a page from the one above it, if rows have numbers and the last there has this one."""
+    return pack(">I", page) + _varint_of(row)
+
+
+def page_before(pages: Collection[int], page_bytes: int) -> tuple[bytes, int]:
+    """A leaf of a table with one row for each of these pages, numbered like it, whose only value goes on there; and at
+    which of the value's bytes the page begins."""
+    usable = page_bytes - CHECKSUM_BYTES
+    here = (
+        usable - 12
+    ) * 32 // 255 - 23  # all that is left takes one page, but for its first four bytes
+    payload = _payload_of([bytes(here + usable - 4 - RECORD_HEADER_BYTES)])
+    assert len(payload) == here + usable - 4
+    size = _varint_of(len(payload))
+    cells = [size + _varint_of(each) + payload[:here] + pack(">I", each) for each in sorted(pages)]
+    return page_of(cells, page_bytes, is_numbered=True), here - RECORD_HEADER_BYTES
 
 
 def _payload_of(record: Record) -> bytes:
