@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -13,6 +14,8 @@ import pytest
 
 from holdfast.errors import SessionDamaged, StoreDamaged
 from holdfast.ids import Minter, SessionId
+from holdfast.store import operations
+from holdfast.store.sql import tables
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import open_reader, open_writer
 from holdfast.store.sqlite.hints import HintingStore
@@ -169,6 +172,16 @@ async def test_full_leaves_beside_damaged_ones_are_divided_and_no_row_changes(
         assert repaired == (trees_of(path) != trees_of(whole))
     assert grown >= 4 or not in_order
     assert made_room or more < 100 or table != "session"
+
+
+def test_no_operation_makes_rows_longer_that_are_taken_to_be_appended_only() -> None:
+    """What `overwritten` writes has the same length, and names no table."""
+    source = "".join(each.read_text() for each in Path(operations.__path__[0]).rglob("*.py"))
+    updated = re.findall(r"\b(?:Update|change|become)\(\s*(?:tables\.)?([A-Z_]+)\b", source)
+    names = {getattr(tables, each).name for each in updated}
+    assert {"session", "turn", "blob", "idempotency"} <= names
+    assert names.isdisjoint(APPENDED)
+    assert all("without rowid" not in TABLES[each] for each in APPENDED)
 
 
 async def test_the_sessions_beside_a_damaged_leaf_get_room_for_a_turn(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ from holdfast.store.sqlite.pages.records import (
 from holdfast.store.sqlite.pages.survey import BRANCHES, LEAVES, SEARCH_TABLES, FilePages
 from holdfast.store.sqlite.pages.trees import pages_of
 
-APPENDED = frozenset(("annotation", "item", "journal", "memory", "state"))
+APPENDED = frozenset(("annotation", "item", "memory", "state"))
 """Tables whose rows have numbers, come at the end and never get longer. For a row at the end, SQLite reads no neighbour."""
 
 NEW_TABLE = "leaf_division"
