@@ -31,7 +31,7 @@ from holdfast.store.postgres.compiler import (
 from holdfast.store.postgres.engine import Db, PostgresEngine
 from holdfast.store.postgres.faults import StaleRead, described
 from holdfast.store.postgres.faults import is_damage as is_page_damage
-from holdfast.store.postgres.groups import StatementGroup
+from holdfast.store.postgres.groups import OmittedWrite, StatementGroup
 from holdfast.store.postgres.queries import PostgresQuery, Row, compiled
 from holdfast.store.rows import KeyRow, SessionRow, Tombstone
 from holdfast.store.search.words import Needed
@@ -261,7 +261,7 @@ class PostgresDriver:
         self, start: Start[T], *, engine: PostgresEngine | None = None, once: bool = False
     ) -> T:
         """Run an operation until it is done. `once`: not again after its answer was lost; see `PostgresEngine.run`."""
-        known = None
+        known, was_lost = None, False
         if engine is None and not once:
             operation = start()
             step = next(operation, None)
@@ -269,12 +269,15 @@ class PostgresDriver:
             if step and known is not None:
                 proposed = self._propose(operation, step, known)
                 if proposed is not None:
-                    now_ms = await self._together(proposed)
-                    if now_ms is not None:
-                        return _ended(operation, now_ms)
+                    came = await self._together(proposed)
+                    if type(came) is not OmittedWrite:
+                        return _ended(operation, came)
+                    was_lost = came.was_lost
             operation.close()
         return await (engine or self.engine).run(
-            lambda db: self.steps.take(db, start(), Run(self._written_alone, known)), once=once
+            lambda db: self.steps.take(db, start(), Run(self._written_alone, known)),
+            once=once,
+            was_lost=was_lost,
         )
 
     # on what is known
@@ -296,8 +299,8 @@ class PostgresDriver:
         place = known.session.tenant, known.session.id
         return asked_for(step, {place: known.stamp}), step, known
 
-    async def _together(self, proposed: Proposed) -> int | None:
-        """When it was written; None if it was left out."""
+    async def _together(self, proposed: Proposed) -> int | OmittedWrite:
+        """When it was written."""
         shape = proposed[0].shape
         gathering = self.gatherings.get(shape)
         if gathering is None:

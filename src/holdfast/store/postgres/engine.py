@@ -47,8 +47,12 @@ def database_clock() -> None:
 class Db:
     """What work sees of a connection: named queries, and whether it may have written."""
 
-    def __init__(self, link: PooledConnection, *, clock: Clock, until: float) -> None:
+    def __init__(
+        self, link: PooledConnection, *, clock: Clock, until: float, was_lost: bool
+    ) -> None:
         self.wrote = False
+        self.was_lost = was_lost
+        """The answer to a write of an earlier try was lost."""
         self._link = link
         self._clock = clock
         self._until = until
@@ -133,24 +137,24 @@ class PostgresEngine:
         work: Work[T],
         *,
         once: bool = False,
+        was_lost: bool = False,
         timeout_s: float | None = None,
     ) -> T:
         """Run work until it is done, for as long as there is time. Raises our errors; they tell whether an answer to a
-        write was lost (`in_doubt`).
+        write was lost (`in_doubt`), here or before (`was_lost`).
 
         `once`: do not run it again after its answer was lost; it would be done twice.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
         pause_s = PAUSE_FIRST_S
-        was_lost = False
         while True:
             try:
                 link = await self.pool.take(until=until)
             except StoreUnavailable as unavailable:
                 unavailable.in_doubt = was_lost
                 raise
-            db = Db(link, clock=self.clock, until=until)
+            db = Db(link, clock=self.clock, until=until, was_lost=was_lost)
             try:
                 done = await work(db)
             except Exception as error:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future, Task
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, final
 
 from asyncpg import PostgresError
 from msgspec import Struct
@@ -39,11 +39,19 @@ Write = Callable[[Db, Sequence[A]], Awaitable[Sequence[D | None]]]
 """Writes what it can. What came of each, in their order; None for what was left out."""
 
 
+@final
+class OmittedWrite(Struct, frozen=True):
+    """A write that came to nothing with the others: its caller asks for it alone."""
+
+    was_lost: bool
+    """The answer to an earlier try was lost: it may have happened then."""
+
+
 class _Asked(Struct, Generic[A, D]):
     what: A
     until: float
     """By the loop's clock."""
-    done: Future[D | None]
+    done: Future[D | OmittedWrite]
 
 
 class StatementGroup(Generic[A, D]):
@@ -72,8 +80,8 @@ class StatementGroup(Generic[A, D]):
         self.statements = 0
         """How many went out, for measurements."""
 
-    async def ask(self, what: A) -> D | None:
-        """What came of it, durable when this returns; None if it was left out."""
+    async def ask(self, what: A) -> D | OmittedWrite:
+        """What came of it, durable when this returns."""
         if self._under_way < self._at_once and not self._queue:
             return await self._go_at_once(what)
         loop = asyncio.get_running_loop()
@@ -93,7 +101,7 @@ class StatementGroup(Generic[A, D]):
     def _under_way(self) -> int:
         return self._single + len(self._sending)
 
-    async def _go_at_once(self, what: A) -> D | None:
+    async def _go_at_once(self, what: A) -> D | OmittedWrite:
         self._single += 1
         try:
             (came,) = await self._run([what], timeout_s=self._engine.timeout_s)
@@ -150,8 +158,12 @@ class StatementGroup(Generic[A, D]):
             if not asked.done.done():
                 asked.done.set_result(each)
 
-    async def _run(self, group: Sequence[A], *, timeout_s: float) -> Sequence[D | None]:
+    async def _run(self, group: Sequence[A], *, timeout_s: float) -> Sequence[D | OmittedWrite]:
+        was_lost = False
+
         async def work(db: Db) -> Sequence[D | None]:
+            nonlocal was_lost
+            was_lost = db.was_lost
             try:
                 return await self._write(db, group)
             except PostgresError as error:
@@ -160,4 +172,6 @@ class StatementGroup(Generic[A, D]):
                 return [None] * len(group)
 
         self.statements += 1
-        return await self._engine.run(work, timeout_s=timeout_s)
+        came = await self._engine.run(work, timeout_s=timeout_s)
+        left_out = OmittedWrite(was_lost)
+        return [left_out if each is None else each for each in came]
