@@ -197,6 +197,39 @@ async def test_the_sessions_beside_a_damaged_leaf_get_room_for_a_turn(tmp_path: 
     assert min(rooms(path)[after - 1], rooms(path)[after + 1]) >= ROOM_BYTES
 
 
+LONGER_TURNS = "update turn set detail = format('%.*c', 3000, 'x') where rowid > 998"
+LONGER_SESSION = """
+update session set title = format('%.*c', 700, 'x') where tenant = 'acme' and id = format('id_%026d', 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("table", "nth", "sql"),
+    [
+        ("turn", -2, LONGER_TURNS),
+        ("turn", -3, LONGER_TURNS),
+        ("session", 1, LONGER_SESSION),
+        ("session", 2, LONGER_SESSION),
+    ],
+)
+async def test_rows_at_an_end_get_longer_though_sqlite_reads_two_leaves_beside_theirs(
+    table: str, nth: int, sql: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "whole.db"
+    await filled(path, Random(1), table)
+    leaf = leaves_of(path, table)[nth]
+    damage(path, leaf)
+    with closing(open_writer(path)) as db, pytest.raises(apsw.IOError):
+        db.execute(sql)
+    assert IndexRepair(path).run()
+    with closing(open_writer(path)) as db:
+        db.execute(sql)
+    page_at(path, 1)
+    damage(path, leaf)
+    with closing(open_reader(path)) as db:
+        assert db.execute("pragma integrity_check").fetchall() == [("ok",)]
+
+
 async def test_a_crash_at_any_step_leaves_the_file_as_it_was_or_divided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +298,7 @@ async def test_a_division_that_would_change_a_row_is_not_made(
     wrongly: Callable[[FullLeaf, int, dict[int, bytes]], dict[int, bytes]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     path = tmp_path / "whole.db"
     await filled(path, Random(1))
@@ -275,6 +309,8 @@ async def test_a_division_that_would_change_a_row_is_not_made(
         FullLeaf, "divided", lambda leaf, new: wrongly(leaf, new, divided(leaf, new))
     )
     IndexRepair(path).run()
+    assert "store.leaf_not_divided" in caplog.text
+    assert "store.leaf_divided" not in caplog.text
     page_at(path, 1)
     damage(path, leaf)
     demand_same(path, before)

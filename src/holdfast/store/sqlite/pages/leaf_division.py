@@ -172,8 +172,7 @@ class LeafDivision:
             raise
         except (apsw.Error, UnicodeError) as error:
             why = described(error)
-        if self._tried[leaf.number] == TRIES:
-            warn("store.leaf_not_divided", table=leaf.table.name, page=leaf.number, why=why)
+        warn("store.leaf_not_divided", table=leaf.table.name, page=leaf.number, why=why)
         return False
 
     @property
@@ -193,7 +192,9 @@ def divided_tables(db: Connection) -> Iterator[DividedTable]:
     for name, root, is_keyed in db.execute(schema).fetchall():
         if name in APPENDED:
             continue
-        columns = db.execute("select name, type, pk from pragma_table_info(?)", (name,)).fetchall()
+        columns = db.execute(
+            "select name, type, pk from pragma_table_info(?) order by pk", (name,)
+        ).fetchall()
         indexed = db.execute(
             "select distinct x.name from pragma_index_list(?) i, pragma_index_info(i.name) x",
             (name,),
@@ -358,9 +359,8 @@ def _divide_in(own: Connection, db: Connection, leaf: FullLeaf, shown: _Shown) -
         (number - 1) * leaf.page_bytes: page
         for number, page in {**there, leaf.damaged: lent}.items()
     }
-    _forget_pages(
-        own
-    )  # SQLite knows the new page as a leaf, and would not take it for a part of a value
+    # SQLite knows the new page as a leaf, and would not take it for a part of a value.
+    _forget_pages(own)
     _write(own, pages, start)
     own.execute("PRAGMA writable_schema = on")
     own.execute("delete from sqlite_schema where name = ?", (NEW_TABLE,))
