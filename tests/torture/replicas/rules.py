@@ -88,14 +88,20 @@ def prompt_astray(traffic: Traffic, facts: Facts) -> Iterator[str]:
         last = prompt.said[-1]
         history = histories.get(str(facts.ops[last][0].name), [])
         committed = _common(prompt.said[:-1], history)
-        shown[last] = max(shown.get(last, 0), committed)
+        turns = facts.places.get(last, ())
+        # What was said into a turn before its model was asked comes with what the turn began with.
+        asked = {last, *(text for turn in turns for text in said_in(turn.items))}
+        for at, text in enumerate(prompt.said):
+            if text in asked:
+                shown[text] = max(shown.get(text, 0), min(at, committed))
         if any(facts.ops[each][0].on_busy != "steer" for each in prompt.said[committed + 1 :]):
             yield f"a model was shown {prompt.said}, and the history is {history}"
     for text in {send.text for send in traffic.recording.sends if send.acknowledged} & shown.keys():
         history = histories.get(str(facts.ops[text][0].name), [])
         at = _last_place(history, text)
         if shown[text] < at:
-            yield f"{text} was answered without {history[shown[text] : at]}"
+            prompts = sorted({each.said for each in traffic.prompts if text in each.said}, key=len)
+            yield f"{text} was answered without {history[shown[text] : at]}; it was in {prompts[:5]}"
 
 
 def _common(words: Sequence[str], history: Sequence[str]) -> int:
