@@ -137,6 +137,24 @@ async def test_a_log_that_has_lost_its_end_is_told_of(
     await store.close()
 
 
+async def test_what_cannot_be_read_beside_a_database_is_told_by_its_name(
+    tmp_path: Path, mint: Minter
+) -> None:
+    """By a store that does not open, or that tells of damage; never by an error of Python's."""
+    path, _ = await killed(tmp_path, mint, copied=False)
+    shared, note = Path(f"{path}-shm"), Path(f"{path}-cut")
+    await asyncio.to_thread(shared.unlink)
+    await asyncio.to_thread(shared.mkdir)
+    with pytest.raises(StoreUnusable, match="shm cannot be read"):
+        await SqliteStore.open(path)
+    await asyncio.to_thread(shared.rmdir)
+    await asyncio.to_thread(note.mkdir)
+    store = await SqliteStore.open(path)
+    (finding,) = [each async for each in verify(store) if isinstance(each, Finding)]
+    assert "left.db-cut tells" in str(finding)
+    await store.close()
+
+
 async def test_a_command_tells_of_a_log_that_has_lost_its_end(tmp_path: Path, mint: Minter) -> None:
     """A command looks at the tables before it opens the store."""
     path, _ = await killed(tmp_path, mint, copied=False)

@@ -111,6 +111,17 @@ def ensure_log(connection: Connection) -> None:
 
 
 def _open(path: Path, flags: int, vfs: str | None) -> Connection:
+    try:
+        return _open_file(path, flags, vfs)
+    except apsw.Error as error:
+        raise unusable(path, error) from error
+    except OSError as error:
+        raise StoreUnusable(
+            f"{error.filename or path} cannot be read ({error.strerror}); look at its permissions, and at the disk"
+        ) from error
+
+
+def _open_file(path: Path, flags: int, vfs: str | None) -> Connection:
     if identity(path) in _process.inherited:
         raise StoreUnusable(
             f"{path} was open when this process was forked, and SQLite cannot open it again here; "
@@ -118,15 +129,10 @@ def _open(path: Path, flags: int, vfs: str | None) -> Connection:
         )
     if identity(path) not in _process.open.values():  # closing it would drop our own locks on it
         check_log_whole(path)
-    try:
-        connection = Connection(
-            str(path), flags=flags, vfs=vfs, statementcachesize=STATEMENTS_CACHED
-        )
-        if CHECKSUMS and path.stat().st_size == 0:
-            connection.reserve_bytes("main", CHECKSUM_BYTES)
-        _configure(connection)
-    except apsw.Error as error:
-        raise unusable(path, error) from error
+    connection = Connection(str(path), flags=flags, vfs=vfs, statementcachesize=STATEMENTS_CACHED)
+    if CHECKSUMS and path.stat().st_size == 0:
+        connection.reserve_bytes("main", CHECKSUM_BYTES)
+    _configure(connection)
     _process.open[connection] = identity(path)
     return connection
 

@@ -73,10 +73,13 @@ def check_log_whole(path: Path) -> None:
 
 def lost_end(path: Path) -> str | None:
     """What was missing at the end of the log when the database was opened, until an operator deletes the note of it."""
+    note = _note_beside(path)
     try:
-        return _note_beside(path).read_text()
+        return note.read_text(errors="replace")
     except FileNotFoundError:
         return None
+    except OSError as error:
+        return f"{note.name} tells what was missing at the end of its log, and cannot be read ({error.strerror})"
 
 
 def _note_beside(path: Path) -> Path:
