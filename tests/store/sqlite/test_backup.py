@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -16,6 +17,8 @@ from holdfast.errors import StorageFull, StoreUnavailable, StoreUnusable
 from holdfast.ids import Minter, SessionKey
 from holdfast.store.sqlite import SqliteStore, backup
 from holdfast.store.sqlite.backup import back_up
+from holdfast.store.sqlite.connection import open_reader
+from holdfast.store.sqlite.pages.survey import FilePages
 from holdfast.store.store import Store
 from holdfast.store.verification.verification import Finding, verify
 from holdfast.testing import ManualClock
@@ -23,6 +26,9 @@ from tests.store.builders import ACME, Player
 from tests.store.furnishing import furnish
 from tests.store.sqlite import store_child
 from tests.store.state import contents
+
+LARGE_BYTES = 3_000_000
+"""SQLite keeps 2 MB of a file in memory that it writes."""
 
 
 @pytest.fixture
@@ -71,6 +77,26 @@ async def test_a_backup_holds_all_that_was_there(
     # Nobody plays the open turn there: whoever opens the copy takes it over at once.
     assert (len(ours.orphans), len(theirs.orphans)) == (0, 1)
     assert msgspec.structs.replace(theirs, orphans=()) == ours
+    assert await is_sound(copy)
+    await copy.close()
+    await opened.close()
+
+
+async def test_each_page_of_a_large_backup_is_whole(
+    opened: SqliteStore, playing: Player, tmp_path: Path
+) -> None:
+    """Pages come from the log without a checksum, and are written as soon as there are more than SQLite keeps in memory."""
+    source, target = opened.engine.path, tmp_path / "monday.db"
+    with closing(open_reader(source)) as holding:
+        holding.execute("begin; select count(*) from session")  # so that nothing leaves the log
+        for number in range(4):
+            await playing.play(f"trip-{number}", "word " * 200_000)
+        copied = await asyncio.to_thread(back_up, source, target)
+    assert copied.bytes > LARGE_BYTES
+    with closing(open_reader(target)) as reader:
+        pages = FilePages(reader)
+        assert [n for n in range(1, copied.pages + 1) if pages.read(n) is None] == []
+    copy = await SqliteStore.open(target)
     assert await is_sound(copy)
     await copy.close()
     await opened.close()

@@ -22,9 +22,9 @@ from apsw import Connection
 
 from holdfast.core.codec import Value
 from holdfast.errors import StorageFull, StoreUnavailable, StoreUnusable
-from holdfast.store.sqlite.connection import open_reader, unusable
+from holdfast.store.sqlite.connection import CHECKSUM_BYTES, open_reader, unusable
 from holdfast.store.sqlite.faults import described
-from holdfast.store.sqlite.migration import step_of
+from holdfast.store.sqlite.migration import has_checksums, step_of
 
 STEP_PAGES = 256
 """1 MiB: a few milliseconds of copying, after which `progress` is called, and may stop the backup by raising."""
@@ -70,6 +70,11 @@ def copy_pages(reader: Connection, copy: Path, progress: OnProgress) -> int:
         # No other process uses the file yet, and it is synced as a whole, so it needs neither journal nor syncs.
         writer.execute("PRAGMA journal_mode = OFF").fetchall()
         writer.execute("PRAGMA synchronous = OFF")
+        if has_checksums(reader):
+            # Pages in the log have none yet. They are made as pages are written, once the first page says so; and of a
+            # large file, others would be written before it.
+            writer.reserve_bytes("main", CHECKSUM_BYTES)
+            writer.execute("PRAGMA user_version = 1")
         reader.execute("BEGIN")
         step_of(reader)  # refuses a foreign database, and begins the snapshot
         with writer.backup("main", reader, "main") as copying:
