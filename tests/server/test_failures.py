@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import limits
 from holdfast.core.items import EndedBy
-from holdfast.errors import InDoubt, StoreFault, StoreUnavailable
+from holdfast.errors import InDoubt, StoreClosed, StoreFault, StoreUnavailable
 from holdfast.ids import SessionId, Tenant, TurnId, mint
 from holdfast.models.model import ModelFailed
 from holdfast.server.problems import after_begin, problem_of, problem_of_ending, shutting_down
@@ -414,6 +414,31 @@ async def test_an_answer_waits_for_a_store_that_is_away_for_a_moment_after_the_c
         answer = await server.request("POST", "/v1/responses", data=body)
     assert (answer.status, store.away) == (200, 0)
     assert answer.json["status"] == "completed"
+
+
+class ClosingStore(MemoryStore):
+    """Is closed while a message waits to be heard by a running turn."""
+
+    async def signal(self, *args: Any, **kwargs: Any) -> Any:
+        done = await super().signal(*args, **kwargs)
+        self.find_signal = self.closed  # type: ignore[method-assign]
+        return done
+
+    async def closed(self, *_: Any, **__: Any) -> Any:
+        raise StoreClosed("this store was closed")
+
+
+async def test_who_is_waiting_when_the_store_is_closed_is_told_that_the_server_goes() -> None:
+    """What was said into a turn that another server goes on with would be said twice by a retry."""
+    gate = Gate()
+    script = says("Hello.").waiting(gate, at=0)
+    async with serving(agent(ScriptedModel(script)), store=ClosingStore()) as server:
+        running = asyncio.create_task(server.chat("Hi", to="trip"))
+        await gate.reached.wait()
+        answer = await server.chat("Faster", to="trip", headers={"X-On-Busy": "steer"})
+        running.cancel()
+    assert (answer.status, answer.error["code"]) == (503, "server_shutting_down")
+    assert answer.headers["x-should-retry"] == "false"
 
 
 class RefusingStore(MemoryStore):

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.config import ApproveInChat, McpResources
-from holdfast.errors import HoldfastError, StoreDamaged, StoreFault
+from holdfast.errors import HoldfastError, StoreClosed, StoreDamaged, StoreFault
 from holdfast.observe.events import audit, bind, event, is_listening
 from holdfast.observe.recent_log import RecentLog
 from holdfast.observe.spans import NO_SPAN, Span, is_tracing, span
@@ -199,6 +199,8 @@ class App:
             return
         except Refused as refused:
             problem = refused.problem
+        except StoreClosed:  # it is closed last, so what became of this request is not known here
+            problem = exchange.ended_by or shutting_down(exchange.headers)
         except HoldfastError as error:
             problem = problem_of(error, busy_status=self._busy_status)
             if TURN_ID.name in exchange.about:
