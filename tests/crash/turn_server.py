@@ -419,15 +419,11 @@ async def plans_by_version(store: Store, key: str) -> list[str]:
     """The same, one per version: a plan that was continued stands where it was finished."""
     row = await store.resolve(ACME, SessionKey(key))
     snapshot = await store.snapshot(ACME, row.session_id) if row else None
-    return [] if snapshot is None else _names_in(snapshot)
+    return [] if snapshot is None else plans_of(snapshot)
 
 
 def plans_of(snapshot: Snapshot) -> list[str]:
-    """The names of the plans in a history."""
-    return [name for name in _names_in(snapshot) if name != CONTINUED]
-
-
-def _names_in(snapshot: Snapshot) -> list[str]:
+    """The names of the plans in a history, one per version."""
     names: list[str] = []
     for mark in snapshot.marks:
         if mark.continues is None:

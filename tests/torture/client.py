@@ -43,7 +43,7 @@ class Found(Inspection):
     """What a fresh process finds in the database, besides what a file would show."""
 
     sessions: dict[str, list[str] | None]
-    """By session id, the plans in its history; None if it was deleted."""
+    """By session id, the plans in its history, one per version; None if it was deleted."""
 
 
 class Says(Protocol):

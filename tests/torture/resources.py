@@ -320,7 +320,7 @@ async def soak(run: Run, progress: Progress, *, share: float = SOAK_SHARE) -> Fi
             for n in numbers:
                 await _live(http, n, rng, conversations)
                 if n % (requests // SOAK_LOOKS) == 0:
-                    server.process.send_signal(signal.SIGUSR1)
+                    server.process.send_signal(signal.SIGRTMIN)
                 progress(n, requests)
 
         async with aiohttp.ClientSession(server.url) as http:

@@ -1,6 +1,6 @@
 """`holdfast` that tells what its memory is made of: python -m tests.torture.soaked SHARE FILE serve …
 
-All caches get this share of their bounds, before anything that reads them is loaded. On SIGUSR1 the process appends a
+All caches get this share of their bounds, before anything that reads them is loaded. On SIGRTMIN the process appends a
 line to the file: what Python's objects and SQLite's pages take, what each cache has in it by its own count, and what
 the C library's allocator holds for others and for later.
 """
@@ -84,7 +84,7 @@ def main() -> None:
         with told.open("a") as file:
             file.write(json.dumps(figures()) + "\n")
 
-    signal.signal(signal.SIGUSR1, tell)
+    signal.signal(signal.SIGRTMIN, tell)
     runpy.run_module("holdfast", run_name="__main__")
 
 
