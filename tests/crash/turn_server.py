@@ -268,7 +268,8 @@ class Server:
     async def replayed(self, replay: Replay) -> Answer:
         row = await self.store.turn(ACME, replay.turn_id)
         assert row is not None
-        return Answer(turn_id=row.turn_id, session_id=row.session_id, version=row.seq)
+        version = row.seq or (row.base_head if row.continues else None)
+        return Answer(turn_id=row.turn_id, session_id=row.session_id, version=version)
 
     async def _freed(self, found: Busy | Joined) -> bool:
         """Whether the turn in the way was a dead one's, and is settled now."""
@@ -358,7 +359,9 @@ class Held:
         await self.store.end(
             self.fence, ended_by=by, detail="", n=n, records=records, settlement="failed"
         )
-        return self._answer(None)
+        # What it went on with stays, and its words with it.
+        request = self.turn.request
+        return self._answer(request.base if request.continues else None)
 
     async def speak(self) -> End | None:
         """The model calls tools first, and then ends as planned. Returns an end that it brought."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import random
 import resource
 import signal
@@ -51,6 +52,8 @@ SOAK_SHARE = 1 / 8
 SOAK_REQUESTS = 24_000 / SOAK_SHARE
 """For whole caches. Half of them fill every cache, so that memory is flat from half time on."""
 SOAK_LOOKS = 20
+SOAK_FIRST = 100
+"""After so many requests all code is loaded; what comes into memory then is the caches'."""
 SOAK_CLIENTS = 4
 SOAK_FLAT_MB = 8.0
 """So much more may be in memory at the end than at half time."""
@@ -314,7 +317,6 @@ async def soak(run: Run, progress: Progress, *, share: float = SOAK_SHARE) -> Fi
     rng, conversations = random.Random(run.seed), ["conversation"]
     program = ("-m", "tests.torture.soaked", str(share), str(told))
     async with provider() as upstream, _served(run, "soak", upstream, program=program) as server:
-        before = server.rss_mb()
 
         async def live(http: aiohttp.ClientSession, numbers: Iterator[int]) -> None:
             for n in numbers:
@@ -325,6 +327,8 @@ async def soak(run: Run, progress: Progress, *, share: float = SOAK_SHARE) -> Fi
 
         async with aiohttp.ClientSession(server.url) as http:
             numbers = iter(range(1, requests + 1))
+            await live(http, itertools.islice(numbers, SOAK_FIRST))
+            before = server.rss_mb()
             await asyncio.gather(*(live(http, numbers) for _ in range(SOAK_CLIENTS)))
         await _until(lambda: len(_lines(told)) >= SOAK_LOOKS)
     looks = _lines(told)

@@ -28,9 +28,9 @@ CACHES = (
 
 COUNTED = {
     "SnapshotCache": (("snapshots", "_bytes"), ("keys", "_keys")),
-    "Histories": (("histories", "_bytes"),),
+    "EncodedHistories": (("histories", "_bytes"),),
     "Owner": (("ended", "_ended_bytes"),),
-    "Gauge": (("gauged", "_known"),),
+    "PromptSizes": (("gauged", "_known"),),
 }
 """The caches of a server that has SQLite for a store, by their types: what their content is called here, and where they
 count it, or have it. The pages of SQLite are counted by itself."""
