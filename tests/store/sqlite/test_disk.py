@@ -12,7 +12,7 @@ import apsw
 import pytest
 from apsw import Connection
 
-from holdfast.errors import StorageFull, StoreDamaged, StorePoisoned, StoreUnusable
+from holdfast.errors import StorageFull, StoreDamaged, StoreError, StorePoisoned, StoreUnusable
 from holdfast.store.sqlite.engine.engine import SqliteEngine
 from holdfast.store.sqlite.engine.writer import Bounds
 from tests.store.sqlite.conftest import OpenEngine
@@ -231,3 +231,14 @@ async def test_a_bug_in_the_writer_tells_everybody(
     with pytest.raises(StorePoisoned, match="ZeroDivisionError"):
         await engine.write(add("b"))
     await engine.close()  # until the thread has ended, its last words are still to come
+
+
+async def test_a_disk_that_fails_at_the_last_look_of_an_opening_is_told_as_ours(
+    open_engine: OpenEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise apsw.IOError("disk I/O error")
+
+    monkeypatch.setattr("holdfast.store.sqlite.engine.engine.check_whole", fail)
+    with pytest.raises(StoreError):
+        await open_engine()

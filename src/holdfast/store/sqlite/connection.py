@@ -19,6 +19,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -86,16 +88,15 @@ def open_with_log(
     """`open_writer`, and WAL mode, which a new database is given under the write turn."""
     connection = open_writer(path, vfs=vfs)
     try:
-        if connection.execute("PRAGMA journal_mode").get != "wal":
-            turn.wait(timeout_s=timeout_s)
-            try:
-                ensure_log(connection)
-            finally:
-                turn.release()
-    except BaseException as error:
+        with told_as_ours(path):
+            if connection.execute("PRAGMA journal_mode").get != "wal":
+                turn.wait(timeout_s=timeout_s)
+                try:
+                    ensure_log(connection)
+                finally:
+                    turn.release()
+    except BaseException:
         connection.close(force=True)
-        if isinstance(error, apsw.Error):
-            raise unusable(path, error) from error
         raise
     return connection
 
@@ -110,9 +111,11 @@ def ensure_log(connection: Connection) -> None:
         )
 
 
-def _open(path: Path, flags: int, vfs: str | None) -> Connection:
+@contextmanager
+def told_as_ours(path: Path) -> Iterator[None]:
+    """Raise our errors for those of SQLite and of the system, while a file is opened."""
     try:
-        return _open_file(path, flags, vfs)
+        yield
     except apsw.Error as error:
         raise unusable(path, error) from error
     except OSError as error:
@@ -121,18 +124,21 @@ def _open(path: Path, flags: int, vfs: str | None) -> Connection:
         ) from error
 
 
-def _open_file(path: Path, flags: int, vfs: str | None) -> Connection:
+def _open(path: Path, flags: int, vfs: str | None) -> Connection:
     if identity(path) in _process.inherited:
         raise StoreUnusable(
             f"{path} was open when this process was forked, and SQLite cannot open it again here; "
             "start the process afresh (spawn instead of fork), or open the store after forking"
         )
-    if identity(path) not in _process.open.values():  # closing it would drop our own locks on it
-        check_log_whole(path)
-    connection = Connection(str(path), flags=flags, vfs=vfs, statementcachesize=STATEMENTS_CACHED)
-    if CHECKSUMS and path.stat().st_size == 0:
-        connection.reserve_bytes("main", CHECKSUM_BYTES)
-    _configure(connection)
+    with told_as_ours(path):
+        if identity(path) not in _process.open.values():  # closing it would drop our own locks
+            check_log_whole(path)
+        connection = Connection(
+            str(path), flags=flags, vfs=vfs, statementcachesize=STATEMENTS_CACHED
+        )
+        if CHECKSUMS and path.stat().st_size == 0:
+            connection.reserve_bytes("main", CHECKSUM_BYTES)
+        _configure(connection)
     _process.open[connection] = identity(path)
     return connection
 

@@ -27,7 +27,7 @@ from apsw import Connection
 
 from holdfast.errors import StoreUnusable
 from holdfast.store.sqlite import location_checks
-from holdfast.store.sqlite.connection import open_reader, open_with_log
+from holdfast.store.sqlite.connection import open_reader, open_with_log, told_as_ours
 from holdfast.store.sqlite.engine.health import EngineHealth, OnPoison
 from holdfast.store.sqlite.engine.jobs import Clock, JobQueue
 from holdfast.store.sqlite.engine.readers import SqliteReader
@@ -103,7 +103,8 @@ class SqliteEngine:
             undo.callback(liveness.close)
             connection = open_with_log(path, turn, timeout_s=TIMEOUT_S, vfs=vfs)
             undo.callback(connection.close, force=True)
-            check_whole(connection, path)
+            with told_as_ours(path):
+                check_whole(connection, path)
             writes, reads = (JobQueue(health, clock, inline=inline) for _ in range(2))
             protection = Protection(beside(path, "damage"))
             writer = Writer(path, connection, turn, writes, bounds or Bounds(), protection)
