@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, TypeAlias, cast
 
 import asyncpg
@@ -744,7 +745,7 @@ async def test_no_two_writes_of_one_session_go_in_one_statement() -> None:
 
         async def run(self, work: Callable[[Db], Awaitable[Any]], *, timeout_s: float) -> Any:
             await go_on.wait()
-            return await work(cast("Db", None))
+            return await work(cast("Db", SimpleNamespace(was_lost=False)))
 
     async def note(db: Db, group: Sequence[str]) -> list[bool | None]:
         sent.append(list(group))
