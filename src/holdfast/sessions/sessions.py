@@ -288,7 +288,8 @@ class Sessions:
             )
         finally:
             await stop(*self._lasting, losses)
-        until_s = _loop_time() + limits.resign_s
+        # A store that has not taken the end of every turn is not waited for any longer.
+        until_s = _loop_time() + limits.resign_s if self._owner.claimed else None
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until_s):
                 await self._acknowledging.settle()
