@@ -367,7 +367,8 @@ class Owner:
         await self._wait_idle(limits.cancel_grace_s)
         for live in self.playing:
             self.abandon(live)
-        await self._wait_idle(limits.drain_store_s)
+        if not self._idle.is_set():
+            await self._wait_idle(limits.drain_store_s)
         if not self._idle.is_set():
             warn("turns.left", turns=len(self._claims))
 
