@@ -39,6 +39,7 @@ from msgspec import Struct
 from holdfast.observe.events import warn
 from holdfast.store.sqlite.connection import CHECKSUM_BYTES, open_writer
 from holdfast.store.sqlite.faults import described
+from holdfast.store.sqlite.pages.log_length import FRAME_HEADER_BYTES
 from holdfast.store.sqlite.pages.records import (
     Bound,
     Cells,
@@ -64,9 +65,6 @@ ROW_BYTES = 950
 
 TRIES = 3
 """How often room is made above one leaf: where rows take a quarter of a page, one more may not fit all the same."""
-
-FRAME_HEADER_BYTES = 24
-"""What comes before each page in the log, and begins with the page's number."""
 
 
 class DividedTable(Struct, frozen=True):
