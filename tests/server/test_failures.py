@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
@@ -417,7 +418,9 @@ async def test_an_answer_waits_for_a_store_that_is_away_for_a_moment_after_the_c
 
 
 class ClosingStore(MemoryStore):
-    """Is closed while a message waits to be heard by a running turn."""
+    """Is closed while a message waits to be heard by a running turn, as the last thing that a server does."""
+
+    drain: Callable[[], None]
 
     async def signal(self, *args: Any, **kwargs: Any) -> Any:
         done = await super().signal(*args, **kwargs)
@@ -425,6 +428,7 @@ class ClosingStore(MemoryStore):
         return done
 
     async def closed(self, *_: Any, **__: Any) -> Any:
+        self.drain()
         raise StoreClosed("this store was closed")
 
 
@@ -432,7 +436,9 @@ async def test_who_is_waiting_when_the_store_is_closed_is_told_that_the_server_g
     """What was said into a turn that another server goes on with would be said twice by a retry."""
     gate = Gate()
     script = says("Hello.").waiting(gate, at=0)
-    async with serving(agent(ScriptedModel(script)), store=ClosingStore()) as server:
+    store = ClosingStore()
+    async with serving(agent(ScriptedModel(script)), store=store) as server:
+        store.drain = server.app.drain
         running = asyncio.create_task(server.chat("Hi", to="trip"))
         await gate.reached.wait()
         answer = await server.chat("Faster", to="trip", headers={"X-On-Busy": "steer"})

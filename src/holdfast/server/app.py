@@ -199,10 +199,11 @@ class App:
             return
         except Refused as refused:
             problem = refused.problem
-        except StoreClosed:  # it is closed last, so what became of this request is not known here
-            problem = exchange.ended_by or shutting_down(exchange.headers)
         except HoldfastError as error:
             problem = problem_of(error, busy_status=self._busy_status)
+            if isinstance(error, StoreClosed) and self._health.draining:
+                # It is closed last, so what became of this request is not known here.
+                problem = exchange.ended_by or shutting_down(exchange.headers)
             if TURN_ID.name in exchange.about:
                 problem = after_begin(problem, exchange.headers)
             is_told = isinstance(error, StoreDamaged)  # by an event, once for each cause
